@@ -263,7 +263,7 @@ class _Wire:
         self.outages = OutageLog(cast(Any, world.clock))
         self.api = self.routes = self
 
-    def master(self, broker_name: str) -> str:
+    def known_master(self, broker_name: str) -> str:
         assert broker_name == BROKER
         return ADDRESS
 

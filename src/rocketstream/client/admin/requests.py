@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from rocketstream.client.core.routes import unknown_broker
 from rocketstream.client.instance.api import SEARCH_TIMEOUT_MS
 from rocketstream.errors import (
     ConfigurationError,
@@ -241,9 +242,7 @@ class MQAdmin:
             await self._instance.update_route(mq.topic)
             address = routes.master(mq.broker_name)
         if address is None:
-            raise RouteNotFoundError(
-                f"The broker[{mq.broker_name}] not exist", broker=mq.broker_name
-            )
+            raise unknown_broker(mq.broker_name)
         return address, mq
 
     async def _ask(self, address: str, code: int, header: Header) -> RemotingCommand:

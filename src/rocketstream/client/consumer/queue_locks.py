@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.errors import RocketMQError, RouteNotFoundError
+from rocketstream.errors import RocketMQError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
     LockBatchRequestBody,
@@ -102,10 +102,7 @@ class QueueLocks:
             self._instance.outages.worked("unlocking for", self._group, "at", broker)
 
     def _address(self, broker: str) -> str:
-        address = self._instance.routes.master(broker)
-        if address is None:
-            raise RouteNotFoundError(f"The broker[{broker}] not exist", broker=broker)
-        return self._instance.api.channel(address)
+        return self._instance.api.channel(self._instance.routes.known_master(broker))
 
 
 def _by_broker(mqs: Iterable[MessageQueue]) -> dict[str, set[MessageQueue]]:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from rocketstream.client.consumer.consume.runs import PullRequest
 from rocketstream.client.consumer.offsets.store import Offsets
 from rocketstream.client.core.rebalance import StartAt, start_at
+from rocketstream.client.core.routes import unknown_broker
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.errors import RouteNotFoundError
 from rocketstream.model import ConsumeFromWhere, MessageQueue
 from rocketstream.protocol.names import RETRY_PREFIX
 
@@ -55,7 +55,7 @@ class QueuePlaces:
             return 0
         address = self._instance.routes.master(mq.broker_name)
         if address is None:
-            raise RouteNotFoundError(f"The broker[{mq.broker_name}] not exist", queue=mq)
+            raise unknown_broker(mq.broker_name, mq)
         if where is StartAt.TIMESTAMP:
             return await self._instance.api.search_offset(address, mq, self._timestamp_ms())
         return await self._instance.api.max_offset(address, mq)

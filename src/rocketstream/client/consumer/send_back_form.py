@@ -10,7 +10,6 @@ from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.retry import RetryMessage, dead_letter_message, fallback_message
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.producer.sending import PreparedSend
-from rocketstream.errors import RouteNotFoundError
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.headers import ConsumerSendMsgBackRequestHeader
 from rocketstream.protocol.message_ext import MessageExt
@@ -35,10 +34,7 @@ def stored_at(instance: MQClientInstance, message: MessageExt, broker_name: str 
     name = broker_name or message.broker_name
     if not name:
         return message.store_host
-    address = instance.routes.master(name)
-    if address is None:
-        raise RouteNotFoundError(f"The broker[{name}] not exist", broker=name)
-    return address
+    return instance.routes.known_master(name)
 
 
 class SendBackForm:

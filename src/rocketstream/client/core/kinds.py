@@ -19,14 +19,14 @@ def check_whole(name: str, value: object) -> None:
         raise ConfigurationError(f"{name} must be a whole number, not {value!r}")
 
 
-def check_offset(name: str, offset: object) -> None:
-    """Check an offset.
+def check_natural(name: str, value: object) -> None:
+    """Check an offset, or a number of something there may be none of.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: it is no whole number, or negative.
     """
-    if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
-        raise ConfigurationError(f"{name} must be a whole number from 0 on, not {offset!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ConfigurationError(f"{name} must be a whole number from 0 on, not {value!r}")
 
 
 def check_time(name: str, time_ms: object) -> None:

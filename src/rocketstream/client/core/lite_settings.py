@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 from rocketstream import limits
-from rocketstream.client.core.kinds import check_whole
+from rocketstream.client.core.kinds import check_natural
 from rocketstream.errors import ConfigurationError
 from rocketstream.late import dataclass
 from rocketstream.protocol.bodies import LiteOffsetData
@@ -47,7 +47,8 @@ class OffsetOption:
         Raises:
             ConfigurationError: not a whole number from 0 on.
         """
-        return cls(_OFFSET, _natural("offset", offset))
+        check_natural("offset", offset)
+        return cls(_OFFSET, offset)
 
     @classmethod
     def of_tail_n(cls, messages: int) -> Self:
@@ -56,7 +57,8 @@ class OffsetOption:
         Raises:
             ConfigurationError: not a whole number from 0 on.
         """
-        return cls(_TAIL, _natural("messages", messages))
+        check_natural("messages", messages)
+        return cls(_TAIL, messages)
 
     def data(self) -> LiteOffsetData:
         """Return what is sent to a broker."""
@@ -66,13 +68,6 @@ class OffsetOption:
 OffsetOption.LAST_OFFSET = OffsetOption(_POLICY, 0)
 OffsetOption.MIN_OFFSET = OffsetOption(_POLICY, 1)
 OffsetOption.MAX_OFFSET = OffsetOption(_POLICY, 2)
-
-
-def _natural(name: str, value: int) -> int:
-    check_whole(name, value)
-    if value < 0:
-        raise ConfigurationError(f"{name} must be a whole number from 0 on, not {value!r}")
-    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rocketstream import limits
-from rocketstream.errors import RemoteProtocolError
+from rocketstream.errors import RemoteProtocolError, RouteNotFoundError
 from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import QueueData, TopicRouteData
@@ -155,6 +155,17 @@ class RouteTable:
         """Return a broker's master address, the only one that takes writes (C-141)."""
         return self._brokers.get(broker_name, {}).get(MASTER_ID)
 
+    def known_master(self, broker_name: str) -> str:
+        """Return a broker's master address.
+
+        Raises:
+            RouteNotFoundError: no route names the broker, or it has no master.
+        """
+        address = self.master(broker_name)
+        if address is None:
+            raise unknown_broker(broker_name)
+        return address
+
     def find_for_subscribe(
         self, broker_name: str, broker_id: int, *, only_this: bool = False
     ) -> BrokerAddress | None:
@@ -221,3 +232,9 @@ def _same(one: TopicRouteData, other: TopicRouteData) -> bool:
         and sorted(one.broker_datas, key=lambda b: b.broker_name)
         == sorted(other.broker_datas, key=lambda b: b.broker_name)
     )
+
+
+def unknown_broker(broker_name: str, queue: MessageQueue | None = None) -> RouteNotFoundError:
+    """Return the error of a call for a broker, or a queue of it, that no route names."""
+    about: dict[str, object] = {"broker": broker_name} if queue is None else {"queue": queue}
+    return RouteNotFoundError(f"The broker[{broker_name}] not exist", **about)

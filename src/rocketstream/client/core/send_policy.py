@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.queue_rotation import QueueRotation, SendTarget
-from rocketstream.client.core.routes import RouteTable
+from rocketstream.client.core.routes import RouteTable, unknown_broker
 from rocketstream.client.core.send import outcome_of
 from rocketstream.errors import (
     BrokerError,
@@ -19,7 +19,6 @@ from rocketstream.errors import (
     InternalError,
     RequestTimeoutError,
     RocketMQError,
-    RouteNotFoundError,
     SendConnectError,
     SendError,
     SendOutcome,
@@ -139,7 +138,11 @@ class SendPolicy:
                     queue = self.rotation.choose(queues, target, last_broker)
                     broker_name = queue.broker_name
                     address = self._address(broker_name)
-                    end = _gone(broker_name) if address is None else (yield queue, address, left_ms)
+                    end = (
+                        unknown_broker(broker_name)
+                        if address is None
+                        else (yield queue, address, left_ms)
+                    )
                 began = None
                 if isinstance(end, SendResult) and end.send_status is _SEND_OK:
                     return end
@@ -174,7 +177,7 @@ class SendPolicy:
         queue = yield from self.queue(topic, target)
         address = self._address(queue.broker_name)
         if address is None:
-            end: End = _gone(queue.broker_name)
+            end: End = unknown_broker(queue.broker_name)
         else:
             end = yield queue, address, self.settings.send_msg_timeout_ms
         if isinstance(end, SendError):
@@ -253,10 +256,6 @@ def _error_of(end: End) -> Exception:
     if isinstance(end, Exception):
         return end
     return InternalError(f"a try of a send ended with neither result nor error: {end!r}")
-
-
-def _gone(broker_name: str) -> RouteNotFoundError:
-    return RouteNotFoundError(f"The broker[{broker_name}] not exist", broker=broker_name)
 
 
 def _unwished(broker_name: str) -> Exception:

@@ -18,7 +18,6 @@ from rocketstream.errors import (
     NotSupportedError,
     RequestNotSupportedError,
     RocketMQError,
-    RouteNotFoundError,
 )
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import RequestCode, version_ordinal
@@ -106,9 +105,7 @@ class ProducerCalls:
             raise ConfigurationError(f"topic is not supported: {topic}", topic=topic)
         broker_name = decode_recall_handle(recall_handle).broker_name
         await self._sender.publish_queues(wrapped)
-        address = self._instance.routes.master(broker_name)
-        if address is None:
-            raise RouteNotFoundError(f"The broker[{broker_name}] not exist", broker=broker_name)
+        address = self._instance.routes.known_master(broker_name)
         header = RecallMessageRequestHeader(
             wrapped, recall_handle, self._sender.settings.producer_group, broker_name
         )

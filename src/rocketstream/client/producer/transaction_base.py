@@ -30,7 +30,6 @@ from rocketstream.client.producer.transaction import (
     end_command,
     no_listener,
 )
-from rocketstream.errors import RouteNotFoundError
 from rocketstream.model import LocalTransactionState, Message, SendResult
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.command import RemotingCommand
@@ -138,9 +137,7 @@ class TransactionBase(ProducerBase):
             RemoteProtocolError: its id of the half cannot be read.
         """
         broker_name = result.message_queue.broker_name
-        address = engine.instance.routes.master(broker_name)  # never the fast port (C-13)
-        if address is None:
-            raise RouteNotFoundError(f"The broker[{broker_name}] not exist", broker=broker_name)
+        address = engine.instance.routes.known_master(broker_name)  # never the fast port (C-13)
         header = end_header(self.settings.producer_group, result, state)
         if self.end_transaction_hooks:
             context = EndTransactionContext(

@@ -15,7 +15,7 @@ from rocketstream.client.consumer.lite.impl import LitePullConsumerImpl
 from rocketstream.client.consumer.offsets.user_store import checked_store, open_store
 from rocketstream.client.consumer.pull.base import Expression, own_config
 from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
-from rocketstream.client.core.kinds import check_offset, check_time
+from rocketstream.client.core.kinds import check_natural, check_time
 from rocketstream.client.core.lite_plan import LitePlan
 from rocketstream.client.core.pull_settings import LitePullConsumerSettings
 from rocketstream.client.hooks import ConsumeMessageContext
@@ -211,7 +211,7 @@ class LitePullConsumerBase(QueueConsumerBase[LitePullConsumerImpl, LitePullConsu
             return impl.commit_positions(None)
         if isinstance(offsets, dict):
             for offset in offsets.values():
-                check_offset("an offset", offset)
+                check_natural("an offset", offset)
             inside = {self._inside(mq): offset for mq, offset in offsets.items()}
             return impl.commit_offsets(inside)
         return impl.commit_positions(self._insides(offsets))

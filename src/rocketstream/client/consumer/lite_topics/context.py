@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from rocketstream.client.consumer.listener import Listening, Status
-from rocketstream.client.core.kinds import check_whole
-from rocketstream.errors import ConfigurationError
+from rocketstream.client.core.kinds import check_natural
 from rocketstream.model import MessageQueue
 
 
@@ -35,9 +34,7 @@ class LiteTopicContext:
 
     @suspend_ms.setter
     def suspend_ms(self, value: int) -> None:
-        check_whole("suspend_ms", value)
-        if value < 0:
-            raise ConfigurationError(f"suspend_ms must be a whole number from 0 on, not {value!r}")
+        check_natural("suspend_ms", value)
         self._suspend_ms = value
 
 

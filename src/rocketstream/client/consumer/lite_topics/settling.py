@@ -136,8 +136,4 @@ class Settling:
             run.hidden(began_ms)
 
     def _address(self, run: LiteRun) -> str:
-        name = run.queue.broker_name
-        address = self._instance.routes.master(name)
-        if address is None:
-            raise RouteNotFoundError(f"The broker[{name}] not exist", broker=name)
-        return address
+        return self._instance.routes.known_master(run.queue.broker_name)

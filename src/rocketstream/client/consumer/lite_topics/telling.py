@@ -45,10 +45,7 @@ class Telling:
         Raises:
             RouteNotFoundError: no route tells.
         """
-        address = self._instance.routes.master(broker)
-        if address is None:
-            raise RouteNotFoundError(f"The broker[{broker}] not exist", broker=broker)
-        return address
+        return self._instance.routes.known_master(broker)
 
     async def introduce(self) -> None:
         """Tell every broker for the first time, and see that each could give messages.

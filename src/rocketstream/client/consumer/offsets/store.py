@@ -13,8 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
+from rocketstream.client.core.routes import unknown_broker
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.errors import RocketMQError, RouteNotFoundError
+from rocketstream.errors import RocketMQError
 from rocketstream.limits import OFFSET_CHECK_INTERVAL_MS, OFFSET_CHECKS_MAX
 from rocketstream.model import MessageQueue
 
@@ -448,7 +449,7 @@ class RemoteBrokerOffsetStore:
             await self._instance.update_route(mq.topic)
             found = routes.find_for_subscribe(mq.broker_name, 0)
         if found is None:
-            raise RouteNotFoundError(f"The broker[{mq.broker_name}] not exist", queue=mq)
+            raise unknown_broker(mq.broker_name, mq)
         return found.address
 
 

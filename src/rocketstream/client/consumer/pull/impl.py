@@ -17,7 +17,7 @@ from rocketstream.client.consumer.pull.send_back import SingleSendBack
 from rocketstream.client.consumer.pulling.kernel import PullKernel, active_version
 from rocketstream.client.consumer.queue_listener import QueueChangeNotifier, QueueListener
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
-from rocketstream.client.core.kinds import check_offset
+from rocketstream.client.core.kinds import check_natural
 from rocketstream.client.core.pull_decision import not_before
 from rocketstream.client.core.pull_result import PullResult
 from rocketstream.client.core.pull_settings import PullConsumerSettings
@@ -323,7 +323,7 @@ class PullConsumerImpl(CallsNoListener):
         Raises:
             ConfigurationError: it is none; what cannot be stored is not noted.
         """
-        check_offset("offset", offset)
+        check_natural("offset", offset)
         self._noted[mq] = None
         self.store.update_offset(mq, offset, increase_only=False)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from rocketstream.client.core.pull_decision import keep_tagged, pull_status
 from rocketstream.client.core.pull_result import PullResult
-from rocketstream.client.core.routes import BrokerAddress
+from rocketstream.client.core.routes import BrokerAddress, unknown_broker
 from rocketstream.client.hooks import FilterHooks, FilterMessageContext
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.errors import NotSupportedError, RouteNotFoundError
+from rocketstream.errors import NotSupportedError
 from rocketstream.model import MessageQueue, PullStatus
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.codes import VERSION_SQL92, PullSysFlag, RequestCode
@@ -66,7 +66,7 @@ class PullKernel:
             await self._instance.update_route(mq.topic)
             broker = self.broker(mq)
         if broker is None:
-            raise RouteNotFoundError(f"The broker[{mq.broker_name}] not exist", queue=mq)
+            raise unknown_broker(mq.broker_name, mq)
         if subscription.expression_type != EXPRESSION_TAG:
             if self._instance.broker_version(broker.address) == 0:
                 await self._instance.heartbeat()

@@ -26,6 +26,7 @@ from rocketstream.client.core.pull_decision import (
     not_before,
     offset_after,
 )
+from rocketstream.client.core.routes import unknown_broker
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.hooks import FilterHooks
 from rocketstream.client.instance.mq_client import MQClientInstance
@@ -142,7 +143,7 @@ class PullService:
         mq = request.process_queue.message_queue
         broker = self._kernel.broker(mq)
         if broker is None:
-            raise RouteNotFoundError(f"The broker[{mq.broker_name}] not exist", queue=mq)
+            raise unknown_broker(mq.broker_name, mq)
         connection = self._instance.remoting.connected(broker.address)
         if connection is None:
             self._instance.run_soon(self._connect(request, broker.address))
