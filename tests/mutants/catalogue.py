@@ -162,7 +162,7 @@ MUTANTS = (
         "orderly",
         ORDER,
         (f"{CLIENT}.consumer.consume.turns",
-         "        return turn is not None and ledger_of(turn).in_hand",
+         "        return turn is not None and orderly_queue(turn).in_hand",
          "        return False"),
     ),
     _mutant(

@@ -1,7 +1,7 @@
 """A broker and members of a group in one thread, every step of which a test chooses.
 
-Law: the members' table, offsets, ledgers and pull loop are the real ones; broker, network, clock
-and listener are what the test says. Nothing waits.
+Law: the members' table, offsets, process queues and pull loop are the real ones; broker, network,
+clock and listener are what the test says. Nothing waits.
 """
 
 from __future__ import annotations

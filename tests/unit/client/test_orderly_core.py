@@ -42,7 +42,7 @@ def msgs(*offsets: int) -> list[Msg]:
 
 
 @pytest.fixture
-def ledger() -> OrderlyProcessQueue:
+def process_queue() -> OrderlyProcessQueue:
     return OrderlyProcessQueue(MessageQueue("T", "b", 0), 1, 0.0, None)
 
 
@@ -95,41 +95,41 @@ def test_tries_are_counted_against_the_limit() -> None:
 
 
 def test_the_smallest_offsets_are_taken_until_nothing_is_left(
-    ledger: OrderlyProcessQueue,
+    process_queue: OrderlyProcessQueue,
 ) -> None:
     """Covers C-243."""
-    ledger.put(msgs(0, 1, 2))
-    assert [m.queue_offset for m in ledger.take(2)] == [0, 1]
-    assert [m.queue_offset for m in ledger.take(2)] == [2]
-    assert ledger.take(2) == []
+    process_queue.put(msgs(0, 1, 2))
+    assert [m.queue_offset for m in process_queue.take(2)] == [0, 1]
+    assert [m.queue_offset for m in process_queue.take(2)] == [2]
+    assert process_queue.take(2) == []
 
 
-def test_a_commit_is_behind_what_is_not_taken(ledger: OrderlyProcessQueue) -> None:
+def test_a_commit_is_behind_what_is_not_taken(process_queue: OrderlyProcessQueue) -> None:
     """Covers C-244, C-245: everything taken is finished; what came back is not."""
-    ledger.put(msgs(3, 4, 5, 9))
-    ledger.take(2)
-    assert ledger.commit() == 5
-    assert ledger.commit() == -1, "nothing taken"
-    ledger.take(2)
-    ledger.consume_again(msgs(9))
-    assert ledger.taken_offsets == [5]
-    assert ledger.commit() == 9
-    ledger.take(1)
-    ledger.rollback()
-    assert (ledger.waiting_count, ledger.message_count) == (1, 1)
-    ledger.take(1)
-    assert ledger.commit() == 10
+    process_queue.put(msgs(3, 4, 5, 9))
+    process_queue.take(2)
+    assert process_queue.commit() == 5
+    assert process_queue.commit() == -1, "nothing taken"
+    process_queue.take(2)
+    process_queue.consume_again(msgs(9))
+    assert process_queue.taken_offsets == [5]
+    assert process_queue.commit() == 9
+    process_queue.take(1)
+    process_queue.rollback()
+    assert (process_queue.waiting_count, process_queue.message_count) == (1, 1)
+    process_queue.take(1)
+    assert process_queue.commit() == 10
 
 
 def test_a_broker_that_answers_out_of_order_cannot_break_the_commit(
-    ledger: OrderlyProcessQueue,
+    process_queue: OrderlyProcessQueue,
 ) -> None:
     """Covers C-239, C-244: the smallest unfinished offset bounds it."""
-    ledger.put(msgs(5, 6))
-    ledger.take(2)
-    ledger.put(msgs(2, 3))
-    assert ledger.commit() == 2
-    assert [m.queue_offset for m in ledger.take(4)] == [2, 3]
+    process_queue.put(msgs(5, 6))
+    process_queue.take(2)
+    process_queue.put(msgs(2, 3))
+    assert process_queue.commit() == 2
+    assert [m.queue_offset for m in process_queue.take(4)] == [2, 3]
 
 
 def test_dead_letters_are_over_the_limit_of_every_broker() -> None:
@@ -158,12 +158,16 @@ def test_the_counts_of_a_fallback_are_those_of_its_properties() -> None:
     assert sent.properties["DELAY"] == "4"
 
 
-def test_a_cleared_queue_holds_nothing(ledger: OrderlyProcessQueue) -> None:
+def test_a_cleared_queue_holds_nothing(process_queue: OrderlyProcessQueue) -> None:
     """Covers C-247: neither what waits, nor what was taken, nor their sizes."""
-    ledger.put(msgs(0, 1, 2), 3)
-    ledger.take(1)
-    ledger.clear()
-    assert (ledger.message_count, ledger.body_bytes, ledger.min_offset) == (0, 0, -1)
-    assert ledger.take(9) == []
-    ledger.rollback()
-    assert ledger.take(9) == []
+    process_queue.put(msgs(0, 1, 2), 3)
+    process_queue.take(1)
+    process_queue.clear()
+    assert (process_queue.message_count, process_queue.body_bytes, process_queue.min_offset) == (
+        0,
+        0,
+        -1,
+    )
+    assert process_queue.take(9) == []
+    process_queue.rollback()
+    assert process_queue.take(9) == []

@@ -1,7 +1,7 @@
-"""Random schedules of an orderly group and of its ledger: what may never happen.
+"""Random schedules of an orderly group and of its process queue: what may never happen.
 
-Members with the real turns, leases, ledgers, table and offsets; the broker's locks are real too,
-and everything between them is chosen (covers C-186 to C-188, C-236, C-243 to C-247, C-279 to C-286,
+Members with the real turns, leases, process queues, table and offsets; the broker's locks are real
+too, and everything between them is chosen (covers C-186 to C-188, C-236, C-243 to C-247, C-279 to C-286,
 C-298, C-353 to C-355, C-556 to C-560).
 """
 
@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 
 from rocketstream.client.consumer.consume.calls import CallWatch
 from rocketstream.client.consumer.consume.runs import PullRequest
-from rocketstream.client.consumer.consume.turns import OrderlyParts, OrderlyService, ledger_of
+from rocketstream.client.consumer.consume.turns import OrderlyParts, OrderlyService, orderly_queue
 from rocketstream.client.consumer.listener import ConsumeOrderlyContext, listener_of
 from rocketstream.client.consumer.queue_locks import QueueLocks
 from rocketstream.client.core.orderly import OrderlyProcessQueue, OrderlyTimes
@@ -173,7 +173,7 @@ class OrderlyMember(Member):
         call = self.calls.pop(number % len(self.calls))
         context = ConsumeOrderlyContext(call.request.process_queue.message_queue)
         context.auto_commit = auto_commit
-        queue = ledger_of(call.request)
+        queue = orderly_queue(call.request)
         kept = queue.taken_offsets
         finished = status in GOOD and not (status is GOOD[0] and not auto_commit)
         if finished and not queue.dropped:
@@ -235,7 +235,7 @@ class OrderlyWorld(World):
         assert self.locks.holder(GROUP, mq, self.clock.now_ms()) == member.client_id
         for call in member.calls:
             assert call.request.process_queue.message_queue != mq, "two calls at once"
-        # Whoever had to leave a queue to somebody else comes back with a new ledger only.
+        # Whoever had to leave a queue to somebody else comes back with a new process queue only.
         taker = (member.client_id, request.process_queue.generation)
         former = self.takers.setdefault(mq, [taker])
         if former[-1] != taker:
@@ -243,7 +243,7 @@ class OrderlyWorld(World):
             former.append(taker)
         first = batch[0].queue_offset
         earlier = {n for n, passes in enumerate(self.broker.logs[mq.queue_id][:first]) if passes}
-        done = self.broker.consumed[mq.queue_id] | set(ledger_of(request).taken_offsets)
+        done = self.broker.consumed[mq.queue_id] | set(orderly_queue(request).taken_offsets)
         assert earlier <= done, "something was overtaken"
         assert [m.queue_offset for m in batch] == sorted({m.queue_offset for m in batch})
 
@@ -451,7 +451,7 @@ class OrderlyGroup(RuleBasedStateMachine):
         world, now_ms = self.world, self.world.clock.monotonic_ms()
         for member in world.orderly:
             for mq, request in member.queues.table.items():
-                queue = ledger_of(request)
+                queue = orderly_queue(request)
                 assert queue.lease is not None
                 if queue.lease.is_valid(now_ms) and not queue.dropped:
                     holder = world.locks.holder(GROUP, mq, world.clock.now_ms())
@@ -519,8 +519,8 @@ class Msg:
     body_size: int = 10
 
 
-class OrderlyLedger(RuleBasedStateMachine):
-    """One orderly ledger against three lists of offsets."""
+class OrderlyProcessQueueMachine(RuleBasedStateMachine):
+    """One orderly process queue against three lists of offsets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -599,12 +599,13 @@ class OrderlyLedger(RuleBasedStateMachine):
         assert queue.max_span == 0
 
 
-GROUP_EXAMPLES, LEDGER_EXAMPLES, STEPS = 80, 300, 100
+GROUP_EXAMPLES, QUEUE_EXAMPLES, STEPS = 80, 300, 100
 """38,000 rules, and in them as many single steps of work again."""
 
 
 @pytest.mark.parametrize(
-    ("machine", "examples"), [(OrderlyGroup, GROUP_EXAMPLES), (OrderlyLedger, LEDGER_EXAMPLES)]
+    ("machine", "examples"),
+    [(OrderlyGroup, GROUP_EXAMPLES), (OrderlyProcessQueueMachine, QUEUE_EXAMPLES)],
 )
 def test_no_schedule_breaks_order_or_loses_a_message(
     machine: type[RuleBasedStateMachine], examples: int

@@ -88,9 +88,9 @@ class Scene:
 
 
 def after(stage: Stage, event: TurnEvent) -> Stage:
-    """Return what a ledger's turn becomes."""
+    """Return what a process queue's turn becomes."""
     queue = Scene(stage).queue
-    queue.turned(event)
+    queue.change_stage(event)
     return queue.stage
 
 
@@ -117,7 +117,7 @@ def test_every_stage_is_reached_and_only_the_last_has_no_way_out() -> None:
     assert stuck == {OVER}
 
 
-def test_only_its_ledger_writes_how_far_a_turn_is() -> None:
+def test_only_its_process_queue_writes_how_far_a_turn_is() -> None:
     """No other module of the client sets a stage past the table."""
     root = Path(rocketstream.__file__).parent / "client"
     found = {

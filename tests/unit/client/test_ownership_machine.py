@@ -124,7 +124,7 @@ class Group(RuleBasedStateMachine):
         assert len(live) == len(set(live))
 
     @invariant()
-    def dropped_ledgers_take_nothing_in(self) -> None:
+    def dropped_process_queues_take_nothing_in(self) -> None:
         for member in self.world.members:
             for mq, request in member.queues.table.items():
                 queue = request.process_queue
@@ -163,7 +163,7 @@ class Group(RuleBasedStateMachine):
             for member in world.members:
                 while member.handed:
                     member.finish(0)
-                    self.dropped_ledgers_take_nothing_in()
+                    self.dropped_process_queues_take_nothing_in()
                     self.no_commit_is_ahead_of_consumption()
             if all(
                 world.broker.unconsumed(n) == len(world.broker.logs[n]) for n in range(QUEUES)
@@ -190,7 +190,7 @@ class Msg:
     body_size: int = 10
 
 
-class Ledger(RuleBasedStateMachine):
+class ProcessQueueMachine(RuleBasedStateMachine):
     """One process queue against a set of offsets."""
 
     def __init__(self) -> None:
@@ -281,6 +281,6 @@ def test_no_schedule_loses_a_message_or_commits_ahead(caplog: pytest.LogCaptureF
     _run(Group, 280, 100)
 
 
-def test_no_order_of_finishing_misleads_a_ledger() -> None:
+def test_no_order_of_finishing_misleads_a_process_queue() -> None:
     """Covers C-235 to C-247 (concurrent): about 28,000 random steps of one queue."""
-    _run(Ledger, 345, 100)
+    _run(ProcessQueueMachine, 345, 100)

@@ -1,4 +1,4 @@
-"""The ledger of one queue: what may be committed, whatever order messages finish in."""
+"""The process queue of one queue: what may be committed, whatever order messages finish in."""
 
 from __future__ import annotations
 
@@ -27,91 +27,95 @@ def msgs(*offsets: int, size: int = 10) -> list[Msg]:
 
 
 @pytest.fixture
-def ledger() -> ProcessQueue:
+def process_queue() -> ProcessQueue:
     return ProcessQueue(QUEUE, generation=1, now_ms=0)
 
 
-def test_commit_point_is_the_smallest_unfinished_offset(ledger: ProcessQueue) -> None:
+def test_commit_point_is_the_smallest_unfinished_offset(process_queue: ProcessQueue) -> None:
     """Covers C-240, C-242: the reference's own example."""
-    ledger.put(msgs(0, 1, 2))
-    assert ledger.remove(msgs(1)) == 0
-    assert ledger.remove(msgs(0)) == 2
-    assert ledger.remove(msgs(2)) == 3
+    process_queue.put(msgs(0, 1, 2))
+    assert process_queue.remove(msgs(1)) == 0
+    assert process_queue.remove(msgs(0)) == 2
+    assert process_queue.remove(msgs(2)) == 3
 
 
-def test_finishing_behind_a_running_message_keeps_its_offset(ledger: ProcessQueue) -> None:
+def test_finishing_behind_a_running_message_keeps_its_offset(process_queue: ProcessQueue) -> None:
     """Covers C-241: finishing 5, 6, 7 while 4 runs keeps 4."""
-    ledger.put(msgs(4, 5, 6, 7))
-    assert ledger.remove(msgs(5, 6, 7)) == 4
-    assert ledger.remove(msgs(4)) == 8
+    process_queue.put(msgs(4, 5, 6, 7))
+    assert process_queue.remove(msgs(5, 6, 7)) == 4
+    assert process_queue.remove(msgs(4)) == 8
 
 
-def test_finishing_into_an_empty_ledger_moves_nothing(ledger: ProcessQueue) -> None:
+def test_finishing_into_an_empty_process_queue_moves_nothing(process_queue: ProcessQueue) -> None:
     """Covers C-240: -1 means no offset update."""
-    assert ledger.remove(msgs(3)) == -1
+    assert process_queue.remove(msgs(3)) == -1
 
 
-def test_a_message_put_twice_counts_once(ledger: ProcessQueue) -> None:
+def test_a_message_put_twice_counts_once(process_queue: ProcessQueue) -> None:
     """Covers C-237."""
-    assert [m.queue_offset for m in ledger.put(msgs(0, 1))] == [0, 1]
-    assert [m.queue_offset for m in ledger.put(msgs(1, 2))] == [2]
-    assert (ledger.message_count, ledger.body_bytes) == (3, 30)
+    assert [m.queue_offset for m in process_queue.put(msgs(0, 1))] == [0, 1]
+    assert [m.queue_offset for m in process_queue.put(msgs(1, 2))] == [2]
+    assert (process_queue.message_count, process_queue.body_bytes) == (3, 30)
 
 
-def test_sizes_follow_the_stored_body(ledger: ProcessQueue) -> None:
+def test_sizes_follow_the_stored_body(process_queue: ProcessQueue) -> None:
     """Covers C-252, C-593: counts return to zero exactly."""
-    ledger.put([Msg(0, 100), Msg(1, 50), Msg(2, 7)])
-    ledger.remove([Msg(1, 50)])
-    assert ledger.body_bytes == 107
-    ledger.remove([Msg(0, 100), Msg(2, 7)])
-    assert (ledger.message_count, ledger.body_bytes) == (0, 0)
+    process_queue.put([Msg(0, 100), Msg(1, 50), Msg(2, 7)])
+    process_queue.remove([Msg(1, 50)])
+    assert process_queue.body_bytes == 107
+    process_queue.remove([Msg(0, 100), Msg(2, 7)])
+    assert (process_queue.message_count, process_queue.body_bytes) == (0, 0)
 
 
-def test_span_is_between_the_ends_still_cached(ledger: ProcessQueue) -> None:
+def test_span_is_between_the_ends_still_cached(process_queue: ProcessQueue) -> None:
     """Covers C-209, C-246: a lone stuck message has span 0."""
-    assert ledger.max_span == 0
-    ledger.put(msgs(10, 11, 500))
-    assert ledger.max_span == 490
-    ledger.remove(msgs(500))
-    assert ledger.max_span == 1
-    ledger.remove(msgs(11))
-    assert (ledger.max_span, ledger.min_offset) == (0, 10)
+    assert process_queue.max_span == 0
+    process_queue.put(msgs(10, 11, 500))
+    assert process_queue.max_span == 490
+    process_queue.remove(msgs(500))
+    assert process_queue.max_span == 1
+    process_queue.remove(msgs(11))
+    assert (process_queue.max_span, process_queue.min_offset) == (0, 10)
 
 
-def test_backlog_is_measured_from_the_newest_message(ledger: ProcessQueue) -> None:
+def test_backlog_is_measured_from_the_newest_message(process_queue: ProcessQueue) -> None:
     """Covers C-237: MAX_OFFSET minus the last offset, never negative."""
-    ledger.put(msgs(0, 1, 2), max_offset=50)
-    assert ledger.backlog == 48
-    ledger.put(msgs(3), max_offset=2)
-    assert ledger.backlog == 0
+    process_queue.put(msgs(0, 1, 2), max_offset=50)
+    assert process_queue.backlog == 48
+    process_queue.put(msgs(3), max_offset=2)
+    assert process_queue.backlog == 0
 
 
-def test_clear_forgets_everything(ledger: ProcessQueue) -> None:
+def test_clear_forgets_everything(process_queue: ProcessQueue) -> None:
     """Covers C-247."""
-    ledger.put(msgs(5, 6))
-    ledger.clear()
-    assert (ledger.message_count, ledger.body_bytes, ledger.queue_offset_max) == (0, 0, 0)
-    assert ledger.first is None
-    ledger.put(msgs(1))
-    assert ledger.min_offset == 1
+    process_queue.put(msgs(5, 6))
+    process_queue.clear()
+    assert (
+        process_queue.message_count,
+        process_queue.body_bytes,
+        process_queue.queue_offset_max,
+    ) == (0, 0, 0)
+    assert process_queue.first is None
+    process_queue.put(msgs(1))
+    assert process_queue.min_offset == 1
 
 
-def test_expired_message_leaves_the_others(ledger: ProcessQueue) -> None:
+def test_expired_message_leaves_the_others(process_queue: ProcessQueue) -> None:
     """Covers C-250: the late result of an expired message removes nothing more."""
     late = Msg(0)
-    ledger.put([late, Msg(1)])
-    assert ledger.remove([late]) == 1
-    assert ledger.remove([late]) == 1
-    assert ledger.message_count == 1
-    assert late not in ledger
-    assert Msg(1) in ledger
+    process_queue.put([late, Msg(1)])
+    assert process_queue.remove([late]) == 1
+    assert process_queue.remove([late]) == 1
+    assert process_queue.message_count == 1
+    assert late not in process_queue
+    assert Msg(1) in process_queue
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_commit_point_never_passes_an_unfinished_message(seed: int) -> None:
     """Any order of pulls and completions, gaps and repeats included, against the plain rule."""
     rng = random.Random(seed)
-    ledger = ProcessQueue(QUEUE, 1, 0)
+    process_queue = ProcessQueue(QUEUE, 1, 0)
     unfinished: dict[int, Msg] = {}
     offset = last = 0
     for _ in range(400):
@@ -121,64 +125,66 @@ def test_commit_point_never_passes_an_unfinished_message(seed: int) -> None:
                 offset += rng.randint(1, 3)
                 batch.append(Msg(offset, rng.randint(1, 9)))
             last = offset
-            ledger.put(batch)
+            process_queue.put(batch)
             unfinished.update({m.queue_offset: m for m in batch})
         elif unfinished:
             chosen = rng.sample(sorted(unfinished), rng.randint(1, min(4, len(unfinished))))
             done = [unfinished.pop(o) for o in chosen]
             expected = min(unfinished) if unfinished else last + 1
-            assert ledger.remove(done) == expected
-        assert ledger.message_count == len(unfinished)
-        assert ledger.body_bytes == sum(m.body_size for m in unfinished.values())
+            assert process_queue.remove(done) == expected
+        assert process_queue.message_count == len(unfinished)
+        assert process_queue.body_bytes == sum(m.body_size for m in unfinished.values())
         span = max(unfinished) - min(unfinished) if unfinished else 0
-        assert ledger.max_span == span
+        assert process_queue.max_span == span
 
 
-def test_offsets_out_of_order_do_not_break_the_commit_point(ledger: ProcessQueue) -> None:
+def test_offsets_out_of_order_do_not_break_the_commit_point(process_queue: ProcessQueue) -> None:
     """A broker that answers out of order is odd, and still nothing is passed."""
-    ledger.put(msgs(5, 4, 9))
-    ledger.put(msgs(2))
-    assert ledger.min_offset == 2
-    assert ledger.remove(msgs(2)) == 4
-    assert ledger.remove(msgs(4, 5)) == 9
+    process_queue.put(msgs(5, 4, 9))
+    process_queue.put(msgs(2))
+    assert process_queue.min_offset == 2
+    assert process_queue.remove(msgs(2)) == 4
+    assert process_queue.remove(msgs(4, 5)) == 9
 
 
-def test_pull_expiry_spares_a_queue_that_waits_for_flow_control(ledger: ProcessQueue) -> None:
+def test_pull_expiry_spares_a_queue_that_waits_for_flow_control(
+    process_queue: ProcessQueue,
+) -> None:
     """Covers C-176: only a silent loop is dead, strictly after 120 s."""
-    assert not ledger.is_pull_expired(PULL_MAX_IDLE_MS)
-    assert ledger.is_pull_expired(PULL_MAX_IDLE_MS + 1)
-    ledger.hold_pull()
-    assert not ledger.is_pull_expired(PULL_MAX_IDLE_MS + 1)
+    assert not process_queue.is_pull_expired(PULL_MAX_IDLE_MS)
+    assert process_queue.is_pull_expired(PULL_MAX_IDLE_MS + 1)
+    process_queue.hold_pull()
+    assert not process_queue.is_pull_expired(PULL_MAX_IDLE_MS + 1)
 
 
 # --- flow control -----------------------------------------------------------------------------
 
 
-def test_exactly_the_count_threshold_does_not_stop_a_pull(ledger: ProcessQueue) -> None:
+def test_exactly_the_count_threshold_does_not_stop_a_pull(process_queue: ProcessQueue) -> None:
     """Covers C-203, C-204."""
     bounds = Thresholds(count=3)
-    ledger.put(msgs(0, 1, 2))
-    assert flow_control(ledger, bounds) is None
-    ledger.put(msgs(3))
-    assert flow_control(ledger, bounds) is FlowControl.COUNT
+    process_queue.put(msgs(0, 1, 2))
+    assert flow_control(process_queue, bounds) is None
+    process_queue.put(msgs(3))
+    assert flow_control(process_queue, bounds) is FlowControl.COUNT
 
 
-def test_size_is_cut_to_whole_mebibytes_first(ledger: ProcessQueue) -> None:
+def test_size_is_cut_to_whole_mebibytes_first(process_queue: ProcessQueue) -> None:
     """Covers C-204: 1 MiB and a fraction pass a limit of 1."""
     bounds = Thresholds(size_mib=1)
-    ledger.put([Msg(0, 2 * MIB - 1)])
-    assert flow_control(ledger, bounds) is None
-    ledger.put([Msg(1, 1)])
-    assert flow_control(ledger, bounds) is FlowControl.SIZE
+    process_queue.put([Msg(0, 2 * MIB - 1)])
+    assert flow_control(process_queue, bounds) is None
+    process_queue.put([Msg(1, 1)])
+    assert flow_control(process_queue, bounds) is FlowControl.SIZE
 
 
-def test_span_counts_offsets_not_messages(ledger: ProcessQueue) -> None:
+def test_span_counts_offsets_not_messages(process_queue: ProcessQueue) -> None:
     """Covers C-209."""
     bounds = Thresholds(span=2000)
-    ledger.put(msgs(0, 2000))
-    assert flow_control(ledger, bounds) is None
-    ledger.put(msgs(2001))
-    assert flow_control(ledger, bounds) is FlowControl.SPAN
+    process_queue.put(msgs(0, 2000))
+    assert flow_control(process_queue, bounds) is None
+    process_queue.put(msgs(2001))
+    assert flow_control(process_queue, bounds) is FlowControl.SPAN
 
 
 def test_topic_thresholds_are_shared_by_all_queues() -> None:
@@ -191,27 +197,31 @@ def test_topic_thresholds_are_shared_by_all_queues() -> None:
 
 
 def test_what_was_filtered_out_behind_the_last_message_counts_with_it(
-    ledger: ProcessQueue,
+    process_queue: ProcessQueue,
 ) -> None:
     """Covers C-227, C-569: the offset goes past the filtered tail when the last one finishes."""
-    ledger.put(msgs(0, 3))
-    ledger.passed_to = 9
-    assert ledger.remove(msgs(3)) == 0
-    assert ledger.remove(msgs(0)) == 9
-    ledger.put(msgs(9, 12))
-    ledger.passed_to = 13
-    assert ledger.remove(msgs(9, 12)) == 13
-    ledger.clear()
-    assert ledger.passed_to == 0
+    process_queue.put(msgs(0, 3))
+    process_queue.passed_to = 9
+    assert process_queue.remove(msgs(3)) == 0
+    assert process_queue.remove(msgs(0)) == 9
+    process_queue.put(msgs(9, 12))
+    process_queue.passed_to = 13
+    assert process_queue.remove(msgs(9, 12)) == 13
+    process_queue.clear()
+    assert process_queue.passed_to == 0
 
 
 def test_offsets_far_apart_twice_in_one_pull_or_out_of_order_are_each_counted_once(
-    ledger: ProcessQueue,
+    process_queue: ProcessQueue,
 ) -> None:
     """Covers C-237: what a broker of ours never sends, but one may."""
     far = 2**62
-    assert [m.queue_offset for m in ledger.put(msgs(3, far))] == [3, far]
-    assert [m.queue_offset for m in ledger.put(msgs(9, 5, 9, 3))] == [9, 5]
-    assert (ledger.message_count, ledger.body_bytes, ledger.min_offset) == (4, 40, 3)
-    assert ledger.remove(msgs(3, 9)) == 5
-    assert ledger.remove(msgs(5)) == far
+    assert [m.queue_offset for m in process_queue.put(msgs(3, far))] == [3, far]
+    assert [m.queue_offset for m in process_queue.put(msgs(9, 5, 9, 3))] == [9, 5]
+    assert (process_queue.message_count, process_queue.body_bytes, process_queue.min_offset) == (
+        4,
+        40,
+        3,
+    )
+    assert process_queue.remove(msgs(3, 9)) == 5
+    assert process_queue.remove(msgs(5)) == far

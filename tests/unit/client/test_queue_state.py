@@ -23,7 +23,7 @@ STEPS = {
 SHOWN = {"dropped", "leaving", "flow_controlled"}
 
 
-def ledger() -> ProcessQueue:
+def process_queue() -> ProcessQueue:
     return ProcessQueue(MessageQueue("T", "broker-a", 0), 1, 0)
 
 
@@ -37,7 +37,7 @@ def test_every_change_is_foreseen_in_every_standing() -> None:
 
 
 def test_what_is_dropped_stays_dropped() -> None:
-    """Covers C-549, C-557: whoever gets the queue next has another ledger."""
+    """Covers C-549, C-557: whoever gets the queue next has another process queue."""
     assert {after(Standing.DROPPED, change) for change in Change} == {Standing.DROPPED}
 
 
@@ -48,9 +48,9 @@ def test_what_leaves_is_never_pulled_again() -> None:
 
 
 @pytest.mark.parametrize("steps", list(itertools.product(Change, repeat=3)))
-def test_the_ledger_shows_how_it_stands(steps: tuple[Change, ...]) -> None:
+def test_the_process_queue_shows_how_it_stands(steps: tuple[Change, ...]) -> None:
     """After any three changes exactly what the table says."""
-    queue, standing = ledger(), Standing.PULLED
+    queue, standing = process_queue(), Standing.PULLED
     assert shown(queue) == (False, False, False)
     for step in steps:
         STEPS[step](queue)
@@ -66,7 +66,7 @@ def test_an_unforeseen_change_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         after(Standing.HELD, Change.LEAVE)
 
 
-def test_only_its_ledger_writes_how_a_queue_stands() -> None:
+def test_only_its_process_queue_writes_how_a_queue_stands() -> None:
     """No module of the consumers sets what the machine shows."""
     root = Path(rocketstream.__file__).parent / "client"
     home = {root / "core" / "process_queue.py", root / "core" / "lite_pull.py"}

@@ -21,7 +21,7 @@ from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
 LOCK_RETRY_RUNNING_MS = 10
 """Pause before the lock is asked for when it was lost between two batches (C-281)."""
 LOCK_RETRY_MS = 100
-"""The same when it was found missing at the start."""
+"""The same when it was missing at the start of a turn."""
 LOCK_RETRY_FAILED_MS = 3_000
 """Pause before consuming is tried again when the broker did not give the lock (C-283)."""
 RESUME_MS = 10
@@ -39,9 +39,9 @@ class OrderlyTimes:
     """How long locks are trusted and turns last (C-236, C-282, C-640).
 
     Attributes:
-        lock_max_live_ms: a lock not renewed for longer is not trusted; the broker keeps it 60 s.
+        lock_max_live_ms: a lock is trusted this long after it was asked for; brokers keep it 60 s.
         lock_interval_ms: locks are renewed this often.
-        first_lock_ms: the first renewal.
+        first_lock_ms: the first renewal comes after this.
         turn_max_ms: a queue that always has messages lets others have its worker after this.
         release_wait_ms: how long a queue that is given up waits for its listener.
     """
@@ -85,11 +85,11 @@ class Lease:
 
 
 class OrderlyProcessQueue(ProcessQueue):
-    """The ledger of a queue consumed in order.
+    """The process queue of a queue consumed in order.
 
     Attributes:
         lease: the broker lock; None where none is needed (broadcasting, C-555).
-        stage: how far the queue is with its turn; to be read, ``turned`` changes it (C-237).
+        stage: where the queue's turn stands; to be read, ``change_stage`` changes it (C-237).
     """
 
     __slots__ = ("_taken", "_waiting", "lease", "stage")
@@ -103,11 +103,11 @@ class OrderlyProcessQueue(ProcessQueue):
         self._taken: dict[int, Queued] = {}
         self._waiting: deque[int] = deque()
 
-    def turned(self, event: TurnEvent) -> None:
-        """Note what happened to the turn.
+    def change_stage(self, event: TurnEvent) -> None:
+        """Change the stage of the turn as the table says for ``event``.
 
         Raises:
-            InternalError: that cannot happen at this stage: a mistake of rocketstream itself.
+            InternalError: ``event`` cannot happen at this stage: a mistake of rocketstream itself.
         """
         try:
             self.stage = TRANSITIONS[self.stage, event]

@@ -13,13 +13,13 @@ from rocketstream.errors import InternalError
 
 
 class Stage(enum.Enum):
-    """How far a queue is with its turn.
+    """Where the turn of a queue stands.
 
     Attributes:
         IDLE: nothing is cached that could be handed out; the next messages begin a turn.
         READY: waits for somebody to call its listener.
         IN_HAND: a batch is with the listener, or its answer is being carried out.
-        BETWEEN: one batch is settled, and the same caller asks for the next.
+        BETWEEN: one batch is settled, and the same caller is about to ask for the next.
         GIVING_UP: messages that had their last try are on their way to the dead-letter topic.
         PAUSED: goes on after a pause: the listener wants one, or other queues have their share.
         UNLOCKED: waits until the broker grants its lock again.
@@ -43,17 +43,17 @@ class TurnEvent(enum.Enum):
     """What happens to a turn.
 
     Attributes:
-        CAME: messages were put into the ledger.
+        CAME: messages were put into the process queue.
         TAKEN: a batch goes to the listener.
         EMPTY: every cached message has been taken.
-        SHARE_SPENT: it has lasted as long as it may while others wait.
-        LOCK_LOST: its lease is over.
+        SHARE_SPENT: the turn has lasted as long as it may while other queues wait.
+        LOCK_LOST: the lease of the queue is over.
         LOCKED: the broker has granted the lock.
         UNANSWERED: the broker did not say whether it grants the lock.
         SETTLED: the listener's answer is carried out, and the turn goes on.
         SUSPENDED: the listener's answer is carried out, and the queue pauses.
         TRIES_SPENT: the listener has failed messages for the last time.
-        GIVEN_UP: those messages are away, or come again.
+        GIVEN_UP: those messages are in the dead-letter topic, or come again.
         BROKE: a mistake of ours; the batch comes again.
         DUE: the pause is over.
         LEFT: nothing may be handed out any more.
@@ -116,7 +116,7 @@ TRANSITIONS: Final[dict[tuple[Stage, TurnEvent], Stage]] = {
     (_S.BETWEEN, _E.BROKE): _S.PAUSED,
     (_S.PAUSED, _E.BROKE): _S.PAUSED,
     (_S.UNLOCKED, _E.BROKE): _S.PAUSED,
-    # Whoever gets the queue next has a ledger of its own, and a turn with it (C-557).
+    # The next assignment has a process queue of its own, and a turn with it (C-557).
     (_S.OVER, _E.CAME): _S.OVER,
     (_S.OVER, _E.BROKE): _S.OVER,
     (_S.OVER, _E.LEFT): _S.OVER,

@@ -1,7 +1,9 @@
-"""Turns of queues consumed in order: who may consume which queue when, and what an answer does.
+"""Turns of queues consumed in order: when one begins, what it hands out, how it ends.
+
+A turn is the time in which one caller gives a queue's batches to the listener, one after the other.
 
 Law: pure; the time is passed in, the owner serialises the calls for a queue and carries out what
-they return. How the stage of a turn changes is said in ``orderly_state`` alone (upstream's
+they return. ``orderly_state`` alone says how the stage of a turn changes (upstream's
 ConsumeMessageOrderlyService, C-280 to C-293, with C-590 put right).
 """
 
@@ -57,9 +59,9 @@ class GiveUp:
 
     Attributes:
         spent: messages that had their last try.
-        again: those of the same batch that come again.
+        again: the other messages of the batch, which come again.
         pause_ms: how long the queue pauses if any message comes again.
-        commits: whether what is away is committed; not without auto-commit.
+        commits: whether the offset behind the messages given up is committed: with auto-commit.
     """
 
     spent: list[Any]
@@ -70,7 +72,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """End the turn; only new messages begin another, or nothing does."""
+    """End the turn; the next one begins with new messages, if the queue still has turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ GO_ON: Final = GoOn()
 
 
 class OrderlyTurns:
-    """Decides the turns of a consumer's orderly queues; the ledgers keep their stages.
+    """Decides the turns of a consumer's orderly queues; their process queues keep the stages.
 
     A turn begins with ``came`` or ``due``; then ``next`` and ``answered`` (or ``advance``, both in
     one) follow each other until one of them ends it. A call that returns an offset returns -1 where
@@ -101,7 +103,7 @@ class OrderlyTurns:
         others_wait: tells whether another queue waits for somebody to call its listener.
 
     Attributes:
-        stopping: the consumer ends; no batch is handed out any more.
+        stopping: True when the consumer ends: no batch is handed out any more.
     """
 
     def __init__(
@@ -122,47 +124,47 @@ class OrderlyTurns:
     # --- a turn begins ----------------------------------------------------------------------------
 
     def came(self, queue: OrderlyProcessQueue) -> bool:
-        """Messages are in the ledger; return whether they begin a turn (C-237, C-280)."""
+        """Messages were put into the queue; return whether they begin a turn (C-237, C-280)."""
         begins = queue.stage is Stage.IDLE
-        queue.turned(TurnEvent.CAME)
+        queue.change_stage(TurnEvent.CAME)
         return begins and self.may_go_on(queue)
 
     def due(self, queue: OrderlyProcessQueue) -> bool:
         """A pause is over; return whether a turn begins."""
-        queue.turned(TurnEvent.DUE)
+        queue.change_stage(TurnEvent.DUE)
         return self.may_go_on(queue)
 
     def may_go_on(self, queue: OrderlyProcessQueue) -> bool:
-        """Return whether a turn that waits for its place or its lock is still wanted."""
+        """Return whether a turn that waits to begin or for its lock may go on; else it is over."""
         if self.stopping or queue.dropped:
-            queue.turned(TurnEvent.LEFT)
+            queue.change_stage(TurnEvent.LEFT)
             return False
         return True
 
     # --- the lock ---------------------------------------------------------------------------------
 
     def locked(self, queue: OrderlyProcessQueue, now_ms: float) -> Resume | None:
-        """Have a turn go on whose lock is there again; None when it is not (C-283)."""
+        """Return how a turn goes on whose lease is valid again; None while it is not (C-283)."""
         if queue.lease is not None and not queue.lease.is_valid(now_ms):
             return None
-        queue.turned(TurnEvent.LOCKED)
+        queue.change_stage(TurnEvent.LOCKED)
         return Resume(RESUME_MS)
 
     def asked(self, queue: OrderlyProcessQueue, refused: bool, now_ms: float) -> Ending:
-        """The broker has been asked for the lock; return how the queue goes on (C-283).
+        """Return how the queue goes on after the broker was asked for its lock (C-283).
 
         Args:
             queue: its lease is renewed already if the lock was granted.
-            refused: somebody else has it; the queue is dropped and taken anew.
+            refused: another member has the lock; the queue is dropped and taken anew.
             now_ms: monotonic time.
         """
         resume = self.locked(queue, now_ms)
         if resume is not None:
             return resume
         if refused or queue.dropped:
-            queue.turned(TurnEvent.LEFT)
+            queue.change_stage(TurnEvent.LEFT)
             return END
-        queue.turned(TurnEvent.UNANSWERED)
+        queue.change_stage(TurnEvent.UNANSWERED)
         return AskLock(LOCK_RETRY_FAILED_MS)
 
     # --- the next batch ---------------------------------------------------------------------------
@@ -171,33 +173,33 @@ class OrderlyTurns:
         """Take the next batch of a turn, or end the turn (C-281, C-282).
 
         Args:
-            queue: its ledger.
-            began_ms: when the turn began; it takes one batch at least.
+            queue: the process queue.
+            began_ms: when the turn began, monotonic; every turn may take one batch.
             now_ms: monotonic time.
         """
         lease, turn_ms = queue.lease, now_ms - began_ms
         first = queue.stage is _READY
         if self.stopping or queue.dropped or queue.leaving:
-            queue.turned(TurnEvent.LEFT)
+            queue.change_stage(TurnEvent.LEFT)
             return END
         if lease is not None and not lease.is_valid(now_ms):
-            queue.turned(TurnEvent.LOCK_LOST)
+            queue.change_stage(TurnEvent.LOCK_LOST)
             return AskLock(LOCK_RETRY_MS if first else LOCK_RETRY_RUNNING_MS)
         if not first and turn_ms > TURN_SHARE_MS and self._is_over(turn_ms):
             # To the end of the line; a turn that nobody waits for only makes a short pause.
-            queue.turned(TurnEvent.SHARE_SPENT)
+            queue.change_stage(TurnEvent.SHARE_SPENT)
             return Resume(0 if self._others_wait() else RESUME_MS)
         batch = queue.take(self._batch_size)
         if batch:
-            queue.turned(_TAKEN)
+            queue.change_stage(_TAKEN)
             return batch
-        queue.turned(TurnEvent.EMPTY)
+        queue.change_stage(TurnEvent.EMPTY)
         return END
 
     def advance(
         self, queue: OrderlyProcessQueue, began_ms: float, now_ms: float
     ) -> tuple[int, Batch | Ending]:
-        """Settle a SUCCESS and go on: the offset to commit, and what ``next`` would return."""
+        """Settle a batch answered SUCCESS; return the offset to commit, and what ``next`` does."""
         offset = -1 if queue.dropped else queue.commit(now_ms)
         turn_ms, lease = now_ms - began_ms, queue.lease
         if (
@@ -208,9 +210,9 @@ class OrderlyTurns:
         ):
             batch = queue.take(self._batch_size)
             if batch:
-                # By SETTLED and TAKEN to IN_HAND again: that much is not written each time.
+                # SETTLED and TAKEN would lead back to IN_HAND: left out, as each batch would pay.
                 return offset, batch
-        queue.turned(_SETTLED)
+        queue.change_stage(_SETTLED)
         return offset, self.next(queue, began_ms, now_ms)
 
     def _is_over(self, turn_ms: float) -> bool:
@@ -228,14 +230,14 @@ class OrderlyTurns:
         asked_ms: int,
         now_ms: float,
     ) -> tuple[int, Answered]:
-        """Do to a ledger what a status says (C-284 to C-287).
+        """Do to a process queue what a listener's status says (C-284 to C-287).
 
         Args:
-            queue: its ledger; of a dropped one nothing changes (C-549).
+            queue: the process queue; a dropped one is not changed (C-549).
             batch: what the listener was given.
             status: its answer.
-            auto_commit: as its context says at the end.
-            asked_ms: the pause its context asks for.
+            auto_commit: as the listener's context says after the call.
+            asked_ms: the pause that context asks for.
             now_ms: monotonic time.
 
         Returns:
@@ -245,20 +247,20 @@ class OrderlyTurns:
         if step is _AGAIN:
             spent, again = split_by_tries(batch, self._max_times)
             if spent:
-                queue.turned(TurnEvent.TRIES_SPENT)
+                queue.change_stage(TurnEvent.TRIES_SPENT)
                 return -1, GiveUp(spent, again, self._pause_ms(asked_ms), auto_commit)
             _count_tries(again)
         if queue.dropped:
-            queue.turned(TurnEvent.LEFT)
+            queue.change_stage(TurnEvent.LEFT)
             return -1, END
         if step is _COMMIT or step is _KEEP:
-            queue.turned(_SETTLED)
+            queue.change_stage(_SETTLED)
             return queue.commit(now_ms) if step is _COMMIT else -1, GO_ON
         if step is _AGAIN:
             queue.consume_again(batch)
         else:
             queue.rollback()
-        queue.turned(TurnEvent.SUSPENDED)
+        queue.change_stage(TurnEvent.SUSPENDED)
         return -1, Resume(self._pause_ms(asked_ms))
 
     def _pause_ms(self, asked_ms: int) -> int:
@@ -275,9 +277,9 @@ class OrderlyTurns:
         """Settle a batch of which some messages had their last try (C-287, C-590).
 
         Args:
-            queue: its ledger; of a dropped one nothing changes (C-549).
-            what: what was to be given up.
-            dead: those of ``what.spent`` that are in the dead-letter topic.
+            queue: the process queue; a dropped one is not changed (C-549).
+            what: what ``answered`` returned.
+            dead: the messages of ``what.spent`` that are in the dead-letter topic.
             undead: the others, which come again.
             now_ms: monotonic time.
 
@@ -287,32 +289,32 @@ class OrderlyTurns:
         again = [*what.again, *undead]
         _count_tries(again)
         if queue.dropped:
-            queue.turned(TurnEvent.LEFT)
+            queue.change_stage(TurnEvent.LEFT)
             return -1, END
         offset = queue.finish(dead, now_ms)
         queue.consume_again(again)
-        queue.turned(TurnEvent.GIVEN_UP)
+        queue.change_stage(TurnEvent.GIVEN_UP)
         return offset if what.commits else -1, Resume(what.pause_ms if again else 0.0)
 
     def broke(self, queue: OrderlyProcessQueue) -> Ending:
         """End a turn because of a mistake of ours: everything taken comes again after a pause."""
         queue.rollback()
-        queue.turned(TurnEvent.BROKE)
+        queue.change_stage(TurnEvent.BROKE)
         return END if queue.stage is Stage.OVER else Resume(self._suspend_ms)
 
     def cut_off(self, queue: OrderlyProcessQueue) -> None:
-        """The call of the listener was cancelled, as its consumer ends: no answer will come."""
-        queue.turned(TurnEvent.LEFT)
+        """End a turn whose listener call was cancelled, as the consumer ends: no answer comes."""
+        queue.change_stage(TurnEvent.LEFT)
 
 
 R = TypeVar("R")
 
 
 class Rota(Generic[R]):
-    """One turn of a queue at a time, whatever its generation (C-281).
+    """Keeps the turns of a queue apart: one at a time, whatever its generation (C-281).
 
-    A listener of an earlier assignment may still run, or a turn may be about to end, when the next
-    one wants to begin: that one waits until it has ended.
+    When a turn wants to begin, the listener of an earlier assignment may still run, or the turn
+    before may be about to end: the new one waits until that has ended.
     """
 
     __slots__ = ("_next", "_now")
@@ -322,7 +324,7 @@ class Rota(Generic[R]):
         self._next: dict[MessageQueue, R] = {}
 
     def get(self, mq: MessageQueue) -> R | None:
-        """Return whose turn it is."""
+        """Return the turn that is under way, if any."""
         return self._now.get(mq)
 
     def begin(self, mq: MessageQueue, turn: R) -> bool:

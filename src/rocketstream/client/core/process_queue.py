@@ -19,7 +19,7 @@ PULL_MAX_IDLE_MS = 120_000
 
 
 class Queued(Protocol):
-    """What the ledger needs to know of a message."""
+    """What a process queue needs to know of a message."""
 
     @property
     def queue_offset(self) -> int:
@@ -36,13 +36,13 @@ M = TypeVar("M", bound=Queued)
 
 
 class ProcessQueue:
-    """The ledger of one assigned queue (C-235 to C-248, concurrent part).
+    """What was pulled of one assigned queue and is not finished (C-235 to C-248, concurrent part).
 
     Attributes:
         message_queue: the queue.
         generation: number of this assignment, for whoever has only the queue's name.
-        dropped: no longer ours: no result counts any more (C-549). Each assignment has a ledger of
-            its own, so whatever comes late carries a dropped one.
+        dropped: no longer ours: no result counts any more (C-549). Each assignment has a process
+            queue of its own, so whatever comes late carries a dropped one.
         leaving: about to be given up: nothing new is pulled or handed to a listener, but what a
             running listener finishes still counts (C-556).
         body_bytes: sum of the cached messages' stored body lengths.

@@ -1,7 +1,7 @@
 """What may happen to an assigned queue, in one table: how it stands, and what changes that.
 
 Law: pure; the only place where a queue's standing changes. Readers ask ``leaving``, ``dropped`` and
-``flow_controlled`` of the ledger; the owner serialises the writes.
+``flow_controlled`` of the process queue; the owner serialises the writes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ TRANSITIONS: Final[dict[tuple[Standing, Change], Standing]] = {
     # What is on its way out is not pulled, so there is nothing to hold or to release.
     (_L, Change.HOLD): _L,
     (_L, Change.RELEASE): _L,
-    # A dropped queue stays dropped: whoever gets it next has a ledger of its own (C-557).
+    # A dropped queue stays dropped: its next assignment has a new process queue (C-557).
     (_D, Change.LEAVE): _D,
     (_D, Change.DROP): _D,
     (_D, Change.HOLD): _D,

@@ -1,7 +1,7 @@
 """What changes when a member is allotted other queues: which to give up, which to take.
 
-Law: pure. Each assignment makes a new ledger; whatever an older one still brings (a late pull
-reply, a listener's result) comes with its own ledger, which is dropped, and is discarded.
+Law: pure. Each assignment makes a new process queue. What an older assignment still brings (a late
+pull reply, a listener's result) carries its own process queue, which is dropped: it is discarded.
 """
 
 from __future__ import annotations

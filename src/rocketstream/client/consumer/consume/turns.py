@@ -1,9 +1,9 @@
 """Turns of queues consumed in order: carries out what ``core.orderly_turn`` decides.
 
-Law: at most one listener call per queue at a time, whatever generation; locks, timers and hand-over
-belong to the loop, taking a batch and settling it to whoever calls the listener, each under the
-lock of its queue (upstream's ConsumeMessageOrderlyService, C-279 to C-298, with C-556 to C-560 and
-C-590 put right).
+Law: at most one listener call per queue at a time, whatever its generation. Broker locks, timers
+and handing queues over happen on the loop; taking a batch and settling it happen on the thread that
+calls the listener, under the lock of the queue (upstream's ConsumeMessageOrderlyService, C-279 to
+C-298, with C-556 to C-560 and C-590 put right).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class OrderlyParts:
 
 
 class OrderlyService(ListenerService, ABC):
-    """Everything of an orderly consume service but the calls themselves."""
+    """All of an orderly consume service except calling the listener."""
 
     def __init__(self, parts: OrderlyParts) -> None:
         settings = parts.settings
@@ -98,7 +98,7 @@ class OrderlyService(ListenerService, ABC):
         self._loop = asyncio.get_running_loop()
         self._ready: deque[PullRequest] = deque()
         """Queues that wait for somebody to call their listener."""
-        self._ledgers: dict[MessageQueue, OrderlyProcessQueue] = {}
+        self._process_queues: dict[MessageQueue, OrderlyProcessQueue] = {}
         self._granted: dict[MessageQueue, float] = {}
         self._turns: Rota[PullRequest] = Rota()
         self._kept: set[MessageQueue] = set()
@@ -116,7 +116,7 @@ class OrderlyService(ListenerService, ABC):
 
     @abstractmethod
     def _start(self, request: PullRequest) -> None:
-        """Begin a turn soon: take batches and settle them until told to end. On the loop."""
+        """Begin a turn soon: take batches and settle them until there is none. On the loop."""
 
     @abstractmethod
     async def _stop(self, await_ms: float, caller: int | None) -> None:
@@ -133,23 +133,23 @@ class OrderlyService(ListenerService, ABC):
     # --- queues come and go -----------------------------------------------------------------------
 
     def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> OrderlyProcessQueue:
-        """Return an empty ledger, with the lease of the lock taken just now or of the last one."""
+        """Return an empty process queue, with the lease of the lock taken just now or before."""
         lease: Lease | None = None
         live_ms = self._times.lock_max_live_ms
         if self._locks is not None:
             granted_ms = self._granted.pop(mq, None)
-            former = self._ledgers.get(mq)
+            former = self._process_queues.get(mq)
             lease = former.lease if former is not None else None
             if granted_ms is not None or lease is None:
                 # Without a lock the lease is over before it begins, and a turn asks for one.
                 lease = Lease(-math.inf if granted_ms is None else granted_ms, live_ms)
-        queue = self._ledgers[mq] = OrderlyProcessQueue(mq, generation, now_ms, lease)
+        queue = self._process_queues[mq] = OrderlyProcessQueue(mq, generation, now_ms, lease)
         return queue
 
     async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
-        """Lock queues at their brokers; return those that were to be had (C-175, C-186).
+        """Lock queues at their brokers; return those that were locked (C-175, C-186).
 
-        A refused one is asked for again soon: its owner is about to let go (C-560).
+        A refused lock is asked for again soon: its owner is about to give it back (C-560).
         """
         if self._locks is None:
             return mqs
@@ -167,10 +167,10 @@ class OrderlyService(ListenerService, ABC):
         return answers.held
 
     async def release(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
-        """Wait a moment for the listeners; return the queues that nobody works on (C-556, C-557).
+        """Wait up to ``release_wait_ms`` for listeners; return the idle queues (C-556, C-557).
 
-        What a listener finishes while it is waited for counts. Queues left out are tried again as
-        soon as their listener returns.
+        What a listener finishes in that time counts. The other queues are given up as soon as
+        their listener returns.
         """
         mqs = [request.process_queue.message_queue for request in requests]
         with contextlib.suppress(TimeoutError):
@@ -193,7 +193,7 @@ class OrderlyService(ListenerService, ABC):
         """
         free: list[MessageQueue] = []
         for mq in mqs:
-            queue = self._ledgers.pop(mq, None)
+            queue = self._process_queues.pop(mq, None)
             self._kept.discard(mq)
             is_held = queue is None or queue.lease is None or queue.lease.locked
             if is_held and (not self._is_in_hand(mq) or self._is_caller(mq)):
@@ -203,7 +203,7 @@ class OrderlyService(ListenerService, ABC):
 
     def _is_in_hand(self, mq: MessageQueue) -> bool:
         turn = self._turns.get(mq)
-        return turn is not None and ledger_of(turn).in_hand
+        return turn is not None and orderly_queue(turn).in_hand
 
     async def _unlock_unused(
         self, keep: Collection[MessageQueue] = (), older_than_ms: float = 0.0
@@ -214,7 +214,7 @@ class OrderlyService(ListenerService, ABC):
         for mq in unused:
             del self._granted[mq]
         if self._locks is not None and unused:
-            await self._locks.unlock([mq for mq in unused if mq not in self._ledgers])
+            await self._locks.unlock([mq for mq in unused if mq not in self._process_queues])
 
     def _ask_again_soon(self) -> None:
         if self._retry is not None or self._decide.stopping:
@@ -244,9 +244,10 @@ class OrderlyService(ListenerService, ABC):
         """Renew the locks of all queues that are ours (C-187, C-279); dropped ones not (C-558)."""
         if self._locks is None:
             return
-        # Younger ones may just be on their way into the table: their start is being asked for.
+        # Younger locks may belong to queues that are just being taken: where to begin in them is
+        # being asked for.
         await self._unlock_unused(older_than_ms=self._times.lock_max_live_ms)
-        mqs = [mq for mq, queue in self._ledgers.items() if not queue.dropped]
+        mqs = [mq for mq, queue in self._process_queues.items() if not queue.dropped]
         await self._apply(self._locks, mqs)
 
     def connection_lost(self, address: str) -> None:
@@ -258,7 +259,7 @@ class OrderlyService(ListenerService, ABC):
         locks = self._locks
         if locks is None:
             return
-        for mq, queue in self._ledgers.items():
+        for mq, queue in self._process_queues.items():
             if queue.lease is not None and locks.is_from(mq, address):
                 queue.lease.doubt()
         for mq in self._granted:
@@ -275,7 +276,7 @@ class OrderlyService(ListenerService, ABC):
         now_ms = self._now()
         mqs = [
             mq
-            for mq, queue in self._ledgers.items()
+            for mq, queue in self._process_queues.items()
             if not queue.dropped and queue.lease is not None and not queue.lease.is_valid(now_ms)
         ]
         if not mqs:
@@ -284,7 +285,7 @@ class OrderlyService(ListenerService, ABC):
         now_ms = self._now()
         for request, timer in list(self._relocks.items()):
             with request.lock:
-                resume = self._decide.locked(ledger_of(request), now_ms)
+                resume = self._decide.locked(orderly_queue(request), now_ms)
             if resume is not None:
                 timer.cancel()
                 self._timers.discard(timer)
@@ -292,24 +293,26 @@ class OrderlyService(ListenerService, ABC):
                 self._perform(request, resume)
 
     async def _apply(self, locks: QueueLocks, mqs: Sequence[MessageQueue]) -> LockAnswers:
-        """Ask for locks and take the answers in."""
+        """Ask for locks; renew, doubt or drop queues as the brokers answer."""
         answers = await locks.lock(mqs)
         now_ms = self._now()
         # In the order asked, not that of a set: a simulated run is to be the same each time.
-        held = [mq for mq in mqs if mq in answers.held and mq in self._ledgers]
+        held = [mq for mq in mqs if mq in answers.held and mq in self._process_queues]
         doubted = [
-            mq for mq in held if (lease := self._ledgers[mq].lease) and not lease.is_valid(now_ms)
+            mq
+            for mq in held
+            if (lease := self._process_queues[mq].lease) and not lease.is_valid(now_ms)
         ]
         ours = await asyncio.gather(*map(self._is_ours_still, doubted)) if doubted else []
         unknown = {mq for mq, is_ours in zip(doubted, ours, strict=True) if not is_ours}
         for mq in held:
-            queue = self._ledgers.get(mq)
+            queue = self._process_queues.get(mq)
             if queue is None or queue.lease is None or mq in unknown:
                 continue
             if locks.still_stands(mq, answers):
                 queue.lease.renew(answers.asked_ms)
         for mq in [mq for mq in mqs if mq in answers.refused]:
-            queue = self._ledgers.get(mq)
+            queue = self._process_queues.get(mq)
             if queue is not None and queue.lease is not None and not queue.dropped:
                 # Somebody else has consumed it meanwhile: what is cached here may be done there.
                 logger.warning("%s was locked by another member; it has to be taken anew", mq)
@@ -319,8 +322,8 @@ class OrderlyService(ListenerService, ABC):
         return answers
 
     async def _is_ours_still(self, mq: MessageQueue) -> bool:
-        """Whether nobody had a queue while its lock was in doubt; one that did makes it dropped."""
-        queue = self._ledgers[mq]
+        """Whether nobody consumed a queue while its lock was in doubt; else it is dropped."""
+        queue = self._process_queues[mq]
         try:
             overtaken = await self._book.is_overtaken(mq)
         except RocketMQError as error:
@@ -335,7 +338,7 @@ class OrderlyService(ListenerService, ABC):
         return not overtaken
 
     async def _try_lock(self, request: PullRequest) -> None:
-        queue = ledger_of(request)
+        queue = orderly_queue(request)
         with request.lock:
             wanted = self._decide.may_go_on(queue)
         if self._locks is None or not wanted:
@@ -349,9 +352,9 @@ class OrderlyService(ListenerService, ABC):
     # --- turns ------------------------------------------------------------------------------------
 
     def submit(self, request: PullRequest, messages: list[MessageExt]) -> None:
-        """Begin a turn unless one is under way; the messages are in the ledger (C-280)."""
+        """Begin a turn unless one is under way; the messages are in its process queue (C-280)."""
         with request.lock:
-            begins = self._decide.came(ledger_of(request))
+            begins = self._decide.came(orderly_queue(request))
         if begins:
             self._begin(request)
 
@@ -359,12 +362,12 @@ class OrderlyService(ListenerService, ABC):
         """Nothing to enter: every batch is settled at once."""
 
     def _begin(self, request: PullRequest) -> None:
-        """Have the listener called for a queue, once nobody else is at it (C-281)."""
+        """Start a turn; one of the same queue that is under way has to end before (C-281)."""
         if self._turns.begin(request.process_queue.message_queue, request):
             self._start(request)
 
     def _perform(self, request: PullRequest, then: Ending) -> None:
-        """Do what the end of a turn asks for; on the loop."""
+        """Set the timer of the pause that follows a turn, if any; on the loop."""
         if isinstance(then, Resume):
             self._after(then.pause_ms, lambda: self._resume(request))
         elif isinstance(then, AskLock):
@@ -374,7 +377,7 @@ class OrderlyService(ListenerService, ABC):
 
     def _resume(self, request: PullRequest) -> None:
         with request.lock:
-            begins = self._decide.due(ledger_of(request))
+            begins = self._decide.due(orderly_queue(request))
         if begins:
             self._begin(request)
 
@@ -403,13 +406,13 @@ class OrderlyService(ListenerService, ABC):
         task.add_done_callback(self._tasks.discard)
 
     def _ended(self, request: PullRequest, then: Ending) -> None:
-        """A turn is over; on the loop."""
+        """End a turn and start the one that waited for it; on the loop."""
         mq = request.process_queue.message_queue
         successor = self._turns.end(mq, request)
         self._freed.set()
         if successor is not None:
             with successor.lock:
-                begins = self._decide.may_go_on(ledger_of(successor))
+                begins = self._decide.may_go_on(orderly_queue(successor))
             if begins:
                 self._begin(successor)
         self._perform(request, then)
@@ -420,21 +423,21 @@ class OrderlyService(ListenerService, ABC):
     # --- what the caller of the listener uses; any thread -----------------------------------------
 
     def next_batch(self, request: PullRequest, began_ms: float) -> list[MessageExt] | None:
-        """Take the next batch of a turn; None ends it, and what comes next is arranged (C-281).
+        """Take the next batch of a turn; None means the turn has ended (C-281).
 
         Args:
             request: the queue.
             began_ms: when the turn began.
         """
         with request.lock:
-            then = self._decide.next(ledger_of(request), began_ms, self._now())
+            then = self._decide.next(orderly_queue(request), began_ms, self._now())
         if isinstance(then, list):
             return then
         self._end(request, then)
         return None
 
     def advance(self, request: PullRequest, began_ms: float) -> list[MessageExt] | None:
-        """Commit what is taken and take the next batch: a SUCCESS and its sequel in one step."""
+        """Commit what was taken and take the next batch: what SUCCESS leads to, in one step."""
         queue: OrderlyProcessQueue = request.process_queue  # type: ignore[assignment]
         now_ms = self._now()
         with request.lock:
@@ -455,7 +458,7 @@ class OrderlyService(ListenerService, ABC):
         context: ConsumeOrderlyContext,
     ) -> bool:
         """Do what a status says; return whether the turn goes on (C-285, C-286)."""
-        queue, asked_ms = ledger_of(request), context.suspend_current_queue_time_ms
+        queue, asked_ms = orderly_queue(request), context.suspend_current_queue_time_ms
         with request.lock:
             offset, then = self._decide.answered(
                 queue, batch, status, context.auto_commit, asked_ms, self._now()
@@ -472,15 +475,15 @@ class OrderlyService(ListenerService, ABC):
         return False
 
     def failed(self, request: PullRequest) -> None:
-        """End a turn that broke for a reason of ours: its batch comes again."""
+        """End a turn that broke by a mistake of rocketstream: its batch comes again."""
         with request.lock:
-            then = self._decide.broke(ledger_of(request))
+            then = self._decide.broke(orderly_queue(request))
         self._end(request, then)
 
     def cut_off(self, request: PullRequest) -> None:
-        """Expect no answer any more: the call was cancelled with its consumer."""
+        """End a turn whose listener call was cancelled with its consumer: no answer comes."""
         with request.lock:
-            self._decide.cut_off(ledger_of(request))
+            self._decide.cut_off(orderly_queue(request))
 
     def _end(self, request: PullRequest, then: Ending) -> None:
         self._post(self._ended, request, then)
@@ -496,7 +499,7 @@ class OrderlyService(ListenerService, ABC):
         undead: list[MessageExt] = []
         for message in what.spent:
             (dead if await self._send_back.give_up(message) else undead).append(message)
-        queue = ledger_of(request)
+        queue = orderly_queue(request)
         with request.lock:
             offset, then = self._decide.given_up(queue, what, dead, undead, self._now())
             resume = self._book.note(queue, offset)
@@ -525,6 +528,6 @@ class OrderlyService(ListenerService, ABC):
         await self._unlock_unused()
 
 
-def ledger_of(request: PullRequest) -> OrderlyProcessQueue:
-    """Return the ledger of a queue consumed in order."""
+def orderly_queue(request: PullRequest) -> OrderlyProcessQueue:
+    """Return the process queue of a queue consumed in order."""
     return cast("OrderlyProcessQueue", request.process_queue)
