@@ -33,7 +33,7 @@ class Attribute:
         setattr(cls, name, self)
 
     def made(self) -> Any:
-        """Compute the attribute, put it into the class and return it as it stands there."""
+        """Compute the attribute, put it into the class, and return it from there."""
         setattr(self._cls, self._name, self._compute())
         return self._cls.__dict__[self._name]
 
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls=None, /, **settings):
-        """Make a dataclass as ``dataclasses.dataclass`` does, its methods later.
+        """Make a dataclass as ``dataclasses.dataclass`` does, but its methods at first use.
 
-        Settings are the same, without ``weakref_slot``. What is wrong with fields (a mutable
-        default, one without a default after one with) is said at first use.
+        Settings are the same, without ``weakref_slot``. Mistakes in fields (a mutable default, a
+        field without a default after one with) raise at first use.
         """
 
         def make(cls: type) -> type:

@@ -1,8 +1,8 @@
 """Random schedules of an orderly group and of its process queue: what may never happen.
 
 Members with the real turns, leases, process queues, table and offsets; the broker's locks are real
-too, and everything between them is chosen (covers C-186 to C-188, C-236, C-243 to C-247, C-279 to C-286,
-C-298, C-353 to C-355, C-556 to C-560).
+too, and everything between them is chosen (covers C-186 to C-188, C-236, C-243 to C-247, C-279 to
+C-286, C-298, C-353 to C-355, C-556 to C-560).
 """
 
 from __future__ import annotations

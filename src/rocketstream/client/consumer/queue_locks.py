@@ -25,12 +25,12 @@ LOCK_TIMEOUT_MS = 1_000
 
 @dataclass(slots=True)
 class LockAnswers:
-    """What brokers said; queues in neither set were not answered.
+    """What brokers answered; queues in neither ``held`` nor ``refused`` got no answer.
 
     Attributes:
-        asked_ms: monotonic time before the question: locks are counted from here.
+        asked_ms: monotonic time before the request: leases count from here.
         held: queues this client has.
-        refused: queues somebody else has.
+        refused: queues that another client has.
         asked: by broker name: the address asked, and how often a connection to it had been lost.
     """
 
@@ -41,22 +41,22 @@ class LockAnswers:
 
 
 class QueueLocks:
-    """The locks of one group's member."""
+    """Takes, renews and gives back the queue locks of one member of a group."""
 
     def __init__(self, instance: MQClientInstance, group: str) -> None:
         self._instance = instance
         self._group = group
         self._addresses: dict[str, str] = {}
-        """Who was asked last, by broker name."""
+        """The address that was asked last, by broker name."""
 
     def is_from(self, mq: MessageQueue, address: str) -> bool:
         """Whether the lock of a queue was last asked for at this address."""
         return self._addresses.get(mq.broker_name) == address
 
     def still_stands(self, mq: MessageQueue, answers: LockAnswers) -> bool:
-        """Whether the connection over which an answer came has lasted since it was asked for.
+        """Whether no connection to the queue's broker was lost since the request for ``answers``.
 
-        A broker that was restarted in between has forgotten what it promised.
+        A broker that was restarted since then has forgotten its locks.
         """
         address, losses = answers.asked[mq.broker_name]
         return self._instance.losses(address) == losses

@@ -9,11 +9,11 @@ from __future__ import annotations
 class Begun:
     """Counts by flush, so that what begins after one does not hold it up.
 
-    Whoever begins something notes ``now``, and hands it back when it has ended. As long as nobody
-    flushes nothing else is to be done, and ``waits`` is False.
+    Whoever begins something keeps the value of ``now``, and calls ``ended`` with it at the end if
+    ``waits`` is True then. While nobody flushes nothing else is to be done.
 
     Attributes:
-        now: what begins now notes this.
+        now: the number that what begins now keeps.
         waits: whether something that began before a flush is still under way.
     """
 
@@ -25,7 +25,7 @@ class Begun:
         self._earlier: dict[int, int] = {}
 
     def flush(self, under_way: int) -> int:
-        """Note a flush; what ``now`` was below the number returned began before it.
+        """Begin a flush; what keeps a number below the one returned began before it.
 
         Args:
             under_way: how many have begun and not ended.
@@ -38,7 +38,7 @@ class Begun:
         return self.now
 
     def ended(self, begun: int) -> bool:
-        """Note the end of something while ``waits``; tell whether a flush may look again."""
+        """Count the end of something while ``waits``; return whether a flush may be over."""
         left = self._earlier.get(begun, 0) - 1
         if left < 0:  # it began after every flush
             return False

@@ -1,4 +1,4 @@
-"""What fails at present, so that it is told when it begins and when it ends, and not in between.
+"""What fails at present, so that logs tell when it begins and when it ends, and not in between.
 
 Law: pure; keys are the caller's, time comes in.
 """
@@ -34,7 +34,7 @@ class Outages:
         return bool(self._open)
 
     def failed(self, what: Hashable, now_ms: float) -> bool:
-        """Note a failure; tell whether it is the first of an outage."""
+        """Count a failure; return whether it is the first of an outage."""
         known = self._open.get(what)
         if known is not None:
             known.failures += 1
@@ -45,5 +45,5 @@ class Outages:
         return True
 
     def worked(self, what: Hashable) -> Outage | None:
-        """Note a success; return the outage it ended, if there was one."""
+        """Forget what works again; return the outage that ends, if there was one."""
         return self._open.pop(what, None)

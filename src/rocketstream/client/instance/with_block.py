@@ -1,7 +1,7 @@
 """The one rule of ``with``: entering starts a client, leaving shuts it down.
 
-Law: decides and hints; what starts is the client itself. What was written before there was the rule
-works on and is told what to write instead.
+Law: decides whether to start, and warns; the client starts itself. Programs written before this
+rule work on, and a DeprecationWarning says what to write instead.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Self
 from rocketstream.client.instance.service_state import ServiceState
 
 _AT_THE_CALLER = 3
-"""Frames from ``warnings.warn`` to who wrote the ``with`` or the ``start()``."""
+"""The ``stacklevel`` of warnings: they name the line of the user's ``with`` or ``start()``."""
 
 
 class StartedByWith:
@@ -24,13 +24,13 @@ class StartedByWith:
     """Whether a block has started it and nobody has called ``start()`` inside yet."""
 
     def _lacks(self) -> str:
-        """Return what is to be given before the block begins; empty when nothing is missing."""
+        """Return what the client lacks to be started; empty when it lacks nothing."""
         return ""
 
     def _is_to_start(self) -> bool:
-        """Whether entering is to start this client: not if it runs, or cannot be started yet.
+        """Return whether entering starts this client: not if it runs, or lacks something (warns).
 
-        One that was shut down is started, which raises as ``start()`` does.
+        A client that was shut down is started, and that raises as ``start()`` does.
         """
         if self.state is ServiceState.RUNNING:
             return False
@@ -47,9 +47,10 @@ class StartedByWith:
         return not lacks
 
     def _is_started_again(self) -> bool:
-        """Whether this is the ``start()`` of a program that knows nothing of the rule.
+        """Return whether ``start()`` has nothing to do, as the ``with`` around it did it (warns).
 
-        It is answered once; what is started twice besides is a mistake, as it is without ``with``.
+        True once in a block: programs from before the rule call it once. A second ``start()``
+        raises, as it does without ``with``.
         """
         if not self._block_started or self.state is not ServiceState.RUNNING:
             return False
