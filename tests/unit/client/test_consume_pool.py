@@ -14,7 +14,7 @@ import pytest
 from rocketstream import MessageExt
 from rocketstream.client.consumer.consume import pool
 from rocketstream.client.consumer.consume.base import ConcurrentParts
-from rocketstream.client.consumer.consume.calls import CallWatch
+from rocketstream.client.consumer.consume.calls import CallObserver
 from rocketstream.client.consumer.consume.concurrently import (
     ConsumeMessageConcurrentlyService,
 )
@@ -141,7 +141,7 @@ def blocked(hand: Hand, *, jobs: int, workers: int) -> Iterator[tuple[Any, Jobs,
     try:
         with pool.mutex:
             pool.work_added()
-        pool.watch()
+        pool.start_ticks()
         entered = 1
         gates.wait_entered()
         while entered < workers:
@@ -167,7 +167,7 @@ def test_nobody_looks_while_every_worker_is_blocked(hand: Hand) -> None:
         assert pool._awake == 2
         assert source.left == 7
         assert (hand.timers, hand.posted) == ([], [])
-        pool.watch()  # more work has come, and nobody is there for it
+        pool.start_ticks()  # more work has come, and nobody is there for it
         assert hand.timers == []
 
 
@@ -250,13 +250,13 @@ def test_what_a_blocked_run_has_finished_is_entered_when_a_call_returns(hand: Ha
     clock: Any = hand
     book: Any = SimpleNamespace(flush=flush)
     settler: Any = None
-    watch = CallWatch("G", ConsumeHooks(), ConsumerStats(clock), clock, 15)
+    observer = CallObserver("G", ConsumeHooks(), ConsumerStats(clock), clock, 15)
     service = ConsumeMessageConcurrentlyService(
         ConcurrentParts(
             listener_of(listener, orderly=False),
             book,
             settler,
-            watch,
+            observer,
             batch_size=1,
             calls_max=1,
         )

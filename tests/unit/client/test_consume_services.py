@@ -24,7 +24,7 @@ from rocketstream import (
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.client.consumer.consume.base import ConcurrentParts
 from rocketstream.client.consumer.consume.calls import (
-    CallWatch,
+    CallObserver,
     checked_status,
     consume_directly,
 )
@@ -246,9 +246,9 @@ def directly(
     async def call() -> ConsumeMessageDirectlyResult:
         stats: Any = None
         hooks = ConsumeHooks()
-        watch = CallWatch(GROUP, hooks, stats, SYSTEM_CLOCK, 15, namespace=namespace)
+        observer = CallObserver(GROUP, hooks, stats, SYSTEM_CLOCK, 15, namespace=namespace)
         wanted = listener_of(listener, orderly=orderly)
-        return await consume_directly(wanted, given or message(), "broker-b", watch)
+        return await consume_directly(wanted, given or message(), "broker-b", observer)
 
     return asyncio.run(call())
 
@@ -396,7 +396,7 @@ def test_runs_done_behind_one_that_is_not_are_forgotten() -> None:
     """A listener that hangs in the middle of a pull holds no other's messages, however many."""
 
     async def main() -> None:
-        watch = CallWatch("G", ConsumeHooks(), ConsumerStats(SYSTEM_CLOCK), SYSTEM_CLOCK, 15)
+        observer = CallObserver("G", ConsumeHooks(), ConsumerStats(SYSTEM_CLOCK), SYSTEM_CLOCK, 15)
         entered: list[ConsumeRun] = []
         book: Any = SimpleNamespace(flush=entered.append)
         settler: Any = None
@@ -405,7 +405,7 @@ def test_runs_done_behind_one_that_is_not_are_forgotten() -> None:
                 listener_of(lambda _: SUCCESS, orderly=False),
                 book,
                 settler,
-                watch,
+                observer,
                 batch_size=1,
                 calls_max=3,
             )
@@ -439,7 +439,7 @@ def test_a_result_for_a_queue_given_up_meanwhile_counts_for_nothing(answer: obje
     """Covers C-549: neither done nor sent back, for its next owner consumes it."""
 
     async def main() -> None:
-        watch = CallWatch("G", ConsumeHooks(), ConsumerStats(SYSTEM_CLOCK), SYSTEM_CLOCK, 15)
+        observer = CallObserver("G", ConsumeHooks(), ConsumerStats(SYSTEM_CLOCK), SYSTEM_CLOCK, 15)
         settled: list[object] = []
         book: Any = SimpleNamespace(flush=lambda run: settled.extend(run.finished))
 
@@ -458,7 +458,7 @@ def test_a_result_for_a_queue_given_up_meanwhile_counts_for_nothing(answer: obje
                 listener_of(listener, orderly=False),
                 book,
                 settler,
-                watch,
+                observer,
                 batch_size=1,
                 calls_max=1,
             )

@@ -216,26 +216,26 @@ def test_workers_that_only_compete_are_taken_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpu", "calls", "calling", "settled"),
+    ("cpu", "calls", "calling", "steady"),
     [(0.0, 0, 4, True), (1.0, 0, 4, False), (0.0, 1, 4, False), (0.0, 0, 3, False)],
 )
 def test_nothing_changes_while_all_workers_are_in_the_same_calls(
-    cpu: float, calls: int, calling: int, settled: bool
+    cpu: float, calls: int, calling: int, steady: bool
 ) -> None:
     """Unless the processor is the limit: then some of them are taken back."""
     governor = Governor(4)
     governor.start(0, 0, 0, awake=4)
     assert tick(governor, 1, cpu=cpu, calls=calls, awake=4, calling=calling) == 4
-    assert governor.is_settled is settled
+    assert governor.is_steady is steady
     governor.start(2, 0, 0, awake=4)
-    assert not governor.is_settled
+    assert not governor.is_steady
 
 
 def test_what_may_still_grow_is_not_settled() -> None:
     governor = Governor(4)
     governor.start(0, 0, 0, awake=2)
     assert tick(governor, 1, awake=2, calling=2) == 4
-    assert not governor.is_settled
+    assert not governor.is_steady
 
 
 def test_some_worker_is_always_wanted() -> None:

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from rocketstream.client.consumer.consume.calls import CallWatch
+from rocketstream.client.consumer.consume.calls import CallObserver
 from rocketstream.client.consumer.consume.runs import PullRequest
 from rocketstream.client.consumer.consume.turns import OrderlyParts, OrderlyService, orderly_queue
 from rocketstream.client.consumer.listener import ConsumeOrderlyContext, listener_of
@@ -104,7 +104,7 @@ class OrderlyMember(Member):
         self.calls: list[Call] = []
         self.is_heard = True
         self.wants_rebalance = False
-        watch = CallWatch(
+        observer = CallObserver(
             GROUP, ConsumeHooks(), cast(Any, None), cast(Any, world.clock), timeout_minutes=15
         )
         consumer_settings = SimpleNamespace(
@@ -117,7 +117,7 @@ class OrderlyMember(Member):
                 listener_of(print),
                 self.book,
                 cast(Any, self),
-                watch,
+                observer,
                 cast(Any, consumer_settings),
                 QueueLocks(cast(Any, _Wire(world, client_id)), GROUP),
                 self._rebalance_soon,

@@ -23,29 +23,29 @@ class Governor:
     Attributes:
         maximum: as above; changed by ``resize``.
         target: how many workers are wanted.
-        is_settled: every worker there may be was inside one and the same listener call for the
+        is_steady: every worker there may be was inside one and the same listener call for the
             last tick, and the processor was not the limit: no tick changes anything before one of
             the calls returns.
     """
 
-    __slots__ = ("_calls", "_cpu_ms", "_hot_ticks", "_now_ms", "is_settled", "maximum", "target")
+    __slots__ = ("_calls", "_cpu_ms", "_hot_ticks", "_now_ms", "is_steady", "maximum", "target")
 
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
         self.target = 1
-        self.is_settled = False
+        self.is_steady = False
         self._now_ms = 0.0
         self._cpu_ms = 0.0
         self._calls = 0
         self._hot_ticks = 0
 
     def start(self, now_ms: float, cpu_ms: float, calls: int, awake: int) -> None:
-        """Begin to watch: work was handed out after nothing was waiting."""
+        """Begin to count anew: work was handed out after nothing was waiting."""
         self._now_ms = now_ms
         self._cpu_ms = cpu_ms
         self._calls = calls
         self._hot_ticks = 0
-        self.is_settled = False
+        self.is_steady = False
         self.target = max(1, awake)
 
     def resize(self, maximum: int) -> None:
@@ -67,7 +67,7 @@ class Governor:
             calling: awake workers that are inside a listener call right now.
         """
         wall = now_ms - self._now_ms
-        self.is_settled = False
+        self.is_steady = False
         if wall <= 0:
             return self.target
         busy = cpu_ms - self._cpu_ms >= BUSY_SHARE * wall
@@ -82,7 +82,7 @@ class Governor:
             self._hot_ticks = 0
             if calling >= awake:
                 self.target = max(1, min(self.maximum, awake * 2, awake + waiting))
-                self.is_settled = begun == 0 and awake >= self.maximum
+                self.is_steady = begun == 0 and awake >= self.maximum
         return self.target
 
     def _cool(self, awake: int) -> None:

@@ -11,7 +11,7 @@ import threading
 from typing import Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK
-from rocketstream.client.consumer.consume.calls import CallWatch, consume_directly
+from rocketstream.client.consumer.consume.calls import CallObserver, consume_directly
 from rocketstream.client.hooks import ConsumeHooks
 from rocketstream.client.stats import ConsumerStats
 from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
@@ -36,12 +36,12 @@ def consume_one(options: ConsumeOptions, record: bytes, broker_name: str) -> byt
     listener = unpack(options.listener, orderly=options.orderly)
     minutes = options.timeout_ms / _MS_PER_MINUTE
     stats = ConsumerStats(SYSTEM_CLOCK)
-    watch = CallWatch(options.group, ConsumeHooks(), stats, SYSTEM_CLOCK, minutes)
+    observer = CallObserver(options.group, ConsumeHooks(), stats, SYSTEM_CLOCK, minutes)
     message = decode_message(record, broker_name)
     answers: list[ConsumeMessageDirectlyResult] = []
 
     def call() -> None:
-        answers.append(asyncio.run(consume_directly(listener, message, broker_name, watch)))
+        answers.append(asyncio.run(consume_directly(listener, message, broker_name, observer)))
 
     # On a thread, because a coroutine may block the loop that would have to end it.
     thread = threading.Thread(target=call, name="ConsumeMessageDirectly", daemon=True)

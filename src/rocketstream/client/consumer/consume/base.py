@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rocketstream.client.consumer.consume.calls import CallWatch, consume_directly
+from rocketstream.client.consumer.consume.calls import CallObserver, consume_directly
 from rocketstream.client.consumer.consume.runs import ConsumeBook, PullRequest, Settler
 from rocketstream.client.consumer.listener import Listener
 from rocketstream.model import MessageQueue
@@ -36,9 +36,9 @@ class ListenerService:
 
     _pool: CallPool
 
-    def __init__(self, listener: Listener, watch: CallWatch) -> None:
+    def __init__(self, listener: Listener, observer: CallObserver) -> None:
         self.listener = listener
-        self.watch = watch
+        self.observer = observer
 
     @property
     def core_pool_size(self) -> int:
@@ -56,7 +56,7 @@ class ListenerService:
 
         Covers C-269, and C-295 for one in order.
         """
-        return await consume_directly(self.listener, message, broker_name, self.watch)
+        return await consume_directly(self.listener, message, broker_name, self.observer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ConcurrentParts:
         listener: what is called.
         book: where finished messages are entered.
         settler: sorts a batch into finished and failed messages.
-        watch: hooks and statistics.
+        observer: calls hooks and counts around listener calls.
         batch_size: how many messages a call has at most.
         calls_max: most calls at once.
     """
@@ -75,7 +75,7 @@ class ConcurrentParts:
     listener: Listener
     book: ConsumeBook
     settler: Settler
-    watch: CallWatch
+    observer: CallObserver
     batch_size: int
     calls_max: int
 
@@ -84,10 +84,10 @@ class ConcurrentService(ListenerService, ABC):
     """A service that consumes in any order: it has nothing to lock and never waits."""
 
     def __init__(self, parts: ConcurrentParts) -> None:
-        super().__init__(parts.listener, parts.watch)
+        super().__init__(parts.listener, parts.observer)
         self._book = parts.book
         self._settler = parts.settler
-        self._clock = parts.watch.clock
+        self._clock = parts.observer.clock
         self._batch_size = parts.batch_size
 
     async def release(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:

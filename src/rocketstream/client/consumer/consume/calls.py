@@ -1,7 +1,7 @@
-"""What surrounds listener calls: hooks, statistics, and what an answer that is none counts as.
+"""What surrounds listener calls: hooks, statistics, and the status an answer stands for.
 
-Law: nothing a listener or a hook does gets past here but a status; free of cost for consumers
-without hooks, and statistics are added per pulled run, not per message (C-257 to C-259, C-261).
+Law: whatever a listener or a hook does, a status comes out. A consumer without hooks pays nothing,
+and statistics are added per pulled run, not per message (C-257 to C-259, C-261).
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class ConsumeStats(Protocol):
         ...
 
 
-class CallWatch:
-    """Hooks and statistics around the listener calls of one consumer.
+class CallObserver:
+    """Calls hooks and adds statistics around the listener calls of one consumer.
 
     Args:
         group: consumer group as its user names it.
@@ -174,7 +174,7 @@ class CallWatch:
 def checked_status(
     answer: object, error: BaseException | None, batch: Sequence[MessageExt], instead: S
 ) -> S:
-    """Return the status a listener's answer counts as, logging what is no answer (C-261).
+    """Return the status a listener's answer counts as; log an answer that is no status (C-261).
 
     Args:
         answer: what the listener returned.
@@ -215,7 +215,7 @@ def tell_failed(
     answer: object,
     error: BaseException | None,
 ) -> None:
-    """Write into the messages of a batch that go back why they do."""
+    """Write into the failed messages of a batch why they are sent back."""
     ack_index = ACK_ALL if context is None else context.ack_index
     failed = batch[acknowledged(status, ack_index, len(batch)) :]
     if failed:
@@ -230,23 +230,23 @@ def _is_other(answer: object, instead: Status) -> bool:
 
 
 async def consume_directly(
-    listener: Listener, message: MessageExt, broker_name: str | None, watch: CallWatch
+    listener: Listener, message: MessageExt, broker_name: str | None, observer: CallObserver
 ) -> ConsumeMessageDirectlyResult:
-    """Call a listener with one message, without ledger, offset, send-back and hooks (C-269, C-295).
+    """Call a listener with one message: no process queue, offset, send-back, hooks (C-269, C-295).
 
     A plain function runs on a thread of its own, so that the loop does not wait for it.
     """
     message.broker_name = broker_name or message.broker_name
     if message.topic.startswith(RETRY_PREFIX):
         message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
-    message.topic = without_namespace(message.topic, watch.namespace)
+    message.topic = without_namespace(message.topic, observer.namespace)
     orderly = listener.is_orderly
     context: ConsumeOrderlyContext | ConsumeConcurrentlyContext
     mq = message.message_queue
     context = ConsumeOrderlyContext(mq) if orderly else ConsumeConcurrentlyContext(mq)
     arguments = ([message], context) if listener.takes_context else ([message],)
     result = ConsumeMessageDirectlyResult(order=orderly)
-    began_ms = watch.clock.monotonic_ms()
+    began_ms = observer.clock.monotonic_ms()
     answer, error = await _called(listener, arguments)
     if error is not None:
         result.consume_result, result.remark = "CR_THROW_EXCEPTION", repr(error)
@@ -258,7 +258,7 @@ async def consume_directly(
             result.remark = f"the listener returned {answer!r}, which is not a status"
     if isinstance(context, ConsumeOrderlyContext):
         result.auto_commit = context.auto_commit
-    result.spent_time_mills = int(watch.clock.monotonic_ms() - began_ms)
+    result.spent_time_mills = int(observer.clock.monotonic_ms() - began_ms)
     return result
 
 

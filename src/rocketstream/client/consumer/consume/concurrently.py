@@ -48,7 +48,7 @@ class ConsumeMessageConcurrentlyService(ConcurrentService):
         """Oldest first; what is done leaves from the front, or when there is much of it."""
         self._open_max = _OPEN_RUNS
         self._pool: WorkerPool[ConsumeRun] = WorkerPool(
-            self.watch.group, self, self._clock, parts.calls_max
+            self.observer.group, self, self._clock, parts.calls_max
         )
 
     # --- on the loop ------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ class ConsumeMessageConcurrentlyService(ConcurrentService):
             self._runs.append(run)
             self._open.append(run)
             pool.work_added()
-        pool.watch()
+        pool.start_ticks()
 
     def flush(self, request: PullRequest) -> None:
         """Enter what is finished of one queue."""
@@ -127,11 +127,11 @@ class ConsumeMessageConcurrentlyService(ConcurrentService):
     def work(self, worker: Worker, job: ConsumeRun) -> None:
         """Take chunks of a run until none is left."""
         run = job
-        queue, pool, watch = run.request.process_queue, self._pool, self.watch
+        queue, pool, observer = run.request.process_queue, self._pool, self.observer
         messages, size, claims, finished = run.messages, self._batch_size, run.claims, run.finished
         chunks = run.chunks
         call, now_ms = self.listener.call, self._clock.now_ms
-        plain = not (self.listener.takes_context or watch.hooks)
+        plain = not (self.listener.takes_context or observer.hooks)
         began_ms = flushed_ms = now_ms()
         calls_before = worker.calls
         done = failed = 0
@@ -175,11 +175,11 @@ class ConsumeMessageConcurrentlyService(ConcurrentService):
                 batch = messages[first : first + size]
                 checked = checked_status(status, error, batch, _LATER)
                 if hooked is not None:
-                    watch.after(hooked, status, checked, error, now_ms() - started_ms)
+                    observer.after(hooked, status, checked, error, now_ms() - started_ms)
                 if queue.dropped:
                     break
-                if watch.blame is not None:
-                    tell_failed(watch.blame, batch, context, checked, status, error)
+                if observer.blame is not None:
+                    tell_failed(observer.blame, batch, context, checked, status, error)
                 failed += self._settler.settle(run, batch, checked, context)
                 done += len(batch)
             if started_ms - flushed_ms >= FLUSH_INTERVAL_MS:
@@ -191,11 +191,11 @@ class ConsumeMessageConcurrentlyService(ConcurrentService):
         self._book.flush(run)
         mq = queue.message_queue
         calls = worker.calls - calls_before
-        watch.count(mq.topic, done - failed, failed, now_ms() - began_ms, calls)
+        observer.count(mq.topic, done - failed, failed, now_ms() - began_ms, calls)
 
     def _before(self, batch: list[MessageExt], mq: MessageQueue) -> _Around:
         """Return the listener's context and the hooks', each only where it is wanted."""
         context = None
         if self.listener.takes_context:
-            context = ConsumeConcurrentlyContext(self.watch.seen_queue(mq))
-        return context, self.watch.before(batch, mq) if self.watch.hooks else None
+            context = ConsumeConcurrentlyContext(self.observer.seen_queue(mq))
+        return context, self.observer.before(batch, mq) if self.observer.hooks else None

@@ -40,7 +40,7 @@ class AsyncConsumeService(ConcurrentService):
     def __init__(self, parts: ConcurrentParts) -> None:
         super().__init__(parts)
         self._runs: deque[ConsumeRun] = deque()
-        self._pool: TaskPool = TaskPool(self._work, parts.calls_max, self.watch.group)
+        self._pool: TaskPool = TaskPool(self._work, parts.calls_max, self.observer.group)
 
     def submit(self, request: PullRequest, messages: list[MessageExt]) -> None:
         """Hand a run out."""
@@ -75,10 +75,10 @@ class AsyncConsumeService(ConcurrentService):
             await asyncio.sleep(0)
 
     async def _consume(self, run: ConsumeRun) -> None:
-        queue, watch, pool = run.request.process_queue, self.watch, self._pool
+        queue, observer, pool = run.request.process_queue, self.observer, self._pool
         mq = queue.message_queue
         call, takes_context = self.listener.call, self.listener.takes_context
-        plain = not (takes_context or watch.hooks)
+        plain = not (takes_context or observer.hooks)
         began_ms = flushed_ms = self._clock.now_ms()
         calls = done = failed = 0
         while not (queue.dropped or pool.stopping):
@@ -91,8 +91,8 @@ class AsyncConsumeService(ConcurrentService):
                 pool.start_one()
             started_ms = self._clock.now_ms()
             mark_started(batch, started_ms)
-            context = None if plain else ConsumeConcurrentlyContext(watch.seen_queue(mq))
-            hooked = watch.before(batch, mq) if watch.hooks else None
+            context = None if plain else ConsumeConcurrentlyContext(observer.seen_queue(mq))
+            hooked = observer.before(batch, mq) if observer.hooks else None
             error: BaseException | None = None
             status: Any = None
             calls += 1
@@ -101,7 +101,7 @@ class AsyncConsumeService(ConcurrentService):
             except BaseException as raised:  # nothing a listener raises may end the task
                 if isinstance(raised, asyncio.CancelledError) and is_being_cancelled():
                     if hooked is not None:
-                        watch.cut_off(hooked, _LATER, raised)
+                        observer.cut_off(hooked, _LATER, raised)
                     raise
                 error = raised
             batch = run.chunk(number, self._batch_size)
@@ -114,11 +114,11 @@ class AsyncConsumeService(ConcurrentService):
                 continue
             checked = checked_status(status, error, batch, _LATER)
             if hooked is not None:
-                watch.after(hooked, status, checked, error, self._clock.now_ms() - started_ms)
+                observer.after(hooked, status, checked, error, self._clock.now_ms() - started_ms)
             if queue.dropped:
                 break
-            if watch.blame is not None:
-                tell_failed(watch.blame, batch, context, checked, status, error)
+            if observer.blame is not None:
+                tell_failed(observer.blame, batch, context, checked, status, error)
             failed += self._settler.settle(run, batch, checked, context)
             done += len(batch)
             if started_ms - flushed_ms >= FLUSH_INTERVAL_MS:
@@ -126,4 +126,4 @@ class AsyncConsumeService(ConcurrentService):
                 self._book.flush(run)
         run.claimed = max(run.claimed, run.chunks)
         self._book.flush(run)
-        watch.count(mq.topic, done - failed, failed, self._clock.now_ms() - began_ms, calls)
+        observer.count(mq.topic, done - failed, failed, self._clock.now_ms() - began_ms, calls)

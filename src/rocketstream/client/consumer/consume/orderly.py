@@ -12,7 +12,7 @@ import threading
 from typing import Any
 
 from rocketstream.client.consumer.consume.calls import (
-    CallWatch,
+    CallObserver,
     checked_status,
     is_being_cancelled,
 )
@@ -43,39 +43,48 @@ class _Turn:
     """The listener calls of one turn: around each of them, and their figures."""
 
     __slots__ = (
-        "_counted_ms", "_failed", "_hooked", "_mq", "_ok", "_seen", "_started_ms", "_watch",
-        "began_ms", "calls", "context",
+        "_counted_ms",
+        "_failed",
+        "_hooked",
+        "_mq",
+        "_observer",
+        "_ok",
+        "_seen",
+        "_started_ms",
+        "began_ms",
+        "calls",
+        "context",
     )  # fmt: skip
 
-    def __init__(self, watch: CallWatch, mq: MessageQueue) -> None:
-        self._watch = watch
+    def __init__(self, observer: CallObserver, mq: MessageQueue) -> None:
+        self._observer = observer
         self._mq = mq
-        self._seen = watch.seen_queue(mq)
+        self._seen = observer.seen_queue(mq)
         self.calls = self._ok = self._failed = 0
         self._hooked: ConsumeMessageContext | None = None
         self.context = ConsumeOrderlyContext(self._seen)
-        self.began_ms = self._counted_ms = self._started_ms = watch.clock.monotonic_ms()
+        self.began_ms = self._counted_ms = self._started_ms = observer.clock.monotonic_ms()
 
     def before(self, batch: list[MessageExt]) -> None:
         """Prepare a call."""
         self.context = ConsumeOrderlyContext(self._seen)
-        self._hooked = self._watch.before(batch, self._mq) if self._watch.hooks else None
-        self._started_ms = self._watch.clock.monotonic_ms()
+        self._hooked = self._observer.before(batch, self._mq) if self._observer.hooks else None
+        self._started_ms = self._observer.clock.monotonic_ms()
 
     def after(
         self, batch: list[MessageExt], answer: object, error: BaseException | None
     ) -> ConsumeOrderlyStatus:
         """Return the status a call's outcome counts as."""
-        now_ms = self._watch.clock.monotonic_ms()
+        now_ms = self._observer.clock.monotonic_ms()
         status = checked_status(answer, error, batch, _SUSPEND)
         if self._hooked is not None:
-            self._watch.after(self._hooked, answer, status, error, now_ms - self._started_ms)
+            self._observer.after(self._hooked, answer, status, error, now_ms - self._started_ms)
         self.calls += 1
         if status in _GOOD:
             self._ok += len(batch)
         else:
-            if self._watch.blame is not None:
-                self._watch.blame.tell(batch, error, answer, _SUSPEND.name)
+            if self._observer.blame is not None:
+                self._observer.blame.tell(batch, error, answer, _SUSPEND.name)
             self._failed += len(batch)
         if now_ms - self._counted_ms > STATS_INTERVAL_MS:
             self.count()
@@ -84,7 +93,7 @@ class _Turn:
     def cut_off(self, error: BaseException) -> None:
         """Tell the hooks of a call that was cancelled, whose outcome counts for nothing else."""
         if self._hooked is not None:
-            self._watch.cut_off(self._hooked, _SUSPEND, error)
+            self._observer.cut_off(self._hooked, _SUSPEND, error)
 
     def succeeded(self, batch: list[MessageExt]) -> None:
         """Note a SUCCESS that nobody but the figures wants to know of."""
@@ -95,9 +104,9 @@ class _Turn:
 
     def count(self) -> None:
         """Add the figures so far to the statistics; all time since the last ones is listeners'."""
-        now_ms = self._watch.clock.monotonic_ms()
+        now_ms = self._observer.clock.monotonic_ms()
         rt_ms = now_ms - self._counted_ms
-        self._watch.count(self._mq.topic, self._ok, self._failed, rt_ms, self.calls)
+        self._observer.count(self._mq.topic, self._ok, self._failed, rt_ms, self.calls)
         self.calls = self._ok = self._failed = 0
         self._counted_ms = now_ms
 
@@ -110,14 +119,14 @@ class ConsumeMessageOrderlyService(OrderlyService):
         self._threads: dict[MessageQueue, int] = {}
         self._caller: int | None = None
         self._pool: WorkerPool[PullRequest] = WorkerPool(
-            self.watch.group, self, self.watch.clock, parts.settings.consume_thread_max
+            self.observer.group, self, self.observer.clock, parts.settings.consume_thread_max
         )
 
     def _start(self, request: PullRequest) -> None:
         with self._pool.mutex:
             self._ready.append(request)
             self._pool.work_added()
-        self._pool.watch()
+        self._pool.start_ticks()
 
     async def _stop(self, await_ms: float, caller: int | None) -> None:
         self._caller = caller
@@ -147,7 +156,7 @@ class ConsumeMessageOrderlyService(OrderlyService):
         """Give a queue its turn."""
         mq = job.process_queue.message_queue
         self._threads[mq] = threading.get_ident()
-        turn = _Turn(self.watch, mq)
+        turn = _Turn(self.observer, mq)
         try:
             self._consume(worker, job, turn)
         except Exception:
@@ -157,7 +166,7 @@ class ConsumeMessageOrderlyService(OrderlyService):
 
     def _consume(self, worker: Worker, request: PullRequest, turn: _Turn) -> None:
         call, takes_context = self.listener.call, self.listener.takes_context
-        plain = not (takes_context or self.watch.hooks)
+        plain = not (takes_context or self.observer.hooks)
         began_ms = turn.began_ms
         batch = self.next_batch(request, began_ms)
         while batch is not None:
@@ -195,7 +204,7 @@ class AsyncOrderlyService(OrderlyService):
         self._callers: dict[MessageQueue, asyncio.Task[Any] | None] = {}
         self._caller: asyncio.Task[Any] | None = None
         self._pool: TaskPool = TaskPool(
-            self._work, parts.settings.consume_thread_max, self.watch.group
+            self._work, parts.settings.consume_thread_max, self.observer.group
         )
 
     def _start(self, request: PullRequest) -> None:
@@ -216,7 +225,7 @@ class AsyncOrderlyService(OrderlyService):
                 self._pool.start_one()
             mq = request.process_queue.message_queue
             self._callers[mq] = asyncio.current_task()
-            turn = _Turn(self.watch, mq)
+            turn = _Turn(self.observer, mq)
             try:
                 await self._consume(request, turn)
             except asyncio.CancelledError:

@@ -109,9 +109,9 @@ class WorkerPool(Generic[J]):
         if not self._awake:
             self._wake_one()
 
-    def watch(self) -> None:
-        """Look after slow listeners until nothing is open; without the mutex, after adding."""
-        self._watch(_TICK_S)
+    def start_ticks(self) -> None:
+        """Look for slow listeners at each tick until no job is left; without the mutex."""
+        self._start_ticks(_TICK_S)
 
     @property
     def core_pool_size(self) -> int:
@@ -131,12 +131,12 @@ class WorkerPool(Generic[J]):
         return True
 
     def rouse(self) -> None:
-        """Look after slow listeners again if the pool rests; any thread, without the mutex."""
+        """Look for slow listeners again if the pool rests; any thread, without the mutex."""
         if self.is_resting:
             self.is_resting = False
             # The loop may be gone when a listener outlived the shutdown.
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._watch, _TICK_ALL_AWAKE_S)
+                self._loop.call_soon_threadsafe(self._start_ticks, _TICK_ALL_AWAKE_S)
 
     async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
         """Start no job any more; wait for running ones, at most ``await_ms``.
@@ -159,7 +159,7 @@ class WorkerPool(Generic[J]):
                 async with asyncio.timeout(await_ms / 1000):
                     await self._quiet.wait()
 
-    def _watch(self, first_tick_s: float) -> None:
+    def _start_ticks(self, first_tick_s: float) -> None:
         if not (self._ticking or self.is_resting):
             self._ticking = True
             now, cpu = self._clock.monotonic_ms(), process_cpu_ms()
@@ -184,7 +184,7 @@ class WorkerPool(Generic[J]):
             for _ in range(min(target - awake, waiting)):
                 self._wake_one()
         self._source.tick()
-        if self._governor.is_settled and self._comes_to_rest(awake, calls):
+        if self._governor.is_steady and self._comes_to_rest(awake, calls):
             return
         all_awake = awake >= self._governor.maximum
         self._loop.call_later(_TICK_ALL_AWAKE_S if all_awake else _TICK_S, self._tick)

@@ -11,7 +11,7 @@ from typing import Protocol
 from rocketstream._util.clock import Clock
 from rocketstream.client.consumer.blame import Blame
 from rocketstream.client.consumer.consume.base import ConcurrentParts
-from rocketstream.client.consumer.consume.calls import CallWatch
+from rocketstream.client.consumer.consume.calls import CallObserver
 from rocketstream.client.consumer.consume.concurrently import (
     ConsumeMessageConcurrentlyService,
 )
@@ -83,7 +83,7 @@ def _milliseconds(variable: str, default: float) -> float:
 def make_service(consumer: Consuming, listener: Listener) -> ConsumeService:
     """Return the service for a listener: in order or not, tasks for coroutines, else threads."""
     settings, config = consumer.settings, consumer.instance.config
-    watch = CallWatch(
+    observer = CallObserver(
         consumer.group,
         consumer.consume_hooks,
         consumer.instance.stats,
@@ -101,7 +101,7 @@ def make_service(consumer: Consuming, listener: Listener) -> ConsumeService:
                 listener,
                 consumer.book,
                 consumer.send_back,
-                watch,
+                observer,
                 settings,
                 QueueLocks(consumer.instance, consumer.group) if clustered else None,
                 consumer.instance.rebalance_soon,
@@ -115,7 +115,7 @@ def make_service(consumer: Consuming, listener: Listener) -> ConsumeService:
             listener,
             consumer.book,
             settler,
-            watch,
+            observer,
             settings.consume_message_batch_max_size,
             settings.consume_thread_max,
         )

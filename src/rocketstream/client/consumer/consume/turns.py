@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from rocketstream.client.consumer.consume.base import ListenerService
-from rocketstream.client.consumer.consume.calls import CallWatch
+from rocketstream.client.consumer.consume.calls import CallObserver
 from rocketstream.client.consumer.consume.runs import ConsumeBook, PullRequest
 from rocketstream.client.consumer.listener import ConsumeOrderlyContext, Listener
 from rocketstream.client.consumer.push.send_back import SendBack
@@ -59,7 +59,7 @@ class OrderlyParts:
         listener: what is called.
         book: where offsets are noted.
         send_back: takes messages that had their last try.
-        watch: hooks and statistics.
+        observer: calls hooks and counts around listener calls.
         settings: of the consumer.
         locks: the broker locks; None where every member has every queue (C-555).
         rebalance_soon: have the queues divided again.
@@ -69,7 +69,7 @@ class OrderlyParts:
     listener: Listener
     book: ConsumeBook
     send_back: SendBack
-    watch: CallWatch
+    observer: CallObserver
     settings: PushConsumerSettings
     locks: QueueLocks | None
     rebalance_soon: Callable[[], None]
@@ -81,7 +81,7 @@ class OrderlyService(ListenerService, ABC):
 
     def __init__(self, parts: OrderlyParts) -> None:
         settings = parts.settings
-        super().__init__(parts.listener, parts.watch)
+        super().__init__(parts.listener, parts.observer)
         self._book = parts.book
         self._send_back = parts.send_back
         self._decide = OrderlyTurns(
@@ -94,7 +94,7 @@ class OrderlyService(ListenerService, ABC):
         self._locks = parts.locks
         self._rebalance_soon = parts.rebalance_soon
         self._times = parts.times
-        self._now = parts.watch.clock.monotonic_ms
+        self._now = parts.observer.clock.monotonic_ms
         self._loop = asyncio.get_running_loop()
         self._ready: deque[PullRequest] = deque()
         """Queues that wait for somebody to call their listener."""

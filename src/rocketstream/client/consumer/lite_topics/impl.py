@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from rocketstream.client.consumer.consume.calls import CallWatch
+from rocketstream.client.consumer.consume.calls import CallObserver
 from rocketstream.client.consumer.listener import Listener
 from rocketstream.client.consumer.lite_topics.receiving import Receiver
 from rocketstream.client.consumer.lite_topics.requests import (
@@ -107,7 +107,7 @@ class LitePushConsumerImpl:
         self._subscription = build_subscription(self.topic, None, self.clock.now_ms())
         self.topics = LiteTopics()
         self.topics.add(plan.lite_topics, None)
-        watch = CallWatch(
+        observer = CallObserver(
             self.group,
             plan.consume_hooks,
             instance.stats,
@@ -127,7 +127,7 @@ class LitePushConsumerImpl:
         self.settling = Settling(instance, requests, self.topics)
         service = AsyncLiteService if plan.listener.is_async else ThreadedLiteService
         self.service: AsyncLiteService | ThreadedLiteService = service(
-            LiteParts(plan.listener, self.ledger, self.settling, watch, settings)
+            LiteParts(plan.listener, self.ledger, self.settling, observer, settings)
         )
         self.telling = Telling(instance, requests, self.topics)
         self.receiver = Receiver(self)

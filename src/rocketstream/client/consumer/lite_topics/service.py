@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from rocketstream.client.consumer.consume.base import ListenerService
 from rocketstream.client.consumer.consume.calls import (
-    CallWatch,
+    CallObserver,
     checked_status,
     is_being_cancelled,
 )
@@ -56,14 +56,14 @@ class LiteParts:
         listener: what is called.
         ledger: where the runs are.
         outcomes: told how calls ended.
-        watch: hooks and statistics.
+        observer: calls hooks and counts around listener calls.
         settings: those of the consumer.
     """
 
     listener: Listener
     ledger: LiteLedger
     outcomes: Outcomes
-    watch: CallWatch
+    observer: CallObserver
     settings: LitePushConsumerSettings
 
 
@@ -74,10 +74,10 @@ class LiteService(ListenerService):
     _pool: WorkerPool[LiteRun] | TaskPool
 
     def __init__(self, parts: LiteParts) -> None:
-        super().__init__(parts.listener, parts.watch)
+        super().__init__(parts.listener, parts.observer)
         self.ledger = parts.ledger
         self._outcomes = parts.outcomes
-        self._clock = parts.watch.clock
+        self._clock = parts.observer.clock
         self._size = parts.settings.consume_message_batch_max_size
         self._suspend_ms = parts.settings.suspend_ms
 
@@ -108,9 +108,9 @@ class LiteService(ListenerService):
         mark_started(batch, started_ms)
         context = None
         if self.listener.takes_context:
-            queue = self.watch.seen_queue(run.queue)
+            queue = self.observer.seen_queue(run.queue)
             context = LiteTopicContext(run.lite_topic, queue, self._suspend_ms)
-        hooked = self.watch.before(batch, run.queue) if self.watch.hooks else None
+        hooked = self.observer.before(batch, run.queue) if self.observer.hooks else None
         return context, hooked, started_ms
 
     def _end(
@@ -126,10 +126,10 @@ class LiteService(ListenerService):
         status = checked_status(answer, error, batch, _LATER)
         took_ms = self._clock.now_ms() - started_ms
         if hooked is not None:
-            self.watch.after(hooked, answer, status, error, took_ms)
+            self.observer.after(hooked, answer, status, error, took_ms)
         good = status is _SUCCESS
         count = len(batch)
-        self.watch.count(run.queue.topic, count * good, count * (not good), took_ms, 1)
+        self.observer.count(run.queue.topic, count * good, count * (not good), took_ms, 1)
         if good:
             with self.mutex:
                 offsets = run.left[:count]
@@ -159,7 +159,7 @@ class ThreadedLiteService(LiteService):
     def __init__(self, parts: LiteParts) -> None:
         super().__init__(parts)
         self._pool: WorkerPool[LiteRun] = WorkerPool(
-            self.watch.group, self, self._clock, parts.settings.consume_thread_max
+            self.observer.group, self, self._clock, parts.settings.consume_thread_max
         )
         self.mutex = self._pool.mutex
 
@@ -170,7 +170,7 @@ class ThreadedLiteService(LiteService):
             if not self._add(runs):
                 return False
             pool.work_added()
-        pool.watch()
+        pool.start_ticks()
         return True
 
     async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
@@ -229,7 +229,7 @@ class AsyncLiteService(LiteService):
         super().__init__(parts)
         self.mutex = contextlib.nullcontext()
         self._pool: TaskPool = TaskPool(
-            self._work, parts.settings.consume_thread_max, self.watch.group
+            self._work, parts.settings.consume_thread_max, self.observer.group
         )
 
     def submit(self, runs: Sequence[LiteRun]) -> bool:
@@ -285,6 +285,6 @@ class AsyncLiteService(LiteService):
         except BaseException as raised:  # nothing a listener raises may end the task
             if isinstance(raised, asyncio.CancelledError) and is_being_cancelled():
                 if hooked is not None:
-                    self.watch.cut_off(hooked, _LATER, raised)
+                    self.observer.cut_off(hooked, _LATER, raised)
                 raise
             return None, raised

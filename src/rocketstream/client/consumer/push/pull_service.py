@@ -156,7 +156,7 @@ class PullService:
         def answered(answer: RemotingCommand | None, error: Exception | None) -> None:
             queue = request.process_queue
             if queue.dropped or queue.leaving or self._stopped:
-                return  # a late answer, for a ledger that no longer counts
+                return  # a late answer: its process queue was dropped
             try:
                 if answer is None:
                     raise error or RouteNotFoundError(

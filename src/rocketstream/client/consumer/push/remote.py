@@ -96,7 +96,7 @@ class PushRemote:
     async def consume_directly(
         self, message: MessageExt, broker_name: str
     ) -> ConsumeMessageDirectlyResult:
-        """Give one message to the listener, outside of ledger and offsets (C-269, C-295)."""
+        """Give one message to the listener, outside of process queue and offsets (C-269, C-295)."""
         return await self._consumer.service.consume_directly(message, broker_name)
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
