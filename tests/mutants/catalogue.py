@@ -73,8 +73,9 @@ MUTANTS = (
         "a failed message counts as done although its send-back failed",
         "clustering",
         LOST,
-        (f"{CLIENT}.consumer.push.send_back", "        if stored:\n            self._book.finish",
-         "        if True:\n            self._book.finish"),
+        (f"{CLIENT}.consumer.push.send_back",
+         "        if stored:\n            self._offset_updater.finish",
+         "        if True:\n            self._offset_updater.finish"),
     ),
     _mutant(
         "unsure-means-end",

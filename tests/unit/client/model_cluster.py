@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
-from rocketstream.client.consumer.consume.runs import ConsumeBook, PullRequest
+from rocketstream.client.consumer.consume.runs import OffsetUpdater, PullRequest
 from rocketstream.client.consumer.offsets.store import RemoteBrokerOffsetStore
 from rocketstream.client.consumer.push.pull_service import PullService
 from rocketstream.client.consumer.queue_places import QueuePlaces
@@ -126,7 +126,7 @@ class Broker:
 
 
 class Member:
-    """One consumer: the real table, offsets, pull loop and book; the test is its listener."""
+    """One consumer: real table, offsets, pull loop, offset updater; the test is its listener."""
 
     def __init__(self, world: World, client_id: str) -> None:
         self.world = world
@@ -141,7 +141,7 @@ class Member:
         instance = cast(Any, _Instance(self))
         self.store = RemoteBrokerOffsetStore(instance, GROUP)
         self.pulls = PullService(self, instance, self.store, lambda: cast(Any, self))
-        self.book = ConsumeBook(
+        self.offset_updater = OffsetUpdater(
             self.store, lambda: self.thresholds, self.pulls.pull, cast(Any, world.clock)
         )
         settings = RebalanceSettings(
@@ -204,7 +204,7 @@ class Member:
         """Have the listener return from one of its messages."""
         request, message = self.handed.pop(number)
         self.world.broker.consumed[message.queue_id].add(message.queue_offset)
-        self.book.finish(request, deque([message]))
+        self.offset_updater.finish(request, deque([message]))
 
     def persist(self) -> None:
         """Send offsets, as the timer does."""

@@ -248,13 +248,13 @@ def test_what_a_blocked_run_has_finished_is_entered_when_a_call_returns(hand: Ha
         return gates.call()
 
     clock: Any = hand
-    book: Any = SimpleNamespace(flush=flush)
+    offset_updater: Any = SimpleNamespace(flush=flush)
     settler: Any = None
     observer = CallObserver("G", ConsumeHooks(), ConsumerStats(clock), clock, 15)
     service = ConsumeMessageConcurrentlyService(
         ConcurrentParts(
             listener_of(listener, orderly=False),
-            book,
+            offset_updater,
             settler,
             observer,
             batch_size=1,

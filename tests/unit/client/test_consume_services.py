@@ -398,12 +398,12 @@ def test_runs_done_behind_one_that_is_not_are_forgotten() -> None:
     async def main() -> None:
         observer = CallObserver("G", ConsumeHooks(), ConsumerStats(SYSTEM_CLOCK), SYSTEM_CLOCK, 15)
         entered: list[ConsumeRun] = []
-        book: Any = SimpleNamespace(flush=entered.append)
+        offset_updater: Any = SimpleNamespace(flush=entered.append)
         settler: Any = None
         service = ConsumeMessageConcurrentlyService(
             ConcurrentParts(
                 listener_of(lambda _: SUCCESS, orderly=False),
-                book,
+                offset_updater,
                 settler,
                 observer,
                 batch_size=1,
@@ -441,7 +441,7 @@ def test_a_result_for_a_queue_given_up_meanwhile_counts_for_nothing(answer: obje
     async def main() -> None:
         observer = CallObserver("G", ConsumeHooks(), ConsumerStats(SYSTEM_CLOCK), SYSTEM_CLOCK, 15)
         settled: list[object] = []
-        book: Any = SimpleNamespace(flush=lambda run: settled.extend(run.finished))
+        offset_updater: Any = SimpleNamespace(flush=lambda run: settled.extend(run.finished))
 
         def settle(*given: object) -> int:
             settled.append(given)
@@ -456,7 +456,7 @@ def test_a_result_for_a_queue_given_up_meanwhile_counts_for_nothing(answer: obje
         service = ConsumeMessageConcurrentlyService(
             ConcurrentParts(
                 listener_of(listener, orderly=False),
-                book,
+                offset_updater,
                 settler,
                 observer,
                 batch_size=1,

@@ -115,7 +115,7 @@ class OrderlyMember(Member):
         self.service = Turns(
             OrderlyParts(
                 listener_of(print),
-                self.book,
+                self.offset_updater,
                 cast(Any, self),
                 observer,
                 cast(Any, consumer_settings),

@@ -42,7 +42,7 @@ class QueueOwner(Protocol):
         ...
 
     async def give_up(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
-        """Enter what is finished; return the queues that may leave now.
+        """Remove what is finished; return the queues that may leave now.
 
         Their ``process_queue.leaving`` is set: nothing new is pulled or handed to a listener. A
         queue whose orderly listener does not return in time is left out and asked again next round.
@@ -298,7 +298,7 @@ class RebalanceImpl:
                 raise start
             elif not self._closed:
                 self._instance.outages.worked("asking where to start", mq)
-                requests.append(self._enter(mq, start))
+                requests.append(self._new_request(mq, start))
         if self._keeper is not None:
             # Locked at the broker and then not taken: nobody else could have them for a minute.
             await self._keeper.released([mq for mq in mqs if mq not in self._table])
@@ -311,7 +311,7 @@ class RebalanceImpl:
         places.forget(mqs)
         return await asyncio.gather(*(places.start(mq) for mq in mqs), return_exceptions=True)
 
-    def _enter(self, mq: MessageQueue, offset: int) -> PullRequest:
+    def _new_request(self, mq: MessageQueue, offset: int) -> PullRequest:
         queue = self._new_queue(mq, next(self._generations), self._clock.monotonic_ms())
         request = self._table[mq] = PullRequest(queue, offset)
         if self._places is not None:
@@ -344,5 +344,5 @@ class RebalanceImpl:
                 request.process_queue.drop()
             places.note(mq, offset, increase_only=False)
             await places.settle([mq])
-            places.take(self._enter(mq, offset))
+            places.take(self._new_request(mq, offset))
             return True

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rocketstream.client.consumer.consume.calls import CallObserver, consume_directly
-from rocketstream.client.consumer.consume.runs import ConsumeBook, PullRequest, Settler
+from rocketstream.client.consumer.consume.runs import OffsetUpdater, PullRequest, Settler
 from rocketstream.client.consumer.listener import Listener
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
@@ -65,7 +65,7 @@ class ConcurrentParts:
 
     Attributes:
         listener: what is called.
-        book: where finished messages are entered.
+        offset_updater: removes finished messages and updates the offsets to commit.
         settler: sorts a batch into finished and failed messages.
         observer: calls hooks and counts around listener calls.
         batch_size: how many messages a call has at most.
@@ -73,7 +73,7 @@ class ConcurrentParts:
     """
 
     listener: Listener
-    book: ConsumeBook
+    offset_updater: OffsetUpdater
     settler: Settler
     observer: CallObserver
     batch_size: int
@@ -85,17 +85,17 @@ class ConcurrentService(ListenerService, ABC):
 
     def __init__(self, parts: ConcurrentParts) -> None:
         super().__init__(parts.listener, parts.observer)
-        self._book = parts.book
+        self._offset_updater = parts.offset_updater
         self._settler = parts.settler
         self._clock = parts.observer.clock
         self._batch_size = parts.batch_size
 
     async def release(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
-        """Enter what is finished of each queue; what is not is consumed again elsewhere."""
+        """Remove what is finished of each queue; what is not is consumed again elsewhere."""
         for request in requests:
             self.flush(request)
         return [request.process_queue.message_queue for request in requests]
 
     @abstractmethod
     def flush(self, request: PullRequest) -> None:
-        """Enter what is finished of a queue into its ledger now."""
+        """Remove what is finished from its process queue now."""

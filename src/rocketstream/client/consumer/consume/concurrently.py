@@ -1,7 +1,7 @@
 """The concurrent consume service: worker threads that take chunks of runs and call the listener.
 
-Law: threads and user code; results go to the book and to the send-back, nothing else is decided
-here (upstream's ConsumeMessageConcurrentlyService, C-254, C-260 to C-268).
+Law: threads and user code; results go to the offset updater and to the send-back, nothing else is
+decided here (upstream's ConsumeMessageConcurrentlyService, C-254, C-260 to C-268).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rocketstream.client.consumer.consume.runs import (
     FLUSH_INTERVAL_MS,
     ConsumeRun,
     PullRequest,
-    note_start,
+    set_start_property,
 )
 from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext
 from rocketstream.client.hooks import ConsumeMessageContext
@@ -38,7 +38,7 @@ class ConsumeMessageConcurrentlyService(ConcurrentService):
 
     One worker takes a whole run, chunk after chunk, so that a fast listener costs no hand-over
     per message. If the listener is slow, more workers join, on the same run too. Finished messages
-    are entered per run, or every few milliseconds of a slow one.
+    are removed per run, or every few milliseconds of a slow one.
     """
 
     def __init__(self, parts: ConcurrentParts) -> None:
@@ -66,10 +66,10 @@ class ConsumeMessageConcurrentlyService(ConcurrentService):
         pool.start_ticks()
 
     def flush(self, request: PullRequest) -> None:
-        """Enter what is finished of one queue."""
+        """Remove what is finished of one queue."""
         for run in list(self._open):
             if run.request is request:
-                self._book.flush(run)
+                self._offset_updater.flush(run)
 
     async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
         """Hand out nothing more; wait for running listeners, at most ``await_ms``.
@@ -81,7 +81,7 @@ class ConsumeMessageConcurrentlyService(ConcurrentService):
             self._runs.clear()
         await self._pool.shutdown(await_ms, caller)
         for run in list(self._open):
-            self._book.flush(run)
+            self._offset_updater.flush(run)
 
     # --- the pool's source ------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class ConsumeMessageConcurrentlyService(ConcurrentService):
         return chunks
 
     def is_open(self) -> bool:
-        """Whether a run has chunks left or finished messages not entered."""
+        """Whether a run has chunks left or finished messages not removed."""
         runs = self._open
         while runs and runs[0].is_done:
             runs.popleft()
@@ -119,10 +119,10 @@ class ConsumeMessageConcurrentlyService(ConcurrentService):
         return bool(runs)
 
     def tick(self) -> None:
-        """Enter what is finished, of the runs that somebody has begun."""
+        """Remove what is finished, of the runs that somebody has begun."""
         begun = max(0, len(self._open) - len(self._runs))
         for run in list(itertools.islice(self._open, begun)):
-            self._book.flush(run)
+            self._offset_updater.flush(run)
 
     def work(self, worker: Worker, job: ConsumeRun) -> None:
         """Take chunks of a run until none is left."""
@@ -148,7 +148,7 @@ class ConsumeMessageConcurrentlyService(ConcurrentService):
             for message in batch:
                 message.consume_start_ms = started_ms
                 if message._properties is not None:
-                    note_start(message)
+                    set_start_property(message)
             if not plain:
                 context, hooked = self._before(batch, queue.message_queue)
             error: BaseException | None = None
@@ -184,11 +184,11 @@ class ConsumeMessageConcurrentlyService(ConcurrentService):
                 done += len(batch)
             if started_ms - flushed_ms >= FLUSH_INTERVAL_MS:
                 flushed_ms = started_ms
-                self._book.flush(run)
+                self._offset_updater.flush(run)
             if pool.is_resting:
                 pool.rouse()
         run.claimed = max(run.claimed, run.chunks)
-        self._book.flush(run)
+        self._offset_updater.flush(run)
         mq = queue.message_queue
         calls = worker.calls - calls_before
         observer.count(mq.topic, done - failed, failed, now_ms() - began_ms, calls)

@@ -1,6 +1,6 @@
 """The concurrent consume service for coroutine listeners: tasks on the caller's loop.
 
-Law: everything on one loop; results go to the book and to the send-back.
+Law: everything on one loop; results go to the offset updater and to the send-back.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class AsyncConsumeService(ConcurrentService):
         self._pool.start_one()
 
     def flush(self, request: PullRequest) -> None:
-        """Enter what is finished of one queue."""
+        """Remove what is finished of one queue."""
         for run in list(self._runs):
             if run.request is request:
-                self._book.flush(run)
+                self._offset_updater.flush(run)
 
     async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
         """Hand out nothing more; wait for running listeners, then cancel what is left.
@@ -62,7 +62,7 @@ class AsyncConsumeService(ConcurrentService):
         """
         await self._pool.shutdown(await_ms)
         for run in self._runs:  # of calls that were cut off, or that are the caller
-            self._book.flush(run)
+            self._offset_updater.flush(run)
         self._runs.clear()
 
     async def _work(self) -> None:
@@ -110,7 +110,7 @@ class AsyncConsumeService(ConcurrentService):
                 done += len(batch)
                 if started_ms - flushed_ms >= FLUSH_INTERVAL_MS:
                     flushed_ms = started_ms
-                    self._book.flush(run)
+                    self._offset_updater.flush(run)
                 continue
             checked = checked_status(status, error, batch, _LATER)
             if hooked is not None:
@@ -123,7 +123,7 @@ class AsyncConsumeService(ConcurrentService):
             done += len(batch)
             if started_ms - flushed_ms >= FLUSH_INTERVAL_MS:
                 flushed_ms = started_ms
-                self._book.flush(run)
+                self._offset_updater.flush(run)
         run.claimed = max(run.claimed, run.chunks)
-        self._book.flush(run)
+        self._offset_updater.flush(run)
         observer.count(mq.topic, done - failed, failed, self._clock.now_ms() - began_ms, calls)

@@ -150,7 +150,7 @@ class ConsumeMessageOrderlyService(OrderlyService):
         return bool(self._ready)
 
     def tick(self) -> None:
-        """Nothing to enter now and then: every batch is settled at once."""
+        """Do nothing: every batch is settled at once, so no finished message waits."""
 
     def work(self, worker: Worker, job: PullRequest) -> None:
         """Give a queue its turn."""

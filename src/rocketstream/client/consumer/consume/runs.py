@@ -1,4 +1,7 @@
-"""Messages of one pull on their way through listeners, and the book of what is finished.
+"""Messages of one pull on their way through listeners, and what follows when they are finished.
+
+Finished messages are removed from their process queue, and the offset store learns the offset to
+commit.
 
 Law: shared by worker threads and the loop; every step here is short and under the queue's lock.
 """
@@ -27,7 +30,7 @@ FLUSH_INTERVAL_MS = 5
 
 
 class PullRequest:
-    """One assigned queue: its ledger, where to pull next, and the lock of both (C-199).
+    """One assigned queue: its process queue, where to pull next, and the lock of both (C-199).
 
     The same object lives as long as the assignment; a late reply of an earlier one finds its
     ``process_queue`` dropped and is discarded.
@@ -71,7 +74,7 @@ class ConsumeRun:
 
     @property
     def is_done(self) -> bool:
-        """Whether every chunk has been taken and nothing finished waits to be entered."""
+        """Whether every chunk has been taken and everything finished has been removed."""
         return self.claimed >= self.chunks and not self.finished
 
 
@@ -79,7 +82,7 @@ class ConsumeService(Protocol):
     """Calls the listener."""
 
     async def release(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
-        """Enter what is finished; return the queues that no listener works on in order."""
+        """Remove what is finished; return the queues that no listener works on in order."""
         ...
 
     def submit(self, request: PullRequest, messages: list[MessageExt]) -> None:
@@ -96,7 +99,7 @@ class ConsumeService(Protocol):
         ...
 
     def update_core_pool_size(self, size: int) -> bool:
-        """Have at most ``size`` listener calls at once; tell whether it may have that (C-255)."""
+        """Allow at most ``size`` listener calls at once; return whether it can be so (C-255)."""
         ...
 
     async def consume_directly(
@@ -107,10 +110,10 @@ class ConsumeService(Protocol):
 
 
 class QueueKeeper(Protocol):
-    """Keeps ledgers of its own kind, and the broker locks of queues consumed in order."""
+    """Makes process queues of its kind, and keeps the broker locks of queues read in order."""
 
     def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> ProcessQueue:
-        """Return an empty ledger for a queue that is being taken."""
+        """Return an empty process queue for a queue that is being taken."""
         ...
 
     async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
@@ -118,20 +121,20 @@ class QueueKeeper(Protocol):
         ...
 
     async def released(self, mqs: Sequence[MessageQueue]) -> None:
-        """Queues have left, or were not taken; their offsets are stored: unlock them (C-556)."""
+        """Unlock queues that have left or were not taken, once offsets are stored (C-556)."""
         ...
 
     def connection_lost(self, address: str) -> None:
-        """What the broker at ``address`` has granted may be forgotten there."""
+        """Doubt what the broker at ``address`` has granted: it may have forgotten it."""
         ...
 
     def connection_made(self, address: str) -> None:
-        """The broker at ``address`` can be asked again."""
+        """Ask the broker at ``address`` again for what is needed of it."""
         ...
 
 
-class ConsumeBook:
-    """Takes finished messages out of process queues and notes the offsets to commit."""
+class OffsetUpdater:
+    """Removes finished messages from process queues and updates the offsets to commit."""
 
     def __init__(
         self,
@@ -146,22 +149,22 @@ class ConsumeBook:
         self._now = clock.monotonic_ms
 
     async def is_overtaken(self, mq: MessageQueue) -> bool:
-        """Whether the store is further than this consumer: somebody else was here.
+        """Whether the store has a larger offset than this consumer: another member was here.
 
         Raises:
             RocketMQError: the store cannot be asked.
         """
-        noted = self._store.read_memory(mq)
+        ours = self._store.read_memory(mq)
         stored = await self._store.read_store(mq)
-        return noted is not None and stored is not None and stored > noted
+        return ours is not None and stored is not None and stored > ours
 
     def flush(self, run: ConsumeRun) -> None:
-        """Enter the finished messages of a run; any thread (C-265)."""
+        """Remove the finished messages of a run from its queue; any thread (C-265)."""
         if run.finished:
             self.finish(run.request, run.finished)
 
     def finish(self, request: PullRequest, finished: deque[MessageExt]) -> None:
-        """Enter finished messages, emptying ``finished``; any thread."""
+        """Remove finished messages from their queue, and empty ``finished``; any thread."""
         queue = request.process_queue
         resume = False
         with request.lock:
@@ -170,34 +173,15 @@ class ConsumeBook:
                 done.append(finished.popleft())
             if queue.dropped or not done:
                 return
-            resume = self.note(queue, queue.remove(done, self._now()))
+            resume = self.update_offset(queue, queue.remove(done, self._now()))
         if resume:
             self.resume(request)
 
-    def enter(self, request: PullRequest, change: Callable[[float], int]) -> bool:
-        """Change a ledger and note the offset that follows; any thread.
-
-        Args:
-            request: whose ledger.
-            change: called with the monotonic time; returns the offset to commit, -1 for none.
+    def update_offset(self, queue: ProcessQueue, offset: int) -> bool:
+        """Hand an offset to commit to the store; -1 for none. With the queue's lock held.
 
         Returns:
-            Whether the queue is still ours; if it is not, nothing was changed (C-549).
-        """
-        queue = request.process_queue
-        with request.lock:
-            if queue.dropped:
-                return False
-            resume = self.note(queue, change(self._now()))
-        if resume:
-            self.resume(request)
-        return True
-
-    def note(self, queue: ProcessQueue, offset: int) -> bool:
-        """Note an offset to commit, with the queue's lock held.
-
-        Returns:
-            Whether flow control lets the queue go on: then ``resume``, without the lock.
+            Whether flow control lets the queue go on: then call ``resume``, without the lock.
         """
         if offset >= 0:
             self._store.update_offset(queue.message_queue, offset)
@@ -208,15 +192,15 @@ class ConsumeBook:
 
 
 def mark_started(batch: Sequence[MessageExt], now_ms: int) -> None:
-    """Note when messages went to a listener: CONSUME_START_TIME (C-233)."""
+    """Mark messages with the time they went to a listener: CONSUME_START_TIME (C-233)."""
     for message in batch:
         message.consume_start_ms = now_ms
         if message._properties is not None:
-            note_start(message)
+            set_start_property(message)
 
 
-def note_start(message: MessageExt) -> None:
-    """Add the start to properties that were read before, by a filter or an earlier try."""
+def set_start_property(message: MessageExt) -> None:
+    """Add the start to properties that were read already, by a filter or an earlier try."""
     message.properties[PROPERTY_CONSUME_START_TIME] = str(message.consume_start_ms)
 
 

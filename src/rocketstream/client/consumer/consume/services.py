@@ -21,8 +21,8 @@ from rocketstream.client.consumer.consume.orderly import (
     ConsumeMessageOrderlyService,
 )
 from rocketstream.client.consumer.consume.runs import (
-    ConsumeBook,
     ConsumeService,
+    OffsetUpdater,
     QueueKeeper,
     Settler,
 )
@@ -50,7 +50,7 @@ class Consuming(Protocol):
     instance: MQClientInstance
     settings: PushConsumerSettings
     consume_hooks: ConsumeHooks
-    book: ConsumeBook
+    offset_updater: OffsetUpdater
     send_back: SendBack
 
 
@@ -99,7 +99,7 @@ def make_service(consumer: Consuming, listener: Listener) -> ConsumeService:
         return orderly(
             OrderlyParts(
                 listener,
-                consumer.book,
+                consumer.offset_updater,
                 consumer.send_back,
                 observer,
                 settings,
@@ -113,7 +113,7 @@ def make_service(consumer: Consuming, listener: Listener) -> ConsumeService:
     return concurrent(
         ConcurrentParts(
             listener,
-            consumer.book,
+            consumer.offset_updater,
             settler,
             observer,
             settings.consume_message_batch_max_size,

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from rocketstream.client.consumer.consume.base import ListenerService
 from rocketstream.client.consumer.consume.calls import CallObserver
-from rocketstream.client.consumer.consume.runs import ConsumeBook, PullRequest
+from rocketstream.client.consumer.consume.runs import OffsetUpdater, PullRequest
 from rocketstream.client.consumer.listener import ConsumeOrderlyContext, Listener
 from rocketstream.client.consumer.push.send_back import SendBack
 from rocketstream.client.consumer.queue_locks import LockAnswers, QueueLocks
@@ -57,7 +57,7 @@ class OrderlyParts:
 
     Attributes:
         listener: what is called.
-        book: where offsets are noted.
+        offset_updater: removes finished messages and updates the offsets to commit.
         send_back: takes messages that had their last try.
         observer: calls hooks and counts around listener calls.
         settings: of the consumer.
@@ -67,7 +67,7 @@ class OrderlyParts:
     """
 
     listener: Listener
-    book: ConsumeBook
+    offset_updater: OffsetUpdater
     send_back: SendBack
     observer: CallObserver
     settings: PushConsumerSettings
@@ -82,7 +82,7 @@ class OrderlyService(ListenerService, ABC):
     def __init__(self, parts: OrderlyParts) -> None:
         settings = parts.settings
         super().__init__(parts.listener, parts.observer)
-        self._book = parts.book
+        self._offset_updater = parts.offset_updater
         self._send_back = parts.send_back
         self._decide = OrderlyTurns(
             settings.consume_message_batch_max_size,
@@ -325,7 +325,7 @@ class OrderlyService(ListenerService, ABC):
         """Whether nobody consumed a queue while its lock was in doubt; else it is dropped."""
         queue = self._process_queues[mq]
         try:
-            overtaken = await self._book.is_overtaken(mq)
+            overtaken = await self._offset_updater.is_overtaken(mq)
         except RocketMQError as error:
             logger.debug(
                 "it is not known yet whether another member consumed %s meanwhile: %s", mq, error
@@ -359,7 +359,7 @@ class OrderlyService(ListenerService, ABC):
             self._begin(request)
 
     def flush(self, request: PullRequest) -> None:
-        """Nothing to enter: every batch is settled at once."""
+        """Do nothing: every batch is settled at once, so no finished message waits."""
 
     def _begin(self, request: PullRequest) -> None:
         """Start a turn; one of the same queue that is under way has to end before (C-281)."""
@@ -442,9 +442,9 @@ class OrderlyService(ListenerService, ABC):
         now_ms = self._now()
         with request.lock:
             offset, then = self._decide.advance(queue, began_ms, now_ms)
-            resume = self._book.note(queue, offset)
+            resume = self._offset_updater.update_offset(queue, offset)
         if resume:
-            self._book.resume(request)
+            self._offset_updater.resume(request)
         if isinstance(then, list):
             return then
         self._end(request, then)
@@ -463,9 +463,9 @@ class OrderlyService(ListenerService, ABC):
             offset, then = self._decide.answered(
                 queue, batch, status, context.auto_commit, asked_ms, self._now()
             )
-            resume = self._book.note(queue, offset)
+            resume = self._offset_updater.update_offset(queue, offset)
         if resume:
-            self._book.resume(request)
+            self._offset_updater.resume(request)
         if isinstance(then, GoOn):
             return True
         if isinstance(then, GiveUp):
@@ -502,9 +502,9 @@ class OrderlyService(ListenerService, ABC):
         queue = orderly_queue(request)
         with request.lock:
             offset, then = self._decide.given_up(queue, what, dead, undead, self._now())
-            resume = self._book.note(queue, offset)
+            resume = self._offset_updater.update_offset(queue, offset)
         if resume:
-            self._book.resume(request)
+            self._offset_updater.resume(request)
         self._ended(request, then)
 
     # --- the rest ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
-from rocketstream.client.consumer.consume.runs import ConsumeBook, PullRequest
+from rocketstream.client.consumer.consume.runs import OffsetUpdater, PullRequest
 from rocketstream.client.consumer.push.send_back import Resubmit, SendBack
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.instance.mq_client import MQClientInstance
@@ -26,11 +26,11 @@ class BroadcastDrop(SendBack):
         self,
         instance: MQClientInstance,
         settings: PushConsumerSettings,
-        book: ConsumeBook,
+        offset_updater: OffsetUpdater,
         resubmit: Resubmit,
     ) -> None:
-        super().__init__(instance, settings, book, resubmit)
-        self._ledgers = book
+        super().__init__(instance, settings, offset_updater, resubmit)
+        self._offset_updater = offset_updater
 
     def submit(self, request: PullRequest, messages: Sequence[MessageExt], level: int) -> None:
         """Log each message and count it as done; from any thread."""
@@ -41,7 +41,7 @@ class BroadcastDrop(SendBack):
                 message.topic, message.broker_name, message.queue_id, message.queue_offset,
                 message.msg_id,
             )  # fmt: skip
-        self._ledgers.finish(request, deque(messages))
+        self._offset_updater.finish(request, deque(messages))
 
     async def expire(self, request: PullRequest, message: MessageExt) -> bool:
         """Leave a message to its listener, however long that takes (C-249, C-585)."""

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rocketstream.client.consumer.consume.runs import (
-    ConsumeBook,
     ConsumeService,
+    OffsetUpdater,
     PullRequest,
 )
 from rocketstream.client.consumer.consume.services import keeper_of, make_service
@@ -114,11 +114,11 @@ class PushConsumerImpl:
         self.thresholds = settings.thresholds()
         self.store = store
         self.pulls = PullService(self, instance, store, lambda: self.service)
-        self.book = ConsumeBook(
+        self.offset_updater = OffsetUpdater(
             store, lambda: self.thresholds, self.pulls.resume_threadsafe, self.clock
         )
         sender = BroadcastDrop if broadcasting else SendBack
-        self.send_back = sender(instance, settings, self.book, self._consume_again)
+        self.send_back = sender(instance, settings, self.offset_updater, self._consume_again)
         self.service: ConsumeService = make_service(self, plan.listener)
         self._keeper = keeper_of(self.service)
         self.queues = RebalanceImpl(
@@ -274,7 +274,7 @@ class PushConsumerImpl:
         return self._running and not self.pulls.paused
 
     async def give_up(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
-        """Have finished messages entered; return the queues nobody works on in order."""
+        """Have finished messages removed; return the queues nobody works on in order."""
         for request in requests:
             self.pulls.forget(request.process_queue.message_queue)
         return await self.service.release(requests)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from rocketstream.client.consumer.blame import TIME_OUT, TOO_LONG, has_cause, tell_cause
-from rocketstream.client.consumer.consume.runs import ConsumeBook, PullRequest
+from rocketstream.client.consumer.consume.runs import OffsetUpdater, PullRequest
 from rocketstream.client.consumer.send_back_form import (
     FALLBACK_TIMEOUT_MS,
     SendBackForm,
@@ -59,7 +59,7 @@ class SendBack:
         self,
         instance: MQClientInstance,
         settings: PushConsumerSettings,
-        book: ConsumeBook,
+        offset_updater: OffsetUpdater,
         resubmit: Resubmit,
     ) -> None:
         self._instance = instance
@@ -70,7 +70,7 @@ class SendBack:
         self._orderly_max_times = orderly_max_reconsume_times(settings.max_reconsume_times)
         self.tells_cause = settings.send_back_cause
         self._local_delay_s = settings.local_retry_delay_ms / 1000
-        self._book = book
+        self._offset_updater = offset_updater
         self._resubmit = resubmit
         self._loop = asyncio.get_running_loop()
         self._form = SendBackForm(unit_mode=instance.config.unit_mode, max_times=self._max_times)
@@ -210,7 +210,7 @@ class SendBack:
 
     def _finished(self, request: PullRequest, message: MessageExt, stored: bool) -> None:
         if stored:
-            self._book.finish(request, deque((message,)))
+            self._offset_updater.finish(request, deque((message,)))
         elif not self._closed and not request.process_queue.dropped:
             message.reconsume_times += 1
             self._consume_later(request, message)
