@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketstream import MessageQueue, OffsetOption
-from rocketstream.client.core.lite_ledger import LiteBounds, LiteLedger, LiteRun
+from rocketstream.client.core.lite_runs import LiteBounds, LiteRun, LiteRuns
 from rocketstream.client.core.lite_settings import LitePushConsumerSettings
 from rocketstream.client.core.lite_topics import TELL_ALL_AGAIN_MS, LiteTopics, in_requests
 from rocketstream.errors import ConfigurationError
@@ -102,13 +102,13 @@ def run(name: str, first: int = 0, count: int = 2, *, now_ms: float = 0) -> Lite
     return LiteRun(name, QUEUE, messages, offsets, 1, HIDDEN_MS, now_ms)
 
 
-def ledger(messages: int = 10, one_answer: int = 2) -> LiteLedger:
-    return LiteLedger(LiteBounds(messages, 1 << 20, one_answer))
+def lite_runs(messages: int = 10, one_answer: int = 2) -> LiteRuns:
+    return LiteRuns(LiteBounds(messages, 1 << 20, one_answer))
 
 
 def test_two_runs_of_a_lite_topic_are_never_begun_at_once() -> None:
     """A broker gives the next ones while a listener still has the first, if it took too long."""
-    held = ledger()
+    held = lite_runs()
     first, second, other = run("a"), run("a", 2), run("b")
     for each in (first, second, other):
         held.add(each)
@@ -121,7 +121,7 @@ def test_two_runs_of_a_lite_topic_are_never_begun_at_once() -> None:
 
 def test_what_is_hidden_no_more_is_not_begun() -> None:
     """It may be with another member by now."""
-    held = ledger()
+    held = lite_runs()
     late, behind = run("a"), run("a", 2, now_ms=10)
     held.add(late)
     held.add(behind)
@@ -130,29 +130,29 @@ def test_what_is_hidden_no_more_is_not_begun() -> None:
 
 
 def test_nothing_is_asked_for_beyond_the_bounds() -> None:
-    held = ledger(messages=6, one_answer=2)
-    assert held.has_room(settling=0, asked=2)
-    assert not held.has_room(settling=0, asked=3)
-    assert not held.has_room(settling=5, asked=0)
+    held = lite_runs(messages=6, one_answer=2)
+    assert held.has_room(unconfirmed=0, asked=2)
+    assert not held.has_room(unconfirmed=0, asked=3)
+    assert not held.has_room(unconfirmed=5, asked=0)
     whole = run("a", count=4)
     held.add(whole)
-    assert held.has_room(settling=0, asked=0)
-    assert not held.has_room(settling=1, asked=0)
+    assert held.has_room(unconfirmed=0, asked=0)
+    assert not held.has_room(unconfirmed=1, asked=0)
     held.advance(whole, 3)
-    assert held.has_room(settling=3, asked=0)
+    assert held.has_room(unconfirmed=3, asked=0)
     held.finish(whole)
     assert (held.message_count, held.size_bytes, held.is_empty) == (0, 0, True)
 
 
 def test_bytes_are_bounded_too() -> None:
-    held = LiteLedger(LiteBounds(100, 1, 2))
+    held = LiteRuns(LiteBounds(100, 1, 2))
     assert held.has_room(0, 0)
     held.add(run("a"))
     assert not held.has_room(0, 0)
 
 
 def test_what_is_left_of_a_run_is_hidden_anew_in_time() -> None:
-    held = ledger()
+    held = lite_runs()
     waiting, begun = run("a"), run("b")
     held.add(begun)
     assert held.next_run(0) is begun
@@ -167,7 +167,7 @@ def test_what_is_left_of_a_run_is_hidden_anew_in_time() -> None:
 
 
 def test_a_listener_that_takes_too_long_has_its_messages_hidden_no_more() -> None:
-    held = ledger()
+    held = lite_runs()
     stuck = run("a")
     held.add(stuck)
     held.next_run(0)
@@ -176,7 +176,7 @@ def test_a_listener_that_takes_too_long_has_its_messages_hidden_no_more() -> Non
 
 
 def test_what_nobody_has_begun_is_given_back_at_the_end() -> None:
-    held = ledger()
+    held = lite_runs()
     begun, behind, other = run("a"), run("a", 2), run("b")
     for each in (begun, behind, other):
         held.add(each)

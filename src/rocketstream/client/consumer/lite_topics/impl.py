@@ -1,7 +1,7 @@
 """The machine of a consumer of lite topics on its loop: subscriptions, answers, outcomes, the end.
 
 Law: runs on the loop but for ``Outcomes``, which listeners' threads call; what is to be told to
-whom is decided in ``core.lite_topics``, what may be consumed in ``core.lite_ledger``.
+whom is decided in ``core.lite_topics``, what may be consumed in ``core.lite_runs``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from rocketstream.client.consumer.consume.calls import CallObserver
 from rocketstream.client.consumer.listener import Listener
+from rocketstream.client.consumer.lite_topics.acknowledging import BrokerAcknowledger
+from rocketstream.client.consumer.lite_topics.announcing import Announcer
 from rocketstream.client.consumer.lite_topics.receiving import Receiver
 from rocketstream.client.consumer.lite_topics.requests import (
     COMPLETE_REMOVE,
@@ -24,10 +26,8 @@ from rocketstream.client.consumer.lite_topics.service import (
     LiteParts,
     ThreadedLiteService,
 )
-from rocketstream.client.consumer.lite_topics.settling import Settling
-from rocketstream.client.consumer.lite_topics.telling import Telling
 from rocketstream.client.consumer.push.remote import properties_of
-from rocketstream.client.core.lite_ledger import RENEWALS, LiteBounds, LiteLedger
+from rocketstream.client.core.lite_runs import RENEWALS, LiteBounds, LiteRuns
 from rocketstream.client.core.lite_settings import LitePushConsumerSettings, OffsetOption
 from rocketstream.client.core.lite_topics import LiteTopics
 from rocketstream.client.hooks import ConsumeHooks
@@ -121,15 +121,15 @@ class LitePushConsumerImpl:
             settings.max_cache_message_size * _MIB,
             settings.pull_batch_size,
         )
-        self.ledger = LiteLedger(bounds)
+        self.runs = LiteRuns(bounds)
         requests = LiteRequests(instance, self.group, self.topic)
         self.requests = requests
-        self.settling = Settling(instance, requests, self.topics)
+        self.acknowledger = BrokerAcknowledger(instance, requests, self.topics)
         service = AsyncLiteService if plan.listener.is_async else ThreadedLiteService
         self.service: AsyncLiteService | ThreadedLiteService = service(
-            LiteParts(plan.listener, self.ledger, self.settling, observer, settings)
+            LiteParts(plan.listener, self.runs, self.acknowledger, observer, settings)
         )
-        self.telling = Telling(instance, requests, self.topics)
+        self.announcer = Announcer(instance, requests, self.topics)
         self.receiver = Receiver(self)
         self._renewing: asyncio.Task[None] | None = None
 
@@ -150,7 +150,7 @@ class LitePushConsumerImpl:
                     topic=self.topic,
                 )
             self.topics.serve(self._brokers())
-            await self.telling.introduce()
+            await self.announcer.introduce()
             await self.instance.heartbeat()
         except BaseException:
             await self.service.shutdown(0)
@@ -168,14 +168,14 @@ class LitePushConsumerImpl:
         self.receiver.stopping = True
         self.service.begin_no_more()  # at once: the brokers may be slow to answer
         try:
-            await self.telling.everywhere(COMPLETE_REMOVE)
+            await self.announcer.everywhere(COMPLETE_REMOVE)
             await self.receiver.stop()
             await self.service.shutdown(await_ms, caller)
             with self.service.mutex:
-                left = self.ledger.abandon_waiting()
+                left = self.runs.abandon_waiting()
             for run in left:
-                self.settling.given_back(run, run.left, GIVEN_BACK_MS)
-            await self.settling.drain()
+                self.acknowledger.given_back(run, run.left, GIVEN_BACK_MS)
+            await self.acknowledger.drain()
             if self._renewing is not None:
                 self._renewing.cancel()
                 await asyncio.gather(self._renewing, return_exceptions=True)
@@ -193,19 +193,19 @@ class LitePushConsumerImpl:
         while True:
             await asyncio.sleep(pause_s)
             with self.service.mutex:
-                due = self.ledger.to_renew(self.clock.monotonic_ms(), longest_ms)
+                due = self.runs.to_renew(self.clock.monotonic_ms(), longest_ms)
             for run in due:
-                self.settling.renew(run)
+                self.acknowledger.renew(run)
 
     # --- subscriptions ----------------------------------------------------------------------------
 
     async def subscribe(self, names: Iterable[str], option: OffsetOption | None) -> None:
         """Subscribe lite topics at every broker; raises as ``LitePushConsumer.subscribe_lite``."""
-        await self.telling.add(names, option)
+        await self.announcer.add(names, option)
 
     async def unsubscribe(self, names: Iterable[str]) -> None:
         """Unsubscribe lite topics; raises as ``LitePushConsumer.unsubscribe_lite``."""
-        await self.telling.remove(names)
+        await self.announcer.remove(names)
 
     def lite_topic_taken(self, name: str) -> None:
         """Another member of an exclusive group has a lite topic now (200073)."""
@@ -257,7 +257,7 @@ class LitePushConsumerImpl:
             language="PYTHON",
             PROP_CONSUMEORDERLY="true",
             liteTopics=str(len(self.topics.wanted)),
-            cachedMessages=str(self.ledger.message_count),
+            cachedMessages=str(self.runs.message_count),
         )
         status = self.instance.stats.consume_status(self.group, self.topic)
         return ConsumerRunningInfo(

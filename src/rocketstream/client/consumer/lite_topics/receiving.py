@@ -1,6 +1,6 @@
 """Asking brokers for messages of lite topics: one question per broker under way.
 
-Law: on the loop; what an answer brings is put into the ledger as runs, and handed to the service.
+Law: on the loop; what an answer brings is put among the runs, and handed to the service.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Collection
 from typing import Protocol
 
 from rocketstream._util.clock import Clock
+from rocketstream.client.consumer.lite_topics.acknowledging import BrokerAcknowledger
+from rocketstream.client.consumer.lite_topics.announcing import Announcer
 from rocketstream.client.consumer.lite_topics.requests import LiteRequests
 from rocketstream.client.consumer.lite_topics.runs import runs_of
 from rocketstream.client.consumer.lite_topics.service import (
@@ -20,9 +22,7 @@ from rocketstream.client.consumer.lite_topics.service import (
     AsyncLiteService,
     ThreadedLiteService,
 )
-from rocketstream.client.consumer.lite_topics.settling import Settling
-from rocketstream.client.consumer.lite_topics.telling import Telling
-from rocketstream.client.core.lite_ledger import LiteLedger, LiteRun
+from rocketstream.client.core.lite_runs import LiteRun, LiteRuns
 from rocketstream.client.core.lite_settings import LitePushConsumerSettings
 from rocketstream.client.core.lite_topics import LiteTopics
 from rocketstream.client.instance.mq_client import MQClientInstance
@@ -45,10 +45,10 @@ class Receiving(Protocol):
     instance: MQClientInstance
     settings: LitePushConsumerSettings
     topics: LiteTopics
-    ledger: LiteLedger
+    runs: LiteRuns
     requests: LiteRequests
-    settling: Settling
-    telling: Telling
+    acknowledger: BrokerAcknowledger
+    announcer: Announcer
     service: AsyncLiteService | ThreadedLiteService
 
 
@@ -67,7 +67,7 @@ class Receiver:
         self._news = asyncio.Event()
         self._asked = 0
         self.stopping = False
-        consumer.settling.when_settled = self.wake
+        consumer.acknowledger.when_confirmed = self.wake
 
     def serve(self, brokers: Collection[str]) -> None:
         """Receive from these brokers and no others."""
@@ -100,7 +100,7 @@ class Receiver:
         while not self.stopping:
             try:
                 if broker in consumer.topics.due(consumer.clock.monotonic_ms()):
-                    await consumer.telling.tell_all(broker)
+                    await consumer.announcer.announce_all(broker)
                 if not self._has_room():
                     await self._wait(ROOM_MS)
                     continue
@@ -127,7 +127,7 @@ class Receiver:
         consumer = self._consumer
         settings = consumer.settings
         answer = await consumer.requests.receive(
-            consumer.telling.address(broker),
+            consumer.announcer.address(broker),
             settings.pull_batch_size,
             settings.invisible_ms,
             settings.poll_ms,
@@ -148,12 +148,12 @@ class Receiver:
             for message in run.messages:
                 message.topic = namespace(message.topic)
         for run in others:
-            consumer.settling.given_back(run, run.left, GIVEN_BACK_MS)
+            consumer.acknowledger.given_back(run, run.left, GIVEN_BACK_MS)
 
     def _has_room(self) -> bool:
         consumer = self._consumer
         with consumer.service.mutex:
-            return consumer.ledger.has_room(consumer.settling.count, self._asked)
+            return consumer.runs.has_room(consumer.acknowledger.count, self._asked)
 
     async def _wait(self, time_ms: float) -> None:
         self._news.clear()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rocketstream.client.core.lite_ledger import LiteRun
+from rocketstream.client.core.lite_runs import LiteRun
 from rocketstream.client.core.lite_settings import OffsetOption
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from rocketstream.client.core.lite_ledger import LiteRun
+from rocketstream.client.core.lite_runs import LiteRun
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.headers import PopLiteMessageResponseHeader
 from rocketstream.protocol.lite import LITE_QUEUE_ID, LITE_SEPARATOR, lite_queue_name, order_counts

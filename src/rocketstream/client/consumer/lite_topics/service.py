@@ -1,6 +1,6 @@
 """Calling the listener with messages of lite topics: on threads, or in tasks on one loop.
 
-Law: user code and what surrounds it; what an outcome means for brokers is the owner's.
+Law: user code and what surrounds it; what an answer means for brokers is the owner's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rocketstream.client.consumer.consume.runs import mark_started
 from rocketstream.client.consumer.consume.tasks import TaskPool
 from rocketstream.client.consumer.listener import Listener
 from rocketstream.client.consumer.lite_topics.context import LiteTopicContext
-from rocketstream.client.core.lite_ledger import LiteLedger, LiteRun
+from rocketstream.client.core.lite_runs import LiteRun, LiteRuns
 from rocketstream.client.core.lite_settings import LitePushConsumerSettings
 from rocketstream.client.hooks import ConsumeMessageContext
 from rocketstream.model import ConsumeConcurrentlyStatus
@@ -32,19 +32,19 @@ _SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 _LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 
 
-class Outcomes(Protocol):
-    """What is told how listener calls ended; from any thread."""
+class Acknowledger(Protocol):
+    """Takes what became of messages to their brokers; from any thread."""
 
     def succeeded(self, run: LiteRun, offsets: Sequence[int]) -> None:
-        """These messages of a run are consumed."""
+        """Acknowledge messages of a run that are consumed."""
         ...
 
     def given_back(self, run: LiteRun, offsets: Sequence[int], hidden_ms: int) -> None:
-        """These are not, and are to come again after so long."""
+        """Have messages of a run come again after ``hidden_ms``."""
         ...
 
     def ended(self) -> None:
-        """A run has ended: there is room."""
+        """Report that a run has ended, so that there is room for another."""
         ...
 
 
@@ -54,29 +54,29 @@ class LiteParts:
 
     Attributes:
         listener: what is called.
-        ledger: where the runs are.
-        outcomes: told how calls ended.
+        runs: those of the consumer that have not ended.
+        acknowledger: told how calls ended.
         observer: calls hooks and counts around listener calls.
         settings: those of the consumer.
     """
 
     listener: Listener
-    ledger: LiteLedger
-    outcomes: Outcomes
+    runs: LiteRuns
+    acknowledger: Acknowledger
     observer: CallObserver
     settings: LitePushConsumerSettings
 
 
 class LiteService(ListenerService):
-    """What both kinds of service do around a call; the ledger is touched under ``mutex`` only."""
+    """What both kinds of service do around a call; the runs are touched under ``mutex`` only."""
 
     mutex: contextlib.AbstractContextManager[Any]
     _pool: WorkerPool[LiteRun] | TaskPool
 
     def __init__(self, parts: LiteParts) -> None:
         super().__init__(parts.listener, parts.observer)
-        self.ledger = parts.ledger
-        self._outcomes = parts.outcomes
+        self.runs = parts.runs
+        self._acknowledger = parts.acknowledger
         self._clock = parts.observer.clock
         self._size = parts.settings.consume_message_batch_max_size
         self._suspend_ms = parts.settings.suspend_ms
@@ -91,7 +91,7 @@ class LiteService(ListenerService):
         if self._pool.stopping:
             return False
         for run in runs:
-            self.ledger.add(run)
+            self.runs.add(run)
         return True
 
     def _next_batch(self, run: LiteRun) -> list[MessageExt]:
@@ -133,20 +133,20 @@ class LiteService(ListenerService):
         if good:
             with self.mutex:
                 offsets = run.left[:count]
-                self.ledger.advance(run, count)
-            self._outcomes.succeeded(run, offsets)
+                self.runs.advance(run, count)
+            self._acknowledger.succeeded(run, offsets)
             return True
         # What follows in the lite topic stays hidden with it: it is consumed in order.
         hidden_ms = self._suspend_ms if context is None else context.suspend_ms
-        self._outcomes.given_back(run, run.left, hidden_ms)
+        self._acknowledger.given_back(run, run.left, hidden_ms)
         return False
 
     def _finish(self, run: LiteRun, *, stopped: bool, failed: bool) -> None:
         if stopped and not failed and run.left:
-            self._outcomes.given_back(run, run.left, GIVEN_BACK_MS)
+            self._acknowledger.given_back(run, run.left, GIVEN_BACK_MS)
         with self.mutex:
-            self.ledger.finish(run)
-        self._outcomes.ended()
+            self.runs.finish(run)
+        self._acknowledger.ended()
 
 
 GIVEN_BACK_MS = 10
@@ -184,18 +184,18 @@ class ThreadedLiteService(LiteService):
 
     def next_job(self) -> LiteRun | None:
         """Return a run to begin."""
-        return self.ledger.next_run(self._clock.monotonic_ms())
+        return self.runs.next_run(self._clock.monotonic_ms())
 
     def waiting(self) -> int:
         """Return how many runs could be begun."""
-        return self.ledger.waiting
+        return self.runs.waiting
 
     def is_open(self) -> bool:
         """Whether anything is not finished with."""
-        return not self.ledger.is_empty
+        return not self.runs.is_empty
 
     def tick(self) -> None:
-        """Nothing: outcomes are told at once."""
+        """Nothing: each answer is acknowledged at once."""
 
     def work(self, worker: Worker, job: LiteRun) -> None:
         """Consume a run until it ends, fails or the pool stops."""
@@ -246,10 +246,10 @@ class AsyncLiteService(LiteService):
     async def _work(self) -> None:
         pool = self._pool
         while pool.may_go_on():
-            run = self.ledger.next_run(self._clock.monotonic_ms())
+            run = self.runs.next_run(self._clock.monotonic_ms())
             if run is None:
                 return
-            if self.ledger.waiting:
+            if self.runs.waiting:
                 pool.start_one()
             await self._consume(run)
             # A listener that never suspends must not keep the loop from its sockets.
@@ -268,7 +268,7 @@ class AsyncLiteService(LiteService):
                 failed = not self._end(run, batch, begun, answer, error)
         finally:
             self._finish(run, stopped=pool.stopping, failed=failed)
-            if self.ledger.waiting:
+            if self.runs.waiting:
                 pool.start_one()
 
     async def _called(

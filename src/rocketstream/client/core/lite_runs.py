@@ -1,4 +1,4 @@
-"""Messages of lite topics between their arrival and their acknowledgement.
+"""Runs: messages of lite topics between their arrival and their acknowledgement.
 
 Law: pure. A run is what one answer brought of one lite topic: it is consumed in order, by one
 listener call after the other, and two runs of a lite topic never at once.
@@ -30,7 +30,7 @@ class LiteRun:
         hidden_until_ms: until then no other member gets them, by this side's monotonic clock.
         renew_at_ms: when they are to be hidden anew.
         began_ms: when a listener began the first of them; None while they wait.
-        done: how many of them are finished with: acknowledged, or given back.
+        done: how many of them are settled: acknowledged, or given back.
     """
 
     __slots__ = (
@@ -60,24 +60,24 @@ class LiteRun:
         self.hidden(now_ms)
 
     def hidden(self, now_ms: float) -> None:
-        """The broker hides what is left of it anew."""
+        """Reckon with the broker hiding what is left of the run anew, from ``now_ms`` on."""
         self.hidden_until_ms = now_ms + self.invisible_ms
         self.renew_at_ms = now_ms + self.invisible_ms / RENEWALS
 
     @property
     def key(self) -> tuple[str, str]:
-        """What no other run of may be consumed meanwhile."""
+        """Broker and lite topic: two runs of one key are never consumed at once."""
         return self.queue.broker_name, self.lite_topic
 
     @property
     def left(self) -> Sequence[int]:
-        """Offsets of the messages that are not finished with."""
+        """Offsets of the messages that are not settled."""
         return self.offsets[self.done :]
 
 
 @dataclass(frozen=True, slots=True)
 class LiteBounds:
-    """How much may be received and not finished with.
+    """How much may be received and not be settled.
 
     Attributes:
         messages: how many messages.
@@ -90,8 +90,8 @@ class LiteBounds:
     one_answer: int
 
 
-class LiteLedger:
-    """All runs of one consumer. The caller keeps it from two threads at once."""
+class LiteRuns:
+    """The runs of one consumer that have not ended. Callers serialise the calls."""
 
     def __init__(self, bounds: LiteBounds) -> None:
         self._bounds = bounds
@@ -103,16 +103,16 @@ class LiteLedger:
 
     # --- arrival ----------------------------------------------------------------------------------
 
-    def has_room(self, settling: int, asked: int) -> bool:
+    def has_room(self, unconfirmed: int, asked: int) -> bool:
         """Whether one more answer may be asked for.
 
         Args:
-            settling: messages whose acknowledgement the broker has not confirmed.
+            unconfirmed: messages whose acknowledgement the broker has not confirmed.
             asked: answers that are on their way.
         """
         bounds = self._bounds
         coming = (asked + 1) * bounds.one_answer
-        held = self.message_count + settling
+        held = self.message_count + unconfirmed
         return held + coming <= bounds.messages and self.size_bytes < bounds.size_bytes
 
     def add(self, run: LiteRun) -> None:
@@ -136,14 +136,14 @@ class LiteLedger:
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything is finished with."""
+        """Whether every run has ended."""
         return not self._runs
 
     def next_run(self, now_ms: float) -> LiteRun | None:
         """Return a run to consume, None when none can be begun.
 
-        What is hidden no more comes again by itself, and may be with another member: it is left
-        out here.
+        Runs that are hidden no more are left out: the broker gives their messages out again, maybe
+        to another member.
         """
         while self._waiting:
             run = self._waiting.popleft()
@@ -154,12 +154,12 @@ class LiteLedger:
         return None
 
     def advance(self, run: LiteRun, count: int) -> None:
-        """The next ``count`` messages of a run are finished with."""
+        """Count the next ``count`` messages of a run as settled."""
         run.done += count
         self.message_count -= count
 
     def finish(self, run: LiteRun) -> None:
-        """A run has ended, with all of its messages or before."""
+        """End a run, with all of its messages settled or before."""
         if run not in self._runs:
             return
         self._forget(run)

@@ -1,4 +1,4 @@
-"""Telling brokers what became of messages: consumed, to come again, still being worked on.
+"""Requests that tell brokers what became of messages: consumed, to come again, still in work.
 
 Law: ``succeeded``, ``given_back`` and ``ended`` may be called from any thread, all else on the
 loop. A message whose acknowledgement is lost comes again: at least once.
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 
 from rocketstream.client.consumer.lite_topics.requests import LiteRequests
-from rocketstream.client.core.lite_ledger import LiteRun
+from rocketstream.client.core.lite_runs import LiteRun
 from rocketstream.client.core.lite_topics import LiteTopics
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import RocketMQError, RouteNotFoundError, TransportError
@@ -23,12 +23,12 @@ AGAIN_MS = 1_000
 """Pause before an acknowledgement that could not be sent is sent again."""
 
 
-class Settling:
-    """The outcomes of one consumer on their way to its brokers.
+class BrokerAcknowledger:
+    """Acknowledges messages of one consumer at its brokers, or changes how long they are hidden.
 
     Attributes:
-        count: outcomes that brokers have not confirmed.
-        when_settled: called on the loop when there are fewer.
+        count: messages whose acknowledgement or change a broker has not confirmed.
+        when_confirmed: called on the loop when ``count`` has become less, and when a run has ended.
     """
 
     def __init__(
@@ -40,21 +40,21 @@ class Settling:
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[asyncio.Task[None], int] = {}
         self.count = 0
-        self.when_settled: Callable[[], None] = lambda: None
+        self.when_confirmed: Callable[[], None] = lambda: None
 
     # --- from any thread --------------------------------------------------------------------------
 
     def succeeded(self, run: LiteRun, offsets: Sequence[int]) -> None:
-        """These messages are consumed: have the broker give them to nobody any more."""
+        """Acknowledge messages that are consumed: the broker gives them to nobody any more."""
         self._on_loop(self._begin, run, offsets, None)
 
     def given_back(self, run: LiteRun, offsets: Sequence[int], hidden_ms: int) -> None:
-        """These come again, after they were hidden so long from now on."""
+        """Have messages come again once they were hidden for ``hidden_ms`` from now."""
         self._on_loop(self._begin, run, offsets, hidden_ms)
 
     def ended(self) -> None:
-        """A run has ended."""
-        self._on_loop(self._settled)
+        """Report that a run has ended, so that there is room for another."""
+        self._on_loop(self._confirmed)
 
     def _on_loop(self, function: Callable[..., object], *arguments: object) -> None:
         # The loop is gone when a listener outlived the shutdown: its messages come again.
@@ -64,18 +64,18 @@ class Settling:
     # --- on the loop ------------------------------------------------------------------------------
 
     def renew(self, run: LiteRun) -> None:
-        """Hide the rest of a run for as long again as it was hidden at first."""
+        """Hide what is left of a run anew, for as long as it was hidden at first."""
         if run.left:
             self._start(self._renewed(run, run.left), 0)
 
     async def drain(self) -> None:
-        """Wait until brokers have confirmed what was begun, or can no longer."""
-        await asyncio.sleep(0)  # what threads have told is begun now
+        """Wait until brokers have confirmed every request, or the request has failed."""
+        await asyncio.sleep(0)  # requests that threads asked for are begun now
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
     def _begin(self, run: LiteRun, offsets: Sequence[int], hidden_ms: int | None) -> None:
-        self._start(self._settle(run, offsets, hidden_ms), len(offsets))
+        self._start(self._tell_broker(run, offsets, hidden_ms), len(offsets))
 
     def _start(self, work: Coroutine[None, None, None], messages: int) -> None:
         task = self._loop.create_task(work)
@@ -86,13 +86,15 @@ class Settling:
     def _done(self, task: asyncio.Task[None]) -> None:
         self.count -= self._tasks.pop(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("an outcome could not be told", exc_info=error)
-        self._settled()
+            logger.error("an acknowledgement failed", exc_info=error)
+        self._confirmed()
 
-    def _settled(self) -> None:
-        self.when_settled()
+    def _confirmed(self) -> None:
+        self.when_confirmed()
 
-    async def _settle(self, run: LiteRun, offsets: Sequence[int], hidden_ms: int | None) -> None:
+    async def _tell_broker(
+        self, run: LiteRun, offsets: Sequence[int], hidden_ms: int | None
+    ) -> None:
         if hidden_ms is None:
             await asyncio.gather(*(self._acknowledge(run, offset) for offset in offsets))
             return
@@ -101,7 +103,7 @@ class Settling:
             await self._hide(run, offset, hidden_ms)
 
     async def _acknowledge(self, run: LiteRun, offset: int) -> None:
-        """Acknowledge one message, as often as it takes while it is hidden."""
+        """Acknowledge one message, and try again while it stays hidden."""
         clock, outages = self._instance.clock, self._instance.outages
         while True:
             try:

@@ -1,7 +1,7 @@
-"""Telling brokers which lite topics a consumer wants, and where the group begins in them.
+"""Announces to brokers which lite topics a consumer wants, and where the group begins in them.
 
-Law: on the loop; one conversation with a broker at a time, so that the whole set never overtakes a
-name that was added meanwhile.
+Law: on the loop; one request to a broker at a time, so that the whole set never overtakes a name
+that was added meanwhile.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _ASKED_AT_ONCE = 128
 _UNREACHED = (TransportError, RouteNotFoundError)
 
 
-class Telling:
-    """The conversations of one consumer with its brokers."""
+class Announcer:
+    """Announces the lite topics of one consumer to its brokers."""
 
     def __init__(
         self, instance: MQClientInstance, requests: LiteRequests, topics: LiteTopics
@@ -37,37 +37,37 @@ class Telling:
         self._instance = instance
         self._requests = requests
         self._topics = topics
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
 
     def address(self, broker: str) -> str:
         """Return where a broker's master is.
 
         Raises:
-            RouteNotFoundError: no route tells.
+            RouteNotFoundError: no route names the broker.
         """
         return self._instance.routes.known_master(broker)
 
     async def introduce(self) -> None:
-        """Tell every broker for the first time, and see that each could give messages.
+        """Announce all to every broker for the first time, and check that each can give messages.
 
         Raises:
             RocketMQError: a broker refuses, or none of them can be reached.
         """
 
         async def first(broker: str) -> None:
-            await self.tell_all(broker)
+            await self.announce_all(broker)
             await self._requests.probe(self.address(broker))
 
         await self._each(first)
 
-    async def tell_all(self, broker: str) -> None:
-        """Tell a broker the whole set; what it may have forgotten is placed before.
+    async def announce_all(self, broker: str) -> None:
+        """Announce the whole set to a broker; names it may have forgotten are added before.
 
         Raises:
             RocketMQError: it refuses, or cannot be reached.
         """
         topics = self._topics
-        async with self._turn(broker):
+        async with self._lock_of(broker):
             mark = topics.mark(broker)
             await self._place(broker, topics.to_place(broker))
             names = topics.wanted
@@ -75,10 +75,10 @@ class Telling:
             topics.told_all(broker, mark, self._instance.clock.monotonic_ms())
 
     async def add(self, names: Iterable[str], option: OffsetOption | None) -> None:
-        """Want lite topics too, and tell every broker.
+        """Add lite topics, and announce them to every broker.
 
-        A broker that cannot be reached is told later, unless ``option`` moves the group: it would
-        not be moved there.
+        A broker that cannot be reached learns of them later, unless ``option`` moves the group: it
+        would not be moved there.
 
         Raises:
             RocketMQError: a broker refuses, or none of them can be reached; none is subscribed.
@@ -89,15 +89,15 @@ class Telling:
             return
         topics.add(new, option)
 
-        async def tell(broker: str) -> None:
-            async with self._turn(broker):
+        async def announce(broker: str) -> None:
+            async with self._lock_of(broker):
                 if option is None:
                     await self._place(broker, new)
                     return
                 await self._add_at(broker, new, option)
 
         try:
-            await self._each(tell, strict=not begins_at_oldest(option))
+            await self._each(announce, strict=not begins_at_oldest(option))
         except BaseException:
             topics.remove(new)
             for broker in topics.brokers:
@@ -105,7 +105,7 @@ class Telling:
             raise
 
     async def remove(self, names: Iterable[str]) -> None:
-        """Want lite topics no more, and tell every broker; one out of reach forgets them later.
+        """Remove lite topics, and tell every broker; one out of reach learns of it later.
 
         Raises:
             RocketMQError: a broker refuses, or none of them can be reached.
@@ -115,32 +115,32 @@ class Telling:
             return
         self._topics.remove(known)
 
-        async def tell(broker: str) -> None:
-            async with self._turn(broker):
+        async def announce(broker: str) -> None:
+            async with self._lock_of(broker):
                 for part in in_requests(known):
                     await self._requests.subscribe(self.address(broker), PARTIAL_REMOVE, part)
 
-        await self._each(tell)
+        await self._each(announce)
 
     async def everywhere(self, action: str) -> None:
-        """Tell every broker an action without names; what fails is logged."""
+        """Send every broker an action without names; what fails is logged."""
 
-        async def tell(broker: str) -> None:
-            async with self._turn(broker):
+        async def announce(broker: str) -> None:
+            async with self._lock_of(broker):
                 await self._requests.subscribe(self.address(broker), action)
 
-        results = await asyncio.gather(*map(tell, self._topics.brokers), return_exceptions=True)
+        results = await asyncio.gather(*map(announce, self._topics.brokers), return_exceptions=True)
         for result in results:
             if isinstance(result, Exception):
                 logger.info("%s: %s", action, result)
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _turn(self, broker: str) -> asyncio.Lock:
-        return self._turns.setdefault(broker, asyncio.Lock())
+    def _lock_of(self, broker: str) -> asyncio.Lock:
+        return self._locks.setdefault(broker, asyncio.Lock())
 
     async def _place(self, broker: str, names: Sequence[str]) -> None:
-        """Add lite topics; where the group has no offset it begins at the oldest message."""
+        """Add lite topics; where the group has no offset, it begins at the oldest message."""
         placed: list[str] = []
         fresh: list[str] = []
         address = self.address(broker)
@@ -159,15 +159,17 @@ class Telling:
         for part in in_requests(names):
             await self._requests.subscribe(self.address(broker), PARTIAL_ADD, part, option)
 
-    async def _each(self, tell: Callable[[str], Awaitable[None]], *, strict: bool = False) -> None:
-        """Tell every broker; one that is out of reach is told when it is back.
+    async def _each(
+        self, announce: Callable[[str], Awaitable[None]], *, strict: bool = False
+    ) -> None:
+        """Announce to every broker; one that is out of reach learns of it when it is back.
 
         Raises:
             RocketMQError: one refuses, or none could be reached; with ``strict`` when one could
                 not.
         """
         brokers = self._topics.brokers
-        results = await asyncio.gather(*map(tell, brokers), return_exceptions=True)
+        results = await asyncio.gather(*map(announce, brokers), return_exceptions=True)
         unreached: list[BaseException] = []
         for broker, result in zip(brokers, results, strict=True):
             if result is None:
