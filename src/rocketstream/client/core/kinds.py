@@ -37,3 +37,20 @@ def check_time(name: str, time_ms: object) -> None:
     """
     if not is_number(time_ms):
         raise ConfigurationError(f"{name} must be a number of milliseconds, not {time_ms!r}")
+
+
+def check_own_group(group: str, default: str, *, java: str) -> None:
+    """Check that a group is not the one that every program has by default.
+
+    Args:
+        group: its name.
+        default: the name that is not accepted.
+        java: what Java's clients call the setting.
+
+    Raises:
+        ConfigurationError: it is that one.
+    """
+    if group == default:
+        raise ConfigurationError(
+            f"group must be a name of your own, not {default!r} (Java: {java})"
+        )

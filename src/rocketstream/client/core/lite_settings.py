@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 from rocketstream import limits
-from rocketstream.client.core.kinds import check_natural
-from rocketstream.errors import ConfigurationError
+from rocketstream.client.core.kinds import check_natural, check_own_group
 from rocketstream.late import dataclass
 from rocketstream.protocol.bodies import LiteOffsetData
 from rocketstream.protocol.names import DEFAULT_CONSUMER_GROUP, check_consumer_group
@@ -117,9 +116,5 @@ class LitePushConsumerSettings:
                 accepted and what was given.
         """
         check_consumer_group(self.consumer_group)
-        if self.consumer_group == DEFAULT_CONSUMER_GROUP:
-            raise ConfigurationError(
-                f"group must be a name of your own, not {DEFAULT_CONSUMER_GROUP!r} "
-                "(Java: consumerGroup)"
-            )
+        check_own_group(self.consumer_group, DEFAULT_CONSUMER_GROUP, java="consumerGroup")
         check_values(self)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rocketstream import limits
 from rocketstream.client.core.fault_latency import LATENCY_MAX_MS, NOT_AVAILABLE_DURATION_MS
+from rocketstream.client.core.kinds import check_own_group
 from rocketstream.client.core.send import RETRY_RESPONSE_CODES
 from rocketstream.errors import ConfigurationError
 from rocketstream.late import dataclass
@@ -95,11 +96,7 @@ class ProducerSettings:
             ConfigurationError: a value that cannot be used; the text names it.
         """
         check_group(self.producer_group)
-        if self.producer_group == DEFAULT_PRODUCER_GROUP:
-            raise ConfigurationError(
-                f"group must be a name of your own, not {DEFAULT_PRODUCER_GROUP!r} "
-                "(Java: producerGroup)"
-            )
+        check_own_group(self.producer_group, DEFAULT_PRODUCER_GROUP, java="producerGroup")
         check_values(self)
         if self.compress_type.upper() not in COMPRESSION_TYPES:
             raise refused_value(self, "compress_type", f"one of {', '.join(COMPRESSION_TYPES)}")

@@ -14,8 +14,8 @@ from rocketstream.client.core.allocate import (
     AllocateMessageQueueStrategy,
 )
 from rocketstream.client.core.flow_control import MIB
+from rocketstream.client.core.kinds import check_own_group
 from rocketstream.client.core.settings import HALF_AN_HOUR_AGO, check_strategy, timestamp_ms
-from rocketstream.errors import ConfigurationError
 from rocketstream.late import dataclass
 from rocketstream.model import ConsumeFromWhere, MessageModel
 from rocketstream.protocol.names import DEFAULT_CONSUMER_GROUP, check_consumer_group, check_topic
@@ -174,11 +174,7 @@ class LitePullConsumerSettings:
 
 def _check_common(settings: PullConsumerSettings | LitePullConsumerSettings) -> None:
     check_consumer_group(settings.consumer_group)
-    if settings.consumer_group == DEFAULT_CONSUMER_GROUP:
-        raise ConfigurationError(
-            f"group must be a name of your own, not {DEFAULT_CONSUMER_GROUP!r} "
-            "(Java: consumerGroup)"
-        )
+    check_own_group(settings.consumer_group, DEFAULT_CONSUMER_GROUP, java="consumerGroup")
     check_strategy(settings)
     check_values(settings)
     if settings.consumer_timeout_ms_when_suspend < settings.broker_suspend_max_time_ms:

@@ -15,6 +15,7 @@ from rocketstream.client.core.allocate import (
     AllocateMessageQueueStrategy,
 )
 from rocketstream.client.core.flow_control import Thresholds
+from rocketstream.client.core.kinds import check_own_group
 from rocketstream.errors import ConfigurationError
 from rocketstream.late import dataclass
 from rocketstream.model import ConsumeFromWhere, MessageModel
@@ -106,11 +107,7 @@ class PushConsumerSettings:
                 accepted and what was given.
         """
         check_consumer_group(self.consumer_group)
-        if self.consumer_group == DEFAULT_CONSUMER_GROUP:
-            raise ConfigurationError(
-                f"group must be a name of your own, not {DEFAULT_CONSUMER_GROUP!r} "
-                "(Java: consumerGroup)"
-            )
+        check_own_group(self.consumer_group, DEFAULT_CONSUMER_GROUP, java="consumerGroup")
         check_values(self, "message_model", "consume_from_where", "consume_timestamp")
         self.consume_timestamp_ms()
         check_strategy(self)
