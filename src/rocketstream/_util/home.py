@@ -36,8 +36,11 @@ def expanded(path: Path) -> Path:
 
 
 def user_name() -> str:
-    """Return who runs this process: a name, or ``uid N`` where the system knows none."""
+    """Return who runs this process: a name, or ``uid N`` where the system knows none.
+
+    It is ``unknown`` on Windows where the environment names nobody.
+    """
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # no entry for this uid
+    except (KeyError, OSError, ImportError):  # no entry for this uid; or no pwd on Windows
         return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"

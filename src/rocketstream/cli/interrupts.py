@@ -21,6 +21,7 @@ PATIENCE_S: Final = 1.5
 """How long a command may take to end after Ctrl-C, such as to tell brokers that it is gone."""
 INTERRUPTED: Final = 130
 _AGAIN_S: Final = 0.01
+_IS_WINDOWS: Final = os.name == "nt"
 
 
 class _Now:
@@ -100,7 +101,7 @@ def _end_after(seconds: float) -> None:
 def _end_after_last_act(number: int, frame: FrameType | None) -> None:
     end_at_once()
     _act_last()
-    os.kill(os.getpid(), signal.SIGINT)
+    _send_to_self(signal.SIGINT)
 
 
 def _act_last() -> None:
@@ -135,4 +136,14 @@ def _wait(seconds: float) -> None:
 
 def _press_again(number: int) -> None:
     _wait(_AGAIN_S)
-    os.kill(os.getpid(), number)
+    _send_to_self(number)
+
+
+def _send_to_self(number: int) -> None:
+    """Send this process a signal, its main thread above all, as the user would."""
+    if _IS_WINDOWS:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            os._exit(128 + number)
+        signal.raise_signal(number)  # os.kill asks no handler there: it ends the process
+    else:
+        os.kill(os.getpid(), number)  # a signal raised on this thread would not wake the main one
