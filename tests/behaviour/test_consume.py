@@ -282,7 +282,8 @@ def test_shutdown_lets_running_listeners_finish(cluster: Cluster, names: Names) 
     rest = Seen()
     with consumer_of(cluster.namesrv_addr, names.group, names.topic, rest):
         rest.wait_consumed(20 - finished)
-    assert rest.bodies == [str(n) for n in range(finished, 20)], "nothing finished is repeated"
+    # In any order: the rest is consumed by several threads.
+    assert sorted(map(int, rest.bodies)) == list(range(finished, 20)), "nothing is repeated"
 
 
 def test_a_listener_may_shut_its_own_consumer_down(
@@ -314,7 +315,7 @@ def test_a_listener_may_shut_its_own_consumer_down(
     rest = Seen()
     with consumer_of(cluster.namesrv_addr, names.group, names.topic, rest):
         rest.wait_consumed(6)
-    assert rest.bodies == [str(n) for n in range(4, 10)]
+    assert sorted(map(int, rest.bodies)) == list(range(4, 10))  # by several threads
 
 
 def test_shutdown_loses_no_failed_message(cluster: Cluster, names: Names) -> None:

@@ -5,6 +5,7 @@ Law: run as a program of its own; what it removes is gone for the whole process.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import mmap
 import os
@@ -25,6 +26,18 @@ ONLY_WINDOWS = {
     signal: ("SIGKILL", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "pthread_sigmask"),
 }
 MODULES = {"darwin": ("uvloop",), "win32": ("uvloop", "resource", "pwd", "grp", "termios", "fcntl")}
+
+
+class WindowsLoop(asyncio.SelectorEventLoop):
+    """A loop that cannot do what the one of Windows cannot."""
+
+    add_reader = asyncio.AbstractEventLoop.add_reader
+    add_writer = asyncio.AbstractEventLoop.add_writer
+    remove_reader = asyncio.AbstractEventLoop.remove_reader
+    remove_writer = asyncio.AbstractEventLoop.remove_writer
+    add_signal_handler = asyncio.AbstractEventLoop.add_signal_handler
+    create_unix_server = asyncio.AbstractEventLoop.create_unix_server
+    create_unix_connection = asyncio.AbstractEventLoop.create_unix_connection
 
 
 def locks_of_windows() -> types.ModuleType:
@@ -50,6 +63,7 @@ def take_away(system: str) -> None:
                 delattr(module, name)
     if system == "win32":
         sys.modules["msvcrt"] = locks_of_windows()
+        vars(asyncio)["new_event_loop"] = WindowsLoop
     else:
         del os.fdatasync, os.SEEK_DATA, os.SEEK_HOLE
         vars(fcntl)["F_FULLFSYNC"] = -1  # refused here, as by a file system that does not know it
@@ -60,14 +74,13 @@ def take_away(system: str) -> None:
 
 def main(system: str, store: str) -> None:
     """Store and consume, refuse a second broker on the store, recover it and read it again."""
-    import asyncio  # needs some of it itself on this system, so it comes first
-    import concurrent.futures
+    import concurrent.futures  # these need some of it themselves on this system, so they come first
     import multiprocessing
     import shutil
     import subprocess
     import tempfile
 
-    assert all((asyncio, concurrent.futures, multiprocessing, shutil, subprocess, tempfile))
+    assert all((concurrent.futures, multiprocessing, shutil, subprocess, tempfile))
     asyncio.new_event_loop().close()  # 3.14 asks for the system only when the first is made
     take_away(system)
     from rocketstream import Message, Producer, PullConsumer
@@ -93,7 +106,7 @@ def main(system: str, store: str) -> None:
                     producer.send(Message("Platform", f"{round_} {number}", keys=f"{number}"))
             thread = cluster._thread
             assert thread is not None
-            print(len(stored(cluster.namesrv_addr)), type(thread.loop).__module__)
+            print(len(stored(cluster.namesrv_addr)), type(thread.loop).__name__)
             try:
                 EmbeddedCluster(store_dir=store).start()
             except StoreLockedError as error:
