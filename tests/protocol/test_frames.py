@@ -439,3 +439,26 @@ def test_repr_names_kind_and_size() -> None:
     assert "request code=310" in repr(decode_frame(vectors.SEND_V2_JSON[4:]))
     assert "response" in repr(RemotingCommand.response(0))
     assert "oneway" in repr(RemotingCommand.request(34, oneway=True))
+
+
+@pytest.mark.parametrize(
+    ("block", "text"),
+    [
+        (b"\0\x01a\0\0\0", "ext name of 1 bytes is longer"),
+        (b"\0\x01a\0\0\0\0", None),
+        (b"\0\0\0\0\0\0", None),
+        (b"\0\x01a\0\0\0\x01v", None),
+        (b"\0\x01a\0\0\0\x02v", "ext value of 2 bytes is longer"),
+        (b"\0\x01a\xff\xff\xff\xff", "ext value of -1 bytes is longer"),
+        (b"\xff\xff\0\0\0\0\0\0", "ext name of -1 bytes is longer"),
+    ],
+)
+def test_names_and_values_of_a_binary_block_end_within_it(block: bytes, text: str | None) -> None:
+    """Whatever follows the block in its header."""
+    length = len(block).to_bytes(4, "big")
+    header = vectors.BINARY_RESPONSE_HEADER[:17] + length + block + b"\0" * 9
+    if text is None:
+        assert decode_frame(frame(header, kind=1)[4:]).code == 0
+    else:
+        with pytest.raises(MalformedFrameError, match=text):
+            decode_frame(frame(header, kind=1)[4:])

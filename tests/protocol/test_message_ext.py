@@ -194,7 +194,14 @@ def test_crc_is_checked_on_demand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "level"), [("DELAY\x013", 3), ("DELAY\x01x", 0), ("DELAY\x01" + "9" * 5000, 0)]
+    ("text", "level"),
+    [
+        ("DELAY\x013", 3),
+        ("DELAY\x01x", 0),
+        ("DELAY\x01999999999", 999_999_999),
+        ("DELAY\x011000000000", 0),
+        ("DELAY\x01" + "9" * 5000, 0),
+    ],
 )
 def test_delay_level_is_a_number_or_none(text: str, level: int) -> None:
     assert decode_message(record(properties=text)).delay_level == level
@@ -476,3 +483,38 @@ def test_an_assembled_message_has_no_more_properties_than_a_record_holds() -> No
         assemble_message(
             queue, 7, b"x", {"a": "b" * (most + 1)}, commit_log_offset=1, reconsume_times=0
         )
+
+
+def test_an_assembled_message_without_hosts_has_none() -> None:
+    made = assemble_message(
+        MessageQueue("T1", "b", 3), 7, b"x", {}, commit_log_offset=0, reconsume_times=0
+    )
+    assert (made.born_host, made.store_host) == ("0.0.0.0:0", "0.0.0.0:0")
+    assert made.offset_msg_id == "0" * 32
+
+
+@pytest.mark.parametrize(
+    "text", ["XTAGS\x01no", "a\x01b\x02XTAGS\x01no\x02c\x01d", "a\x01TAGS\x01no"]
+)
+def test_a_tag_is_not_found_in_the_end_of_another_name(text: str) -> None:
+    assert decode_message(record(properties=text)).tags is None
+
+
+@pytest.mark.parametrize(
+    ("left", "text"),
+    [
+        (0, "is longer than its buffer"),
+        (2, "is longer than its buffer"),
+        (3, "do not add up"),
+        (4, "do not add up"),
+    ],
+)
+@pytest.mark.parametrize("check_crc", [False, True])
+def test_a_body_leaves_three_bytes_of_its_record_for_topic_and_properties(
+    left: int, text: str, check_crc: bool
+) -> None:
+    """The lengths of both; what is wrong with them is said by itself."""
+    data = bytearray(record(properties="\x7f" * 60))
+    data[84:88] = (len(data) - 88 - left).to_bytes(4, "big")
+    with pytest.raises(RemoteProtocolError, match=text):
+        decode_pulled(data, "b", check_crc=check_crc)

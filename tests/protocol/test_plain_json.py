@@ -40,6 +40,9 @@ def outcome(function: Any, value: Any, error: type[Exception]) -> tuple[str, Any
 @example({"a": '\x7f\x1f\u2028é\b\f/"\\'})
 @example("\ud800")
 @example(1 << 64)
+@example((1 << 64) - 1)
+@example(-(1 << 63))
+@example(-(1 << 63) - 1)
 @example(b"bytes")
 @example((1, "two", float("nan")))
 def test_values_are_written_as_orjson_writes_them(value: Any) -> None:
@@ -54,6 +57,10 @@ def test_values_are_written_as_orjson_writes_them(value: Any) -> None:
 @example('"' + "[" * 2000 + '"', True)
 @example("1" * 5000, True)
 @example("1" * 300, True)
+@example("18446744073709551615", True)
+@example("18446744073709551616", True)
+@example("-9223372036854775808", True)
+@example("-9223372036854775809", True)
 def test_texts_are_read_as_orjson_reads_them(text: str, as_bytes: bool) -> None:
     """The same value, or neither takes it."""
     data = text.encode() if as_bytes else text

@@ -296,3 +296,10 @@ def test_a_guard_that_would_make_properties_too_long_is_left_out() -> None:
     longest = b"a" * (limits.PROPERTIES_BYTES_MAX - grown - 1) + b"\0"
     assert len(guard_properties(longest)) == limits.PROPERTIES_BYTES_MAX
     assert guard_properties(b"a" + longest) == b"a" + longest
+
+
+def test_a_batch_has_as_many_messages_as_it_may_and_no_more() -> None:
+    body = encode_batch([(0, b"x", b"")] * 3)
+    assert len(decode_batch(body, messages_max=3)) == 3
+    with pytest.raises(RemoteProtocolError, match="more than the maximum of 2 messages"):
+        decode_batch(body, messages_max=2)

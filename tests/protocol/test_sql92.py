@@ -153,6 +153,8 @@ def test_words_of_5_are_names_elsewhere() -> None:
         "(" * (SQL_DEPTH_MAX + 1) + "a = 1" + ")" * (SQL_DEPTH_MAX + 1),
         "NOT " * (SQL_DEPTH_MAX + 1) + "a",
         "- " * 30_000 + "5 = a",
+        "- " * (SQL_DEPTH_MAX + 1) + "5 = a",
+        "- " * (SQL_DEPTH_MAX + 1) + "a = 5",
         "a" + " = a" * 20_000,
         "a" + " IS NULL" * (SQL_DEPTH_MAX + 1),
         "a = 1" + " OR a = 1" * 10_000,
@@ -346,3 +348,28 @@ def test_doubles_have_javas_total_order(left: float, right: float) -> None:
     assert compare_doubles(0.0, -0.0) == 1
     if right == right:
         assert compare_doubles(float("nan"), right) == 1
+
+
+@pytest.mark.parametrize(("reader", "bits"), [(parse_integer, 32), (parse_long, 64)])
+def test_integers_end_where_javas_end(reader: Callable[[str], int], bits: int) -> None:
+    high = 2 ** (bits - 1) - 1
+    assert reader(f"+00{high}") == high
+    assert reader(str(-high - 1)) == -high - 1
+    for beyond in (high + 1, -high - 2, 10**19, -(10**19)):
+        with pytest.raises(EvaluationError):
+            reader(str(beyond))
+
+
+@pytest.mark.parametrize("text", ["0e5", "0.0E-9", "00.0e0", "0.e1"])
+def test_zero_has_any_exponent(text: str) -> None:
+    """It is no number that is too small; 1e-999 is one."""
+    assert compile_expression(f"a = {text}").matches({"a": "0"})
+    with pytest.raises(SubscriptionError, match="less than the least double"):
+        compile_expression("a = 1e-999")
+
+
+def test_a_search_through_a_text_counts_for_thirty_two_parts() -> None:
+    """One more for the property: 186 of them are as many as a condition may have parts."""
+    assert compile_expression(" OR ".join(["a CONTAINS 'x'"] * 186)).matches({"a": "x"})
+    with pytest.raises(SubscriptionError, match="may have 6144 parts"):
+        compile_expression(" OR ".join(["a CONTAINS 'x'"] * 187))

@@ -129,3 +129,12 @@ def test_any_body_is_read_or_refused(parts: list[str]) -> None:
         decode_trace("".join(parts))
     except RemoteProtocolError:
         pass
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63)])
+def test_a_number_of_a_record_has_as_many_digits_as_a_long(number: int) -> None:
+    (read,) = decode_trace(text_of(f"SubAfter^q^id^{number}^true^k~"))
+    assert isinstance(read, TraceSubAfter)
+    assert read.cost_time == number
+    with pytest.raises(RemoteProtocolError, match="must be a number"):
+        decode_trace(text_of(f"SubAfter^q^id^{'1' * 21}^true^k~"))

@@ -142,6 +142,7 @@ def test_what_had_its_last_try_goes_to_the_dead_letters(
 def test_a_listener_that_spoils_the_name_of_the_broker_costs_only_the_way_back(
     cluster: EmbeddedCluster, admin: BlockingAdminClient, back: SendBack
 ) -> None:
+    cluster.create_topic("%RETRY%g", queues=1)
     before = waiting(admin, 1)
     (message,) = stored(cluster, admin, 1)
     message.broker_name = "nobody"
