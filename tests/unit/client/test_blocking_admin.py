@@ -168,3 +168,24 @@ def test_half_a_pair_of_keys_is_refused() -> None:
     assert signer(None, None) is None
     with pytest.raises(ConfigurationError, match="secret_key is missing"):
         signer("key", None)
+
+
+def test_what_is_asked_of_a_broker_names_it(
+    client: BlockingAdminClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As upstream's mqadmin: a proxy of 5.x finds the broker by its name alone."""
+    sent: list[RemotingCommand] = []
+    client.cluster_info()
+    monkeypatch.setattr(client._pool, "_before_request", lambda _, command: sent.append(command))
+    client.max_offset(QUEUE)
+    client.min_offset(QUEUE)
+    client.search_offset(QUEUE, 0)
+    client.query_consumer_offset("G", QUEUE)
+    client.update_consumer_offset("G", QUEUE, 0)
+    client.max_offsets(client.subscribe_queues("T"))
+    named = [command.ext_fields["bname"] for command in sent if _is_of_a_queue(command)]
+    assert named == ["broker-a"] * 8
+
+
+def _is_of_a_queue(command: RemotingCommand) -> bool:
+    return "queueId" in (command.ext_fields or {})

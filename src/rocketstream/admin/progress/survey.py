@@ -33,6 +33,7 @@ from rocketstream.errors import (
     TransportError,
 )
 from rocketstream.late import dataclass
+from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import TopicOffset
 from rocketstream.protocol.properties import PROPERTY_REAL_TOPIC
@@ -201,10 +202,11 @@ class Survey:
             config = (broker.topics or {}).get(topic)
             if config is not None and topic in broker.ends:
                 ids = range(config.read_queue_nums)
-                hidden += [(topic, i) for i in ids if i not in broker.ends[topic]]
-        lows = self._asking.each([questions.min_of(*place) for place in hidden])
-        highs = self._asking.each([questions.max_of(*place) for place in hidden])
-        for (topic, queue_id), low, high in zip(hidden, lows, highs, strict=True):
+                unheard = [i for i in ids if i not in broker.ends[topic]]
+                hidden += [MessageQueue(topic, broker.name, i) for i in unheard]
+        lows = self._asking.each([questions.min_of(queue) for queue in hidden])
+        highs = self._asking.each([questions.max_of(queue) for queue in hidden])
+        for (topic, _, queue_id), low, high in zip(hidden, lows, highs, strict=True):
             if not isinstance(low, RocketMQError) and not isinstance(high, RocketMQError):
                 held = TopicOffset(min_offset=low, max_offset=high)
                 broker.ends[topic] = {**broker.ends[topic], queue_id: held}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from rocketstream.client.admin.blocking import BlockingAdminClient
+from rocketstream.client.core import offset_questions
 from rocketstream.errors import (
     BrokerError,
     RemoteProtocolError,
@@ -17,6 +18,7 @@ from rocketstream.errors import (
     broker_error,
 )
 from rocketstream.late import dataclass
+from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
     ConsumerConnection,
     ConsumerOffsetTable,
@@ -38,10 +40,6 @@ from rocketstream.protocol.headers import (
     GetConsumerConnectionListRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumeStatsRequestHeader,
-    GetMaxOffsetRequestHeader,
-    GetMaxOffsetResponseHeader,
-    GetMinOffsetRequestHeader,
-    GetMinOffsetResponseHeader,
     GetTopicStatsInfoRequestHeader,
     QueryConsumeQueueRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
@@ -238,20 +236,14 @@ def running_of(
     )
 
 
-def min_of(topic: str, queue_id: int) -> Question[int]:
+def min_of(queue: MessageQueue) -> Question[int]:
     """GET_MIN_OFFSET (31)."""
-    header = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id)
-    return Question(
-        RequestCode.GET_MIN_OFFSET, header, lambda a: a.header(GetMinOffsetResponseHeader).offset
-    )
+    return Question(*offset_questions.min_offset(queue))
 
 
-def max_of(topic: str, queue_id: int) -> Question[int]:
+def max_of(queue: MessageQueue) -> Question[int]:
     """GET_MAX_OFFSET (30)."""
-    header = GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id)
-    return Question(
-        RequestCode.GET_MAX_OFFSET, header, lambda a: a.header(GetMaxOffsetResponseHeader).offset
-    )
+    return Question(*offset_questions.max_offset(queue))
 
 
 def entries_of(topic: str, queue_id: int, index: int, count: int) -> Question[QueueEntries]:

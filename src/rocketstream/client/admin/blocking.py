@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.stopping import check_stop
-from rocketstream.client.core import misplaced
+from rocketstream.client.core import misplaced, offset_questions
+from rocketstream.client.core.offset_questions import OffsetQuestion
 from rocketstream.client.credentials import signer
 from rocketstream.client.route_check import check_route
 from rocketstream.errors import (
@@ -35,18 +36,7 @@ from rocketstream.protocol.addresses import parse_addresses
 from rocketstream.protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
 from rocketstream.protocol.codes import Perm, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.headers import (
-    GetMaxOffsetRequestHeader,
-    GetMaxOffsetResponseHeader,
-    GetMinOffsetRequestHeader,
-    GetMinOffsetResponseHeader,
-    GetRouteInfoRequestHeader,
-    QueryConsumerOffsetRequestHeader,
-    QueryConsumerOffsetResponseHeader,
-    SearchOffsetRequestHeader,
-    SearchOffsetResponseHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
+from rocketstream.protocol.headers import GetRouteInfoRequestHeader
 from rocketstream.transport.blocking import BlockingPool
 from rocketstream.transport.tls import environment_context
 
@@ -335,90 +325,63 @@ class BlockingAdminClient:
 
     def max_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """Return max offsets; one round trip per broker, however many queues."""
-        return self._ask_all(
-            queues, _ask_max, lambda a: a.header(GetMaxOffsetResponseHeader).offset
-        )
+        return self._ask_all(queues, offset_questions.max_offset)
 
     def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """Return min offsets; one round trip per broker, however many queues."""
-        return self._ask_all(
-            queues, _ask_min, lambda a: a.header(GetMinOffsetResponseHeader).offset
-        )
+        return self._ask_all(queues, offset_questions.min_offset)
 
     def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset stored nearest to a time, by the broker's rule (C-372: never max)."""
-        header = SearchOffsetRequestHeader(
-            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
-        )
-        answer = self._ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-        return answer.header(SearchOffsetResponseHeader).offset
+        return self._ask(queue, offset_questions.offset_at(queue, timestamp_ms))
 
     def query_consumer_offset(self, group: str, queue: MessageQueue) -> int | None:
         """Return the offset a group has stored for ``queue``, None when it has none."""
-        header = QueryConsumerOffsetRequestHeader(
-            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id
-        )
         try:
-            answer = self._ask(queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
+            return self._ask(queue, offset_questions.committed_offset(group, queue))
         except OffsetNotFoundError:
             return None
-        return answer.header(QueryConsumerOffsetResponseHeader).offset
 
     def update_consumer_offset(
         self, group: str, queue: MessageQueue, offset: int, oneway: bool = False
     ) -> None:
         """Store a group's offset; it may move backwards (W 2.3, code 15)."""
-        header = UpdateConsumerOffsetRequestHeader(
-            consumer_group=group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            commit_offset=offset,
-        )
-        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        command = offset_questions.commit(group, queue, offset, oneway=oneway)
         address = self.master(queue.broker_name)
         if oneway:
-            self.oneway(address, RemotingCommand.request(code, header, oneway=True))
+            self.oneway(address, command)
         else:
-            self.request(address, RemotingCommand.request(code, header))
+            self.request(address, command)
 
-    def _ask(
-        self,
-        queue: MessageQueue,
-        code: RequestCode,
-        header: SearchOffsetRequestHeader | QueryConsumerOffsetRequestHeader,
-    ) -> RemotingCommand:
-        def attempt(refresh: bool) -> RemotingCommand:
+    def _ask(self, queue: MessageQueue, question: OffsetQuestion[T]) -> T:
+        def attempt(refresh: bool) -> T:
             address = self.address(queue.broker_name, refresh=refresh)
-            return self.request(address, RemotingCommand.request(code, header))
+            return question.read(self.request(address, question.command()))
 
         return _with_moved_broker(attempt)
 
     def _ask_all(
         self,
         queues: Iterable[MessageQueue],
-        ask: Callable[[MessageQueue], RemotingCommand],
-        read: Callable[[RemotingCommand], int],
+        ask: Callable[[MessageQueue], OffsetQuestion[int]],
     ) -> dict[MessageQueue, int]:
         by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
         for queue in queues:
             by_broker[queue.broker_name].append(queue)
         found: dict[MessageQueue, int] = {}
         for broker_name, wanted in by_broker.items():
-            for queue, answer in zip(
-                wanted, self._pipelined(broker_name, wanted, ask), strict=True
-            ):
-                found[queue] = read(answer)
+            questions = [ask(queue) for queue in wanted]
+            answers = self._pipelined(broker_name, questions)
+            for queue, question, answer in zip(wanted, questions, answers, strict=True):
+                found[queue] = question.read(answer)
         return found
 
     def _pipelined(
-        self,
-        broker_name: str,
-        queues: list[MessageQueue],
-        ask: Callable[[MessageQueue], RemotingCommand],
+        self, broker_name: str, questions: list[OffsetQuestion[int]]
     ) -> list[RemotingCommand]:
         def attempt(refresh: bool) -> list[RemotingCommand]:
             address = self.address(broker_name, refresh=refresh)
-            commands = [ask(queue) for queue in queues]
+            commands = [question.command() for question in questions]
             if len(commands) == 1:
                 return [self.request(address, commands[0])]
             check_stop()
@@ -461,16 +424,6 @@ def _name_servers(namesrv_addr: str | None) -> list[str]:
             f"or set the environment variable {NAMESRV_ADDR_VARIABLE}"
         )
     return parse_addresses(text)
-
-
-def _ask_max(queue: MessageQueue) -> RemotingCommand:
-    header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
-    return RemotingCommand.request(RequestCode.GET_MAX_OFFSET, header)
-
-
-def _ask_min(queue: MessageQueue) -> RemotingCommand:
-    header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
-    return RemotingCommand.request(RequestCode.GET_MIN_OFFSET, header)
 
 
 def _with_moved_broker(attempt: Callable[[bool], T]) -> T:

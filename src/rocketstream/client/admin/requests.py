@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from rocketstream.client.core import offset_questions
 from rocketstream.client.core.routes import unknown_broker
 from rocketstream.client.instance.api import SEARCH_TIMEOUT_MS
 from rocketstream.errors import (
@@ -27,10 +28,6 @@ from rocketstream.protocol.codes import Perm, RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
     CreateTopicRequestHeader,
-    GetEarliestMsgStoretimeRequestHeader,
-    GetEarliestMsgStoretimeResponseHeader,
-    GetMinOffsetRequestHeader,
-    GetMinOffsetResponseHeader,
     Header,
     QueryMessageRequestHeader,
     ViewMessageRequestHeader,
@@ -132,17 +129,14 @@ class MQAdmin:
 
     async def min_offset(self, mq: MessageQueue) -> int:
         """Return the offset of the oldest message still in ``mq``."""
-        address, (topic, broker_name, queue_id) = await self._found(mq)
-        header = GetMinOffsetRequestHeader(topic, queue_id, bname=broker_name)
-        answer = await self._ask(address, RequestCode.GET_MIN_OFFSET, header)
-        return answer.header(GetMinOffsetResponseHeader).offset
+        address, queue = await self._found(mq)
+        return await self._instance.api.ask_offset(address, offset_questions.min_offset(queue))
 
     async def earliest_msg_store_time(self, mq: MessageQueue) -> int:
         """Return when the oldest message of ``mq`` was stored, ms since 1970; -1 if it is empty."""
-        address, (topic, broker_name, queue_id) = await self._found(mq)
-        header = GetEarliestMsgStoretimeRequestHeader(topic, queue_id, bname=broker_name)
-        answer = await self._ask(address, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
-        return answer.header(GetEarliestMsgStoretimeResponseHeader).timestamp
+        address, queue = await self._found(mq)
+        question = offset_questions.oldest_store_time(queue)
+        return await self._instance.api.ask_offset(address, question)
 
     # --- messages ---------------------------------------------------------------------------------
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from typing import TypeVar
 
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.core import misplaced
+from rocketstream.client.core import misplaced, offset_questions
+from rocketstream.client.core.offset_questions import OffsetQuestion
 from rocketstream.client.instance.outage_log import NAME_SERVERS, OutageLog
 from rocketstream.client.route_check import check_route
 from rocketstream.errors import (
@@ -36,18 +38,13 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
     ConsumerSendMsgBackRequestHeader,
     GetConsumerListByGroupRequestHeader,
-    GetMaxOffsetRequestHeader,
-    GetMaxOffsetResponseHeader,
     GetRouteInfoRequestHeader,
     Header,
-    QueryConsumerOffsetRequestHeader,
-    QueryConsumerOffsetResponseHeader,
-    SearchOffsetRequestHeader,
-    SearchOffsetResponseHeader,
     UnregisterClientRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
 )
 from rocketstream.transport.aio import Connection, RemotingClient
+
+T = TypeVar("T")
 
 OFFSET_TIMEOUT_MS = 5_000
 SEARCH_TIMEOUT_MS = 6_000
@@ -223,42 +220,34 @@ class MQClientAPI:
 
         Any other error is an error, not "no offset" (C-316).
         """
-        header = QueryConsumerOffsetRequestHeader(
-            group, mq.topic, mq.queue_id, bname=mq.broker_name
-        )
+        question = offset_questions.committed_offset(group, mq)
         try:
-            answer = await self._ask(
-                address, RequestCode.QUERY_CONSUMER_OFFSET, header, OFFSET_TIMEOUT_MS
-            )
+            return await self.ask_offset(address, question, OFFSET_TIMEOUT_MS)
         except OffsetNotFoundError:
             return None
-        offset = answer.header(QueryConsumerOffsetResponseHeader).offset
-        return offset if offset >= 0 else None
 
     async def update_consumer_offset(
         self, address: str, group: str, mq: MessageQueue, offset: int
     ) -> None:
         """Commit an offset (15) and wait until the broker has it."""
-        header = UpdateConsumerOffsetRequestHeader(
-            group, mq.topic, mq.queue_id, offset, bname=mq.broker_name
-        )
-        await self._ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header, OFFSET_TIMEOUT_MS)
+        command = offset_questions.commit(group, mq, offset)
+        await self.invoke(self.channel(address), command, OFFSET_TIMEOUT_MS)
 
     async def max_offset(self, address: str, mq: MessageQueue) -> int:
         """Ask for the end of a queue (30)."""
-        header = GetMaxOffsetRequestHeader(mq.topic, mq.queue_id, bname=mq.broker_name)
-        answer = await self._ask(address, RequestCode.GET_MAX_OFFSET, header, SEARCH_TIMEOUT_MS)
-        return answer.header(GetMaxOffsetResponseHeader).offset
+        return await self.ask_offset(address, offset_questions.max_offset(mq))
 
     async def search_offset(self, address: str, mq: MessageQueue, timestamp_ms: int) -> int:
         """Ask for the offset nearest to a store time (29, C-372)."""
-        header = SearchOffsetRequestHeader(
-            mq.topic, mq.queue_id, timestamp_ms, bname=mq.broker_name
+        return await self.ask_offset(address, offset_questions.offset_at(mq, timestamp_ms))
+
+    async def ask_offset(
+        self, address: str, question: OffsetQuestion[T], timeout_ms: float = SEARCH_TIMEOUT_MS
+    ) -> T:
+        """Ask a broker about a queue's offsets; the errors are those of ``invoke``."""
+        return question.read(
+            await self.invoke(self.channel(address), question.command(), timeout_ms)
         )
-        answer = await self._ask(
-            address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, SEARCH_TIMEOUT_MS
-        )
-        return answer.header(SearchOffsetResponseHeader).offset
 
     # --- send-back --------------------------------------------------------------------------------
 

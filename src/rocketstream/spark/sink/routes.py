@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.core import offset_questions
 from rocketstream.client.core.routes import default_topic_route, publish_info
 from rocketstream.errors import (
     ConfigurationError,
@@ -23,9 +24,7 @@ from rocketstream.errors import (
     TransportError,
 )
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.codes import RequestCode, version_ordinal
-from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.headers import GetMaxOffsetRequestHeader
+from rocketstream.protocol.codes import version_ordinal
 from rocketstream.protocol.names import (
     AUTO_CREATE_TOPIC,
     RETRY_PREFIX,
@@ -118,9 +117,8 @@ class Routes:
 
     def _version(self, queue: MessageQueue) -> int:
         """Return a broker's version, which is in each of its answers."""
-        header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
-        command = RemotingCommand.request(RequestCode.GET_MAX_OFFSET, header)
-        return self._client.request(self.address(queue.broker_name), command).version
+        question = offset_questions.max_offset(queue)
+        return self._client.request(self.address(queue.broker_name), question.command()).version
 
     def _publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         try:
