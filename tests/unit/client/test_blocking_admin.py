@@ -183,9 +183,9 @@ def test_what_is_asked_of_a_broker_names_it(
     client.query_consumer_offset("G", QUEUE)
     client.update_consumer_offset("G", QUEUE, 0)
     client.max_offsets(client.subscribe_queues("T"))
-    named = [command.ext_fields["bname"] for command in sent if _is_of_a_queue(command)]
+    named = [fields["bname"] for fields in map(_fields, sent) if "queueId" in fields]
     assert named == ["broker-a"] * 8
 
 
-def _is_of_a_queue(command: RemotingCommand) -> bool:
-    return "queueId" in (command.ext_fields or {})
+def _fields(command: RemotingCommand) -> dict[str, str]:
+    return command.ext_fields or {}
