@@ -15,6 +15,7 @@ from opentelemetry.trace import Span, SpanKind
 
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.client.consumer.lite.base import LitePullConsumerBase
+from rocketstream.client.consumer.lite_topics.base import LitePushConsumerBase
 from rocketstream.client.consumer.pull.base import PullConsumerBase
 from rocketstream.client.consumer.push.base import PushConsumerBase
 from rocketstream.client.hooks import (
@@ -26,9 +27,11 @@ from rocketstream.client.hooks import (
 from rocketstream.client.otel import names
 from rocketstream.client.otel.names import Attributes
 from rocketstream.client.otel.spans import Telemetry, failed
+from rocketstream.model import MessageModel
 from rocketstream.protocol.message_ext import MessageExt
 
-Consumer = PushConsumerBase | PullConsumerBase | LitePullConsumerBase
+Listening = PushConsumerBase | LitePushConsumerBase
+Consumer = Listening | PullConsumerBase | LitePullConsumerBase
 
 HOOK_NAME: Final = "OpenTelemetry"
 _NS_PER_MS: Final = 1_000_000
@@ -62,29 +65,29 @@ class ConsumeSpans:
     def __init__(self, telemetry: Telemetry, consumer: Consumer) -> None:
         self._telemetry = telemetry
         self._consumer = consumer
-        self._is_push = isinstance(consumer, PushConsumerBase)
+        self._has_listener = isinstance(consumer, Listening)
 
     def consume_message_before(self, context: ConsumeMessageContext) -> None:
         """Start the span; a listener call runs within it."""
         messages, telemetry = context.messages, self._telemetry
         if not messages:
             return
-        operation = names.PROCESS if self._is_push else names.RECEIVE
+        operation = names.PROCESS if self._has_listener else names.RECEIVE
         topic = names.one_topic(messages)
         attributes = self._attributes(operation, topic, context)
         parent = None
-        if self._is_push and len(messages) == 1 and not _is_within_a_span():
+        if self._has_listener and len(messages) == 1 and not _is_within_a_span():
             # One message, nothing around it: the call goes on with the trace of who sent it.
             parent = telemetry.context_of(messages[0])
         span = telemetry.tracer.start_span(
             names.span_name(operation, topic),
             context=parent,
-            kind=SpanKind.CONSUMER if self._is_push else SpanKind.CLIENT,
+            kind=SpanKind.CONSUMER if self._has_listener else SpanKind.CLIENT,
             attributes=attributes,
             links=telemetry.links(messages),
             start_time=None if context.began_ms is None else context.began_ms * _NS_PER_MS,
         )
-        token = otel_context.attach(trace.set_span_in_context(span)) if self._is_push else None
+        token = otel_context.attach(trace.set_span_in_context(span)) if self._has_listener else None
         waited_ms = 0 if context.began_ms is None else SYSTEM_CLOCK.now_ms() - context.began_ms
         began_ms = SYSTEM_CLOCK.monotonic_ms() - max(waited_ms, 0)
         context.span = _Call(span, token, attributes, began_ms)
@@ -106,7 +109,9 @@ class ConsumeSpans:
                 call.attributes[names.ERROR_TYPE] = failed(call.span, why)
             measured = names.for_metrics(call.attributes)
             telemetry.consumed.add(len(context.messages), measured)
-            took = telemetry.process_duration if self._is_push else telemetry.operation_duration
+            took = (
+                telemetry.process_duration if self._has_listener else telemetry.operation_duration
+            )
             took.record((SYSTEM_CLOCK.monotonic_ms() - call.began_ms) / 1_000, measured)
         finally:
             call.span.end()
@@ -119,7 +124,9 @@ class ConsumeSpans:
         found = names.operation(operation, topic)
         found[names.GROUP] = self._consumer.group
         found[names.CLIENT_ID] = self._consumer.client_id
-        found[names.MODEL] = settings.message_model.name.lower()
+        # Lite topics are consumed in no other way.
+        model = getattr(settings, "message_model", MessageModel.CLUSTERING)
+        found[names.MODEL] = model.name.lower()
         if context.namespace:
             found[names.NAMESPACE] = context.namespace
         if len({message.store_host for message in messages}) == 1:

@@ -13,6 +13,7 @@ from typing import Final
 from rocketstream.model import (
     PROPERTY_DELAY,
     PROPERTY_KEYS,
+    PROPERTY_LITE_TOPIC,
     PROPERTY_TAGS,
     PROPERTY_TIMER_DELIVER_MS,
     Message,
@@ -44,7 +45,8 @@ DELIVERY_TIMESTAMP: Final = "messaging.rocketmq.message.delivery_timestamp"
 SERVER_ADDRESS: Final = "server.address"
 SERVER_PORT: Final = "server.port"
 ERROR_TYPE: Final = "error.type"
-# The conventions have no names for these two.
+# The conventions have no names for these.
+LITE_TOPIC: Final = "rocketstream.lite_topic"
 RECONSUME_TIMES: Final = "rocketstream.reconsume_times"
 SEND_STATUS: Final = "rocketstream.send_status"
 
@@ -100,6 +102,8 @@ def of_message(properties: Mapping[str, str]) -> Attributes:
         found[MESSAGE_TAG] = tag
     if keys := properties.get(PROPERTY_KEYS):
         found[MESSAGE_KEYS] = tuple(keys.split(KEY_SEPARATOR))
+    if lite_topic := properties.get(PROPERTY_LITE_TOPIC):
+        found[LITE_TOPIC] = lite_topic
     return found
 
 

@@ -16,6 +16,7 @@ from rocketstream.client.consumer.lite_topics.impl import LitePlan, LitePushCons
 from rocketstream.client.core.lite_settings import LitePushConsumerSettings, OffsetOption
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.instance.with_block import StartedByWith
+from rocketstream.client.instruments import INSTRUMENTS
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import check_lite_topic
 from rocketstream.protocol.names import check_topic
@@ -48,6 +49,7 @@ class LitePushConsumerBase(
         self._listener: Listener | None = None
         if listener is not None:
             self._set_listener(listener)
+        INSTRUMENTS.made(self)
 
     @property
     def lite_topics(self) -> frozenset[str]:
