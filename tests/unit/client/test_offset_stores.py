@@ -17,6 +17,7 @@ from rocketstream import (
     ReadOffsetType,
     RocketMQError,
 )
+from rocketstream.client.consumer.offsets import local_store
 from rocketstream.client.consumer.offsets.local_store import offsets_directory, offsets_path
 from rocketstream.client.consumer.offsets.store import UNREADABLE
 from rocketstream.client.consumer.offsets.user_store import UserOffsets, checked_store
@@ -69,6 +70,41 @@ def test_the_path_is_upstreams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert offsets_directory() == Path("/home/u/.rocketmq_offsets")
     monkeypatch.setenv("ROCKETMQ_LOCAL_OFFSET_STORE_DIR", str(tmp_path))
     assert offsets_directory() == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("client", "group"), [(CLIENT, GROUP.lower()), (CLIENT.lower(), GROUP)], ids=["group", "client"]
+)
+def test_a_name_that_differs_only_in_case_is_refused_where_names_fold(
+    store: LocalFileOffsetStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    client: str,
+    group: str,
+) -> None:
+    """Both would keep their offsets in one file, and one would begin where the other is."""
+    other = LocalFileOffsetStore(client, group, tmp_path)
+    other.load()  # nothing is there yet
+    store.update_offset(mq(0), 12)
+    store.persist_all([mq(0)])
+    # On such a disk each spelling leads there, and a directory shows the first one.
+    for theirs, ours in ((other.path.parents[1], tmp_path / CLIENT), (other.path.parent, GROUP)):
+        if not theirs.exists():
+            theirs.symlink_to(ours)
+    monkeypatch.setattr(
+        local_store,
+        "_names",
+        lambda place: [each.name for each in place.iterdir() if not each.is_symlink()],
+    )
+    with pytest.raises(ConfigurationError, match=r"differs from .* only in case"):
+        other.load()
+    assert other.read_offset(mq(0), STORE) == UNREADABLE
+    other.update_offset(mq(0), 99)
+    with caplog.at_level(logging.WARNING, "rocketstream.client"):
+        other.persist_all([mq(0)])
+    assert "only in case" in caplog.text
+    assert again(tmp_path).read_offset(mq(0), MEMORY) == 12
 
 
 def test_the_text_is_upstreams(store: LocalFileOffsetStore) -> None:

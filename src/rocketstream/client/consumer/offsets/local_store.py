@@ -75,7 +75,8 @@ class LocalFileOffsetStore(OffsetStore):
         """Note every offset of the file, or of its backup when it is missing or broken (C-306).
 
         Raises:
-            ConfigurationError: something is there and cannot be read.
+            ConfigurationError: something is there and cannot be read, or belongs to a group whose
+                name differs only in case, on a disk that does not tell them apart.
         """
         with self._file_lock:
             offsets = self._read()
@@ -147,9 +148,10 @@ class LocalFileOffsetStore(OffsetStore):
         """Return the file's offsets, the backup's when it is missing or broken, else none.
 
         Raises:
-            ConfigurationError: the disk does not give the file, or the backup is needed and cannot
-                be read.
+            ConfigurationError: the disk does not give the file, the backup is needed and cannot be
+                read, or the file is that of another group or client.
         """
+        self._check_spelling()
         try:
             found = _parsed(self.path)
         except RemoteProtocolError as error:
@@ -174,6 +176,25 @@ class LocalFileOffsetStore(OffsetStore):
                 f"read ({error}); repair or remove both, the offsets are then lost",
                 path=str(self.path),
             ) from error
+
+    def _check_spelling(self) -> None:
+        """Refuse the file of a group or client whose name differs only in case.
+
+        A disk that does not tell them apart, as most of macOS and Windows, has one file for both,
+        and one would begin where the other is.
+        """
+        for place in (self.path.parent, self.path.parent.parent):
+            if not place.exists():
+                continue
+            names = _names(place.parent)
+            alike = [name for name in names if name.casefold() == place.name.casefold()]
+            if alike and place.name not in alike:
+                raise ConfigurationError(
+                    f"{place} is that of {alike[0]!r}, which differs from {place.name!r} only in "
+                    "case, and the disk does not tell them apart: choose another name, or set "
+                    f"{DIRECTORY_VARIABLE} to a directory for each",
+                    path=str(place),
+                )
 
     def _warn_of_others(
         self, table: Mapping[MessageQueue, int], mine: Mapping[MessageQueue, int]
@@ -200,6 +221,14 @@ class LocalFileOffsetStore(OffsetStore):
         finally:
             fresh.unlink(missing_ok=True)
             saved.unlink(missing_ok=True)
+
+
+def _names(directory: Path) -> list[str]:
+    """Return the names in a directory as they were written; none where they are not shown."""
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
 
 
 def _parsed(path: Path) -> dict[MessageQueue, int] | None:
