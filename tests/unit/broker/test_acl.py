@@ -400,3 +400,21 @@ def test_an_update_is_checked_in_upstreams_words(changes: dict[str, Any], said: 
 
 def test_every_code_with_rights_is_one_we_know() -> None:
     assert all(RequestCode(row[0]) for row in NEEDED)
+
+
+@pytest.mark.parametrize(
+    ("entries", "version"),
+    [
+        (None, (0, 0)),
+        ([], (0, 0)),
+        ([{}], (0, 0)),
+        ([{"counter": 3}], (3, 0)),
+        ([{"timestamp": 9}], (0, 9)),
+        ([{"counter": 3, "timestamp": 9}, {"counter": 8}], (3, 9)),
+    ],
+)
+def test_a_file_has_the_version_of_its_first_entry(
+    entries: list[dict[str, int]] | None, version: tuple[int, int]
+) -> None:
+    read = parse_document({} if entries is None else {"dataVersion": entries})
+    assert (read.counter, read.timestamp) == version

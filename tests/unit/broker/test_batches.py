@@ -10,6 +10,7 @@ from rocketstream.errors import BrokerError
 from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.drafts import record_head, record_sizes
 from rocketstream.protocol.headers import SendMessageRequestHeader
+from rocketstream.protocol.message_ext import decode_message
 from rocketstream.protocol.properties import decode_properties, encode_properties
 from rocketstream.protocol.record import encode_batch, new_record, pack_host, stamp_record
 from rocketstream.protocol.tag_hash import tags_code
@@ -137,3 +138,35 @@ def test_a_delay_behind_messages_that_name_none_is_refused() -> None:
     assert read(header(), items).count == 3
     with pytest.raises(BrokerError):
         read(header(), [*items, (0, b"x", b"DELAY\x013")])
+
+
+@pytest.mark.parametrize(("count", "steps"), [(1, 1), (8, 1), (9, 2), (16, 2), (17, 3)])
+def test_eight_messages_of_a_batch_are_read_in_a_step(count: int, steps: int) -> None:
+    """Between steps the broker serves others."""
+    body = encode_batch([(0, b"x", b"u\x01v")] * count)
+    assert len(list(read_batch(RULES, header(), 2, body, (HOST, HOST)))) == steps
+
+
+@pytest.mark.parametrize(("given", "stored"), [(None, 0), (0, 0), (3, 3)])
+@pytest.mark.parametrize("host", [HOST, pack_host("::1", 1)], ids=["v4", "v6"])
+def test_messages_of_a_batch_have_the_attempts_of_its_header(
+    given: int | None, stored: int, host: bytes
+) -> None:
+    batch = read(header(reconsume_times=given), [(0, b"x", b"u\x01v")], host)
+    (record,) = records_of(batch)
+    told = decode_message(record)
+    assert (told.reconsume_times, told.prepared_transaction_offset) == (stored, 0)
+
+
+@pytest.mark.parametrize("host", [HOST, pack_host("::1", 1)], ids=["v4", "v6"])
+def test_records_of_a_batch_may_fill_their_bound(
+    host: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = [(0, b"x" * 50, b"u\x01v")] * 3
+    size = sum(map(len, records_of(read(header(), items, host))))
+    name = "rocketstream.server.broker.core.batches.BATCH_STORED_BYTES_MAX"
+    monkeypatch.setattr(name, size)
+    assert read(header(), items, host).count == 3
+    monkeypatch.setattr(name, size - 1)
+    with pytest.raises(BrokerError, match="more than"):
+        read(header(), items, host)

@@ -181,3 +181,21 @@ def test_deadlines_are_tidied_only_when_most_of_them_are_stale() -> None:
     for number in range(600):
         assert polls.hold(Looked("T1", number, None, number, number, str(number)))
     assert looks == 0
+
+
+def test_a_connections_share_grows_by_one_with_each_answer() -> None:
+    polls: LongPolls[str] = LongPolls(of_owner_max=3)
+    for queue_id in range(3):
+        assert polls.hold(held("a", queue_id=queue_id))
+    polls.arrived("T1", 0, 0)
+    assert [polls.hold(held("b", queue_id=0)), polls.hold(held("c", queue_id=5))] == [True, False]
+
+
+def test_a_thousand_and_twenty_four_stale_deadlines_are_kept() -> None:
+    polls: LongPolls[str] = LongPolls()
+    kept = []
+    for number in range(1_030):
+        assert polls.hold(held(str(number), deadline_ms=600_000))
+        kept.append(len(polls._deadlines))
+        polls.arrived("T1", 0, 0)
+    assert kept == [*range(1, 1_025), *range(1, 7)]

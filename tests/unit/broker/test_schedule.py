@@ -102,3 +102,24 @@ def test_offset_outside_the_queue_is_corrected() -> None:
     assert schedule.correct(1, 0, 3) == 3
     schedule.delivered(1, 4)
     assert schedule.snapshot().offset_table == {1: 4}
+
+
+def test_a_level_that_delivered_nothing_is_at_its_beginning() -> None:
+    assert DelaySchedule((1000,)).offset(1) == 0
+
+
+def test_a_clock_that_was_set_counts_from_its_message_on_until_all_before_are_delivered() -> None:
+    """And what a repaired store brings back from before that counts as written by no other."""
+    schedule = DelaySchedule((1000,))
+    for offset in range(5):
+        schedule.stamp(1, offset, NOW, NOW)
+    schedule.stamp(1, 5, NOW + 3_600_000, NOW)
+    ahead = entry(5, NOW + 3_601_000)
+    for delivered in range(5):
+        schedule.delivered(1, delivered)
+        assert schedule.generation == delivered + 1
+        assert schedule.due(1, [entry(4, NOW + 1_000)], NOW, 6) == DueWork([], NOW + 1_000)
+        assert schedule.due(1, [ahead], NOW, 6) == DueWork([], NOW + 1_000)
+    schedule.delivered(1, 5)
+    assert schedule.due(1, [ahead], NOW, 6) == DueWork([], NOW + 1_000)
+    assert schedule.due(1, [entry(4, NOW + 700)], NOW, 6) == DueWork([], NOW + 700)

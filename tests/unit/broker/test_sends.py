@@ -79,3 +79,21 @@ def test_a_retry_after_the_last_is_a_dead_letter(
     assert topic == ("%DLQ%g" if is_dead else "%RETRY%g")
     with pytest.raises(BrokerError, match="subscription group not exist, g"):
         retried(header, None, is_locked=is_locked)
+
+
+@pytest.mark.parametrize(
+    ("properties", "level"),
+    [({}, 0), ({"DELAY": ""}, 0), ({"DELAY": "x"}, 0), ({"DELAY": "3"}, 3), ({"DELAY": "-1"}, -1)],
+)
+def test_a_delay_level_is_the_number_that_is_said(properties: dict[str, str], level: int) -> None:
+    assert sends.delay_level_of(properties) == level
+
+
+@pytest.mark.parametrize(
+    ("perm", "text"), [(0, "---"), (1, "--X"), (2, "-W-"), (4, "R--"), (6, "RW-"), (7, "RWX")]
+)
+def test_a_topic_is_printed_as_upstream_prints_it(perm: int, text: str) -> None:
+    assert sends.topic_config_text(TopicConfig("T1", 4, 2, perm, topic_sys_flag=1)) == (
+        f"TopicConfig [topicName=T1, readQueueNums=4, writeQueueNums=2, perm={text}, "
+        "topicFilterType=SINGLE_TAG, topicSysFlag=1, order=false]"
+    )

@@ -142,3 +142,11 @@ def test_every_five_hundred_things_sampled_are_a_step(things: int, steps: int) -
     """Between steps the broker serves others."""
     counted = [(str(number), Totals(1, 0, 1)) for number in range(things)]
     assert len(list(SampledTotals().taking(Pace.MINUTE, 10_000, counted))) == steps
+
+
+def test_what_came_to_rest_costs_no_more_samples() -> None:
+    sampling = Sampling()
+    for total in (1, 2, 2, 2, 2):
+        sampling.take(a=total)
+    track = sampling.samples._paces[Pace.MINUTE]._tracks["a"]
+    assert [(tick, totals.nums) for tick, totals in track] == [(1, 1), (2, 2)]

@@ -16,7 +16,11 @@ from rocketstream.protocol.bodies import (
 )
 from rocketstream.server.broker.core.groups import GroupTable
 from rocketstream.server.broker.core.locks import QueueLocks
-from rocketstream.server.broker.core.offsets import ConsumerOffsets, commit_refusal
+from rocketstream.server.broker.core.offsets import (
+    ConsumerOffsets,
+    commit_refusal,
+    correction_offsets,
+)
 from rocketstream.server.broker.core.stats import Counter
 from rocketstream.server.broker.core.topics import (
     SystemTopicSettings,
@@ -372,3 +376,37 @@ def test_a_retry_topic_becomes_that_of_a_unit_and_stays_it() -> None:
     assert table.ensure("%RETRY%g", 1, NOW, unit=True) == (marked, False)
     assert table.ensure("%RETRY%g", 1, NOW) == (marked, False)
     assert table.ensure("%RETRY%h", 1, NOW, unit=True)[0].topic_sys_flag == 2
+
+
+def test_new_tables_have_the_first_version_of_no_time() -> None:
+    for version in (
+        TopicTable(auto_create=True).data_version,
+        GroupTable(auto_create=True).wrapper().data_version,
+    ):
+        assert version == DataVersion(counter=0, timestamp=0)
+    assert GroupTable(auto_create=True).generation == 0
+    assert TopicTable(auto_create=True).generation == 0
+
+
+def test_only_a_topic_that_was_there_changes_the_version_when_it_is_deleted() -> None:
+    table = topics()
+    table.put(TopicConfig("T1", 4, 4), NOW)
+    before = table.data_version
+    assert not table.delete("T2", NOW + 1)
+    assert table.data_version == before
+    assert table.delete("T1", NOW + 2)
+    assert table.data_version == DataVersion(counter=before.counter + 1, timestamp=NOW + 2)
+
+
+def test_a_group_that_is_behind_the_others_is_told_by_the_greatest_number() -> None:
+    """Covers C-332: level with them it is not; what has expired, or is left out, does not count."""
+    offsets = ConsumerOffsets()
+    for group, *values in (("a", 10, 10, 10, 2), ("b", 20, 20, 20, 9), ("me", 9, 10, 11, 9)):
+        for queue_id, offset in enumerate(values):
+            offsets.commit(group, "T", queue_id, offset)
+    offsets.commit("me", "T", 7, 1)
+    told = correction_offsets(offsets, "T", "me", {"me"}, lambda queue_id: 3)
+    greatest = 2**63 - 1
+    assert told == {0: greatest, 1: 10, 2: 10, 3: 9, 7: greatest}
+    told = correction_offsets(offsets, "T", "me", {"me", "a"}, lambda queue_id: 9)
+    assert told == {0: greatest, 1: greatest, 2: greatest, 3: 9, 7: greatest}

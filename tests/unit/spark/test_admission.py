@@ -8,7 +8,7 @@ import pytest
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
-from rocketstream.spark.driver.admission import SAMPLED_AT, Admission
+from rocketstream.spark.driver.admission import Admission
 from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.options import TriggerLimits, read_options
 from rocketstream.testing.clock import ManualClock
@@ -178,5 +178,10 @@ def test_rows_are_weighed_at_places_where_some_wait() -> None:
     admitted = admission.admitted({A: 100, B: 50}, {A: 201, B: 50}, final=False)
     assert admitted == {A: 150, B: 50}
     assert {queue for queue, _ in asked} == {A}
-    assert [at for _, at in asked] == [100 + int(100 * part) for part in SAMPLED_AT]
-    assert all(100 <= at <= 200 for _, at in asked)
+    assert [at for _, at in asked] == [100, 150, 200]
+
+
+def test_rows_whose_sizes_nobody_knows_are_not_held_back() -> None:
+    """All that were sampled have been deleted meanwhile."""
+    admission = Admission(TriggerLimits(bytes_max=5), lambda rows: {}, ManualClock())
+    assert admission.admitted({A: 0}, {A: 100}, final=False) == {A: 100}

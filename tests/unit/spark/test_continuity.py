@@ -488,3 +488,19 @@ def test_a_removed_queue_is_waited_for_three_seconds_to_the_millisecond(
     monkeypatch.setattr(Patience, "pause", lambda patience: cluster.clock.advance(1))
     cluster.source.latest(end, False)
     assert cluster.clock.monotonic_ms() - began == 3_000
+
+
+def test_a_queue_that_came_back_and_went_again_is_judged_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = FakeCluster(retryTimeoutMs="0", **READ_ON)
+    end = cluster.start()
+    for _ in range(2):
+        known = cluster.table.pop(B)
+        cluster.elsewhere[B] = 50
+        with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+            cluster.latest(end)
+            cluster.latest(end)
+        cluster.table[B] = known
+        cluster.latest(end)
+    assert caplog.text.count("has left the route; all of it was read") == 2

@@ -9,6 +9,7 @@ import pytest
 from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.offsets import Mark
 from rocketstream.spark.options import read_options
 from tests.spark.support import numbered, send
 
@@ -58,3 +59,13 @@ def test_the_end_of_a_queue_outside_the_route_is_asked_for_anyway(cluster: Clust
     here = cluster.queues()[0]
     assert cluster.end_anyway(here) == 3
     assert cluster.end_anyway(MessageQueue("T", "no-such-broker", 0)) is None
+
+
+@pytest.mark.parametrize(
+    ("store_ms", "place", "is_covered"),
+    [(5, 9, True), (4, 8, True), (4, 9, True), (5, 8, True), (6, 9, False), (5, 10, False)],
+)
+def test_a_row_covers_itself_and_what_was_stored_before(
+    store_ms: int, place: int, is_covered: bool
+) -> None:
+    assert Mark(5, 9).covers(Mark(store_ms, place)) is is_covered

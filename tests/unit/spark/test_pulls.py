@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.record import encode_batch
 from rocketstream.spark.driver.pulls import head_at, pull_one
 from rocketstream.spark.options import read_options
@@ -61,3 +62,22 @@ def test_one_message_is_asked_for_and_nothing_else_said(hold_ms: int, flags: int
     assert asked["suspendTimeoutMillis"] == str(hold_ms)
     if not hold_ms:
         assert pull_one(options, MessageQueue("T", "b", 3), 7).ext_fields == asked
+
+
+def test_a_batch_of_two_is_shared_by_two() -> None:
+    body = batch(5, THREE[:2])
+    for offset in (5, 6):
+        head = head_at(body, offset)
+        assert head is not None
+        assert head.total_size == len(body) // 2
+    assert head_at(body, 7) is None
+
+
+@pytest.mark.parametrize("sys_flag", [0, MessageSysFlag.INNER_BATCH, MessageSysFlag.NEED_UNWRAP])
+def test_only_a_record_with_both_marks_is_a_batch(sys_flag: int) -> None:
+    """Whatever its properties say."""
+    body = batch(5, sys_flag=sys_flag)
+    head = head_at(body, 5)
+    assert head is not None
+    assert head.total_size == len(body)
+    assert head_at(body, 6) is None

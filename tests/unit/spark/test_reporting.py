@@ -218,3 +218,15 @@ def test_a_topic_whose_route_is_away_does_not_end_a_restarted_query() -> None:
     cluster.members = members  # type: ignore[method-assign]
     assert cluster.latest(StreamOffset({A: 30, B: 50})).ends == {A: 100, B: 50}
     assert answers == []
+
+
+def test_who_has_a_claim_asks_for_members_no_more() -> None:
+    cluster = FakeCluster(group="g")
+    reporter = Reporter(cluster._options, cluster, cluster.clock)
+    assert not reporter.has_claim
+    reporter.claim([A])
+    reporter.claim([A])
+    assert (reporter.has_claim, cluster.asked_for_members) == (True, 1)
+    silent = Reporter(FakeCluster()._options, cluster, cluster.clock)
+    silent.claim([A])
+    assert (silent.has_claim, cluster.asked_for_members) == (True, 1)

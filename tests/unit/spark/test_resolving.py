@@ -113,3 +113,8 @@ def test_queues_unnamed_are_read_whole_in_a_stream_too() -> None:
     cluster = FakeCluster(startingOffsets='{"T":{"broker":{"0":-1}}}')
     assert cluster.source.initial().ends == {A: 100, B: 5}
     assert C not in cluster.source.initial().ends
+
+
+def test_times_of_no_queue_are_no_offsets() -> None:
+    assert resolver(startingTimestamp="20000", endingTimestamp="30000").begins([]) == {}
+    assert resolver(startingTimestamp="20000", endingTimestamp="30000").ends([]) == {}

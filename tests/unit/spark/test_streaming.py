@@ -370,3 +370,20 @@ def test_a_stream_listens_only_while_spark_asks_again_and_again() -> None:
         cluster.clock.advance(pause_ms)
         assert cluster.source.latest(end, False) is end
     assert waits == [0, 100, 0, 100]
+
+
+def test_a_route_that_is_away_when_a_batch_is_planned_is_waited_for() -> None:
+    """The checkpoint knows its topics, so that none of them is a wrong name."""
+    cluster = FakeCluster(queueRefreshMs="0")
+    end = cluster.start()
+    cluster.clock.advance(1)
+    refusals: list[Exception] = [RouteNotFoundError("no route")]
+
+    def queues(**_: object) -> list[MessageQueue]:
+        if refusals:
+            raise refusals.pop()
+        return sorted(cluster.table)
+
+    cluster.queues = queues  # type: ignore[method-assign]
+    ranges = cluster.source.ranges(cluster.source.initial(), end)
+    assert (ranges, refusals) == ([QueueRange(A, 0, 100), QueueRange(B, 5, 50)], [])
