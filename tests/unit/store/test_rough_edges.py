@@ -194,6 +194,21 @@ def test_topics_that_differ_only_in_case_are_refused_where_names_fold(tmp_path: 
         put(store, topic="orders")
 
 
+@pytest.mark.parametrize("topic", ["con", "Nul", "COM1", "a|b"])
+def test_topics_that_are_no_directory_of_windows_are_refused_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    """Before anything is stored: a queue whose files cannot be made would stop all the others."""
+    monkeypatch.setattr(files_module, "_IS_WINDOWS", True)
+    with opened(tmp_path) as store:
+        with pytest.raises(StoreError, match="cannot be stored on Windows"):
+            put(store, topic=topic)
+        assert put(store, topic="console").physical_offset == 0
+    monkeypatch.undo()
+    with opened(tmp_path / "other") as store:
+        put(store, topic=topic)
+
+
 def test_macos_syncs_through_the_cache_of_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,11 @@ from rocketstream.errors import StoreLockedError
 
 _ZEROS = bytes(1024 * 1024)
 _BINARY = getattr(os, "O_BINARY", 0)
+_IS_WINDOWS = sys.platform == "win32"
+_DEVICES = frozenset(
+    ["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))]
+)
+"""What Windows takes for a device wherever it stands, in any case."""
 
 
 class FileMap(Protocol):
@@ -252,6 +257,10 @@ class Files:
                 return sorted(Entry(each.name, each.is_dir(), each.is_file()) for each in found)
         except FileNotFoundError:
             return []
+
+    def can_be_directory(self, name: str) -> bool:
+        """Return whether a directory may have the name of a topic; Windows has some for devices."""
+        return not _IS_WINDOWS or ("|" not in name and name.lower() not in _DEVICES)
 
     def make_directory(self, path: Path) -> None:
         """Make a directory and those above it; harmless when it is there."""

@@ -284,6 +284,12 @@ class MessageStore(StoreWriter):
     def _make_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         if queue_id < 0 or not _is_topic(topic):
             raise StoreError(f"{topic!r}/{queue_id} cannot be the name of a queue's directory")
+        if not self._files.can_be_directory(topic):
+            raise StoreError(
+                f"topic {topic!r} cannot be stored on Windows, which has no directory of that "
+                "name: choose another one, or keep the store on another system",
+                topic=topic,
+            )
         if self._names_fold:
             self._check_case(topic)
         queue = ConsumeQueue(
