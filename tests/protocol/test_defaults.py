@@ -7,12 +7,14 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
-from types import FunctionType, ModuleType
+from types import FunctionType
+
+import pytest
 
 from rocketstream import protocol
 
 # As upstream's classes: TopicConfig, SubscriptionGroupConfig, ConsumeMessageDirectlyResult.
-FIELDS = {
+FIELDS: dict[str, object] = {
     "ConsumeMessageDirectlyResult.auto_commit": True,
     "SubscriptionGroupConfig.consume_broadcast_enable": True,
     "SubscriptionGroupConfig.consume_enable": True,
@@ -29,7 +31,7 @@ FIELDS = {
     "Node.weight": 1,
 }
 # Bounds have names of their own and are tested where they bound something.
-PARAMETERS = {
+PARAMETERS: dict[str, object] = {
     "RemotingCommand.__init__.language": 3,
     "RemotingCommand.__init__.version": 409,
     "TopicRouteData.encode.standard": True,
@@ -39,32 +41,46 @@ PARAMETERS = {
 }
 
 
-def members() -> Iterator[tuple[str, type | FunctionType]]:
-    """Every class and function of the package, by name."""
-    for found in pkgutil.walk_packages(protocol.__path__, f"{protocol.__name__}."):
-        module: ModuleType = importlib.import_module(found.name)
-        for name, member in vars(module).items():
-            is_one = isinstance(member, type | FunctionType)
-            if is_one and member.__module__ == module.__name__:
-                yield name, member
+MODULES = [
+    found.name for found in pkgutil.walk_packages(protocol.__path__, "rocketstream.protocol.")
+]
+
+Member = type | FunctionType
 
 
-def parameters() -> Iterator[tuple[str, object]]:
+def members(module: str) -> dict[str, Member]:
+    """The classes and functions of a module, by name."""
+    return {
+        name: member
+        for name, member in vars(importlib.import_module(module)).items()
+        if isinstance(member, type | FunctionType) and member.__module__ == module
+    }
+
+
+def fields(members: dict[str, Member]) -> Iterator[tuple[str, object]]:
+    """The default of every field of a dataclass."""
+    for name, member in members.items():
+        if isinstance(member, type) and dataclasses.is_dataclass(member):
+            for field in dataclasses.fields(member):
+                yield f"{name}.{field.name}", field.default
+
+
+def parameters(members: dict[str, Member]) -> Iterator[tuple[str, object]]:
     """The default of every parameter that is no field of a dataclass."""
-    for name, member in members():
-        functions = {name: member} if isinstance(member, FunctionType) else {}
-        if isinstance(member, type):
-            for inner, each in vars(member).items():
-                function = getattr(each, "__func__", each)
-                is_made = inner == "__init__" and dataclasses.is_dataclass(member)
-                if isinstance(function, FunctionType) and not is_made:
-                    functions[f"{name}.{inner}"] = function
-        for place, function in functions.items():
-            for each in inspect.signature(function).parameters.values():
-                yield f"{place}.{each.name}", each.default
+    functions = {name: each for name, each in members.items() if isinstance(each, FunctionType)}
+    for name, member in members.items():
+        for inner, each in vars(member).items() if isinstance(member, type) else ():
+            function = getattr(each, "__func__", each)
+            is_made = inner == "__init__" and dataclasses.is_dataclass(member)
+            if isinstance(function, FunctionType) and not is_made:
+                functions[f"{name}.{inner}"] = function
+    for place, function in functions.items():
+        for each in inspect.signature(function).parameters.values():
+            yield f"{place}.{each.name}", each.default
 
 
 def numbers(defaults: Iterator[tuple[str, object]]) -> dict[str, object]:
+    """Those that are a number, or a truth value, other than zero; bounds left out."""
     return {
         name: value
         for name, value in defaults
@@ -72,16 +88,23 @@ def numbers(defaults: Iterator[tuple[str, object]]) -> dict[str, object]:
     }
 
 
-def test_a_field_that_is_left_out_is_zero_or_false_but_for_those_of_upstream() -> None:
+def told(table: dict[str, object], members: dict[str, Member]) -> dict[str, object]:
+    return {name: value for name, value in table.items() if name.partition(".")[0] in members}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_field_that_is_left_out_is_zero_or_false_but_for_those_of_upstream(module: str) -> None:
     """A message without a field means what it means to Java."""
-    fields = (
-        (f"{name}.{field.name}", field.default)
-        for name, member in members()
-        if isinstance(member, type) and dataclasses.is_dataclass(member)
-        for field in dataclasses.fields(member)
-    )
-    assert numbers(fields) == FIELDS
+    here = members(module)
+    assert numbers(fields(here)) == told(FIELDS, here)
 
 
-def test_a_parameter_that_is_left_out_asks_for_nothing_but_what_is_said() -> None:
-    assert numbers(parameters()) == PARAMETERS
+@pytest.mark.parametrize("module", MODULES)
+def test_a_parameter_that_is_left_out_asks_for_nothing_but_what_is_said(module: str) -> None:
+    here = members(module)
+    assert numbers(parameters(here)) == told(PARAMETERS, here)
+
+
+def test_what_the_tables_name_is_there() -> None:
+    there = {name for module in MODULES for name in members(module)}
+    assert {name.partition(".")[0] for name in {**FIELDS, **PARAMETERS}} <= there

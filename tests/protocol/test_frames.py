@@ -462,3 +462,37 @@ def test_names_and_values_of_a_binary_block_end_within_it(block: bytes, text: st
     else:
         with pytest.raises(MalformedFrameError, match=text):
             decode_frame(frame(header, kind=1)[4:])
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(-1, "remark of -1 bytes is longer"), (5, "remark of 5 bytes is longer")]
+)
+def test_a_remark_of_a_binary_header_ends_within_it(size: int, text: str) -> None:
+    """With the length of the block behind it."""
+    header = vectors.BINARY_RESPONSE_HEADER[:13] + struct.pack(">i", size) + b"\0" * 8
+    with pytest.raises(MalformedFrameError, match=text):
+        decode_frame(frame(header, kind=1)[4:])
+    header = vectors.BINARY_RESPONSE_HEADER[:13] + struct.pack(">i", 4) + b"text" + b"\0" * 4
+    assert decode_frame(frame(header, kind=1)[4:]).remark == "text"
+
+
+@pytest.mark.parametrize("kind", SerializeType)
+def test_a_frame_has_as_many_fields_as_it_may(kind: SerializeType) -> None:
+    ext = {f"f{number}": "1" for number in range(limits.HEADER_FIELDS_MAX)}
+    made = encode_frame(RemotingCommand(1, ext_fields=ext, serialize_type=kind))
+    assert decode_frame(made[4:]).ext_fields == ext
+    numbers = json.dumps({"code": 1, "extFields": dict.fromkeys(ext, 1)}).encode()
+    assert decode_frame(frame(numbers)[4:]).ext_fields == ext
+
+
+@pytest.mark.parametrize("kind", SerializeType)
+def test_a_frame_is_read_from_a_view_too(kind: SerializeType) -> None:
+    command = RemotingCommand(1, ext_fields={"a": "b"}, remark="c", serialize_type=kind, body=b"d")
+    made = encode_frame(command)
+    assert same(decode_frame(memoryview(made)[4:]), decode_frame(made[4:]))
+
+
+def test_truth_values_are_no_numbers_of_a_header() -> None:
+    header = b'{"code":true,"opaque":true,"flag":true,"version":true,"language":"JAVA"}'
+    with pytest.raises(MalformedFrameError):
+        decode_frame(frame(header)[4:])

@@ -518,3 +518,43 @@ def test_a_body_leaves_three_bytes_of_its_record_for_topic_and_properties(
     data[84:88] = (len(data) - 88 - left).to_bytes(4, "big")
     with pytest.raises(RemoteProtocolError, match=text):
         decode_pulled(data, "b", check_crc=check_crc)
+
+
+def test_properties_of_more_than_a_byte_can_count_are_whole() -> None:
+    text = "a\x01" + "x" * 700 + "\x02TAGS\x01t"
+    message = decode_message(record(properties=text))
+    assert message.properties_bytes == text.encode()
+    assert copy.copy(message).properties_bytes == text.encode()
+
+
+@pytest.mark.parametrize("size", [0, 5, 500])
+def test_a_copy_of_an_assembled_message_has_its_bytes(size: int) -> None:
+    made = assemble_message(
+        MessageQueue("T1", "b", 3),
+        7,
+        b"x" * size,
+        {"TAGS": "t"},
+        commit_log_offset=9,
+        reconsume_times=2,
+    )
+    for take in (copy.copy, copy.deepcopy):
+        other = take(made)
+        assert (other.stored_body, other.tags) == (b"x" * size, "t")
+        assert other.properties_bytes == made.properties_bytes
+
+
+@pytest.mark.parametrize("size", [0, 5, 8_191, 8_192, 20_000])
+def test_a_checked_body_is_bytes_at_any_size(size: int) -> None:
+    """A listener may use it as a key, or send it on."""
+    (message,), _ = decode_pulled(record(body=b"x" * size), "b", check_crc=True)
+    assert type(message.body) is bytes
+
+
+def test_a_batch_stored_as_one_record_is_compared_with_its_crc_when_asked() -> None:
+    data = bytearray(record(body=BATCH, sys_flag=WRAPPED, queue_offset=7))
+    data[8] ^= 1
+    messages = decode_messages(bytes(data))
+    assert len(taken_apart(messages, 7)) == 3
+    assert len(taken_apart(messages, 7, check_crc=False)) == 3
+    with pytest.raises(RemoteProtocolError, match="body CRC"):
+        taken_apart(messages, 7, check_crc=True)
