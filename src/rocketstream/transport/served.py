@@ -94,7 +94,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         if self._decoder.bytes_pending:
             if self._frame_began_s == math.inf:
                 self._frame_began_s = self._loop.time()
-            self._sharing.note(self, len(data))
+            self._sharing.holds(self, len(data))
             self._ask_room()
 
     def _ask_room(self) -> None:
@@ -293,7 +293,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
     # --- writing ----------------------------------------------------------------------------------
 
     def _hand_over(self, transport: asyncio.Transport) -> None:
-        self._sharing.note(self, self._out_bytes)
+        self._sharing.holds(self, self._out_bytes)
         if self._out_bytes <= _PIECE_BYTES:
             transport.write(self._take_out())
             return

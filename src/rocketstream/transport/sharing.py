@@ -203,8 +203,8 @@ class Sharing:
 
     # --- memory -----------------------------------------------------------------------------------
 
-    def note(self, sharer: Sharer, size: int) -> None:
-        """Take note of bytes that a connection may hold from now on."""
+    def holds(self, sharer: Sharer, size: int) -> None:
+        """Count bytes that a connection may hold from now on."""
         self._holders[sharer] = None
         self._unseen_bytes += size
         if self._unseen_bytes >= _SURVEY_BYTES:

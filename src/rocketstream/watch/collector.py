@@ -454,7 +454,7 @@ class Collector:
         except (RocketMQError, OSError) as error:
             _log.debug("members of %s were not asked: %s", group, error)
             found = ()
-        self._looks.note(group, found, now_ms)
+        self._looks.keep(group, found, now_ms)
 
     def _unanswered(self, state: ClusterState) -> Update:
         before = self._update

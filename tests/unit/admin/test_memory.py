@@ -20,7 +20,7 @@ def queue(committed: int | None, low: int = 0, queue_id: int = 0) -> QueueState:
 def remembering(*queues: QueueState) -> BrokerMemory:
     memory = BrokerMemory()
     for each in queues:
-        memory.note_times(each, (1_000, 900))
+        memory.keep_times(each, (1_000, 900))
     memory.end_sweep(everything=True)
     return memory
 
@@ -46,7 +46,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ADMIN_STORE_TIMES_MAX", 3)
     memory = remembering(queue(1), queue(2))
     for offset in (7, 8):
-        memory.note_times(queue(offset), (1, 1))
+        memory.keep_times(queue(offset), (1, 1))
     memory.end_sweep(everything=False)
     assert memory.times_at(queue(1)) is None
     assert memory.times_at(queue(8)) == (1, 1)
@@ -59,18 +59,18 @@ def ends(high: int) -> BrokerAnswers:
 
 def test_a_queue_made_anew_has_other_messages_at_the_same_offsets() -> None:
     memory = remembering(queue(5), queue(5, queue_id=1))
-    memory.note_ends(ends(100))
+    memory.compare_ends(ends(100))
     assert memory.times_at(queue(5)) is not None
-    memory.note_ends(ends(20))
+    memory.compare_ends(ends(20))
     assert memory.times_at(queue(5)) is None
     assert memory.times_at(queue(5, queue_id=1)) is not None
 
 
 def test_what_was_delivered_waits_no_more() -> None:
     memory = BrokerMemory()
-    assert list(memory.note_delayed(3, 10)) == []
+    assert list(memory.forget_delivered(3, 10)) == []
     memory.delayed[3] |= {10: "%RETRY%g", 11: "", 12: "%RETRY%g"}
-    assert memory.note_delayed(3, 11) == range(11, 13)
+    assert memory.forget_delivered(3, 11) == range(11, 13)
     assert memory.delayed_by_topic() == {"": 1, "%RETRY%g": 1}
-    assert memory.note_delayed(3, 20) == range(20, 20)
+    assert memory.forget_delivered(3, 20) == range(20, 20)
     assert memory.delayed_by_topic() == {}

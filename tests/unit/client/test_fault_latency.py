@@ -56,7 +56,7 @@ def test_upstreams_old_table_can_be_set() -> None:
 def test_a_failure_isolates_for_ten_seconds() -> None:
     """Covers C-465, C-603: by the table's row for 10 s, not ten minutes."""
     table = FaultTable()
-    table.note("a", 3, 1_000, isolate=True)
+    table.update("a", 3, 1_000, isolate=True)
     assert not table.is_available("a", 10_999)
     assert table.is_available("a", 11_000)
     assert table.is_available("b", 1_000)
@@ -65,8 +65,8 @@ def test_a_failure_isolates_for_ten_seconds() -> None:
 def test_a_good_try_clears_what_was_noted() -> None:
     """Covers C-465."""
     table = FaultTable()
-    table.note("a", 3, 0, isolate=True, reachable=False)
-    table.note("a", 3, 1)
+    table.update("a", 3, 0, isolate=True, reachable=False)
+    table.update("a", 3, 1)
     assert table.is_available("a", 1)
     assert table.unreachable() == []
 
@@ -74,7 +74,7 @@ def test_a_good_try_clears_what_was_noted() -> None:
 def test_the_unreachable_wait_for_a_probe() -> None:
     """Covers C-603: time alone does not bring them back, a probe does at once."""
     table = FaultTable()
-    table.note("a", 3, 0, isolate=True, reachable=False)
+    table.update("a", 3, 0, isolate=True, reachable=False)
     assert not table.is_available("a", 1e9)
     assert table.unreachable() == ["a"]
     table.recovered("a")
@@ -84,7 +84,7 @@ def test_the_unreachable_wait_for_a_probe() -> None:
 def test_queues_of_available_brokers_come_in_turn() -> None:
     """Covers C-466."""
     table = FaultTable()
-    table.note("b", 700, 0)
+    table.update("b", 700, 0)
     next_index = indexes()
     chosen = [table.choose(QUEUES, next_index, 1) for _ in range(4)]
     assert chosen == [QUEUES[0], QUEUES[1], QUEUES[4], QUEUES[5]]
@@ -94,9 +94,9 @@ def test_queues_of_available_brokers_come_in_turn() -> None:
 def test_when_all_are_in_trouble_the_better_half_serves() -> None:
     """Covers C-466: available first, then faster, then back earlier."""
     table = FaultTable()
-    table.note("a", 700, 0)
-    table.note("b", 600, 0)
-    table.note("c", 10, 0, isolate=True, reachable=False)
+    table.update("a", 700, 0)
+    table.update("b", 600, 0)
+    table.update("c", 10, 0, isolate=True, reachable=False)
     assert table.ranked(1) == ["b", "a", "c"]
     assert table.choose(QUEUES, indexes(), 1) is None
     next_index = indexes()
@@ -134,11 +134,11 @@ def test_no_broker_is_avoided_for_longer_than_it_should_be(
             table.recovered(broker)
             until[broker] = now
         elif event in ("failed", "lost"):
-            table.note(broker, number, now, isolate=True, reachable=event == "failed")
+            table.update(broker, number, now, isolate=True, reachable=event == "failed")
             until[broker] = now + 10_000 if event == "failed" else float("inf")
         else:
             latency = number if event == "slow" else 10
-            table.note(broker, latency, now)
+            table.update(broker, latency, now)
             until[broker] = now + table.duration_ms(latency)
             assert until[broker] <= now + 30_000
         free = {name for name in "abc" if until.get(name, 0) <= now}

@@ -387,7 +387,7 @@ def test_brokers_in_trouble_are_passed_over() -> None:
     """Covers C-466."""
     play = Play()
     table = FaultTable()
-    table.note("broker-a", 20, 0, isolate=True)
+    table.update("broker-a", 20, 0, isolate=True)
     play.policy.rotation = FaultAvoidingRotation(0, table, lambda: play.now_ms)
     assert {tried(next(play.send()))[0].broker_name for _ in range(4)} == {"broker-b"}
     play.now_ms = 60_000

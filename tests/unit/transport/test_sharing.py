@@ -446,7 +446,7 @@ def test_who_holds_most_goes_first(play: Play) -> None:
     async def main(server: Server) -> None:
         small, great = [Holder(1_000_000) for _ in range(6)], Holder(9_000_000)
         for holder in (great, *small):
-            server.sharing.note(holder, holder.bytes_held)
+            server.sharing.holds(holder, holder.bytes_held)
         assert [bool(one.reasons) for one in (great, *small)] == [True] + [False] * 6
         assert "all connections hold more than the maximum of 10000000" in great.reasons[0]
         assert server.sharing.bytes_held <= BYTES_MAX
@@ -460,10 +460,10 @@ def test_who_holds_for_long_goes_before_who_has_just_come(play: Play) -> None:
     async def main(server: Server) -> None:
         stalled = [Holder(1_000_000) for _ in range(9)]
         for holder in stalled:
-            server.sharing.note(holder, holder.bytes_held)
+            server.sharing.holds(holder, holder.bytes_held)
             holder.holds_since_s -= 60
         honest = Holder(4_000_000)
-        server.sharing.note(honest, honest.bytes_held)
+        server.sharing.holds(honest, honest.bytes_held)
         assert honest.reasons == []
         assert sum(bool(one.reasons) for one in stalled) == 3
 

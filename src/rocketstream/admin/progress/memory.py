@@ -39,12 +39,12 @@ class BrokerMemory:
             self._used[spot(queue)] = times
         return times
 
-    def note_times(self, queue: QueueState, times: Times) -> None:
+    def keep_times(self, queue: QueueState, times: Times) -> None:
         """Remember store times that were answered."""
         if times[0] is not None:
             self._used[spot(queue)] = times
 
-    def note_ends(self, broker: BrokerAnswers) -> None:
+    def compare_ends(self, broker: BrokerAnswers) -> None:
         """Forget queues that have fewer messages than before: they were made anew."""
         renewed: set[tuple[str, int]] = set()
         for topic, ends in broker.ends.items():
@@ -63,7 +63,7 @@ class BrokerMemory:
         self._times = {**kept, **self._used}
         self._used = {}
 
-    def note_delayed(self, level: int, first: int) -> range:
+    def forget_delivered(self, level: int, first: int) -> range:
         """Forget delivered messages; return the known offsets from ``first`` on."""
         known = self.delayed.setdefault(level, {})
         if sum(map(len, self.delayed.values())) > limits.ADMIN_DELAYED_KEPT_MAX:

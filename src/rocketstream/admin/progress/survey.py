@@ -109,7 +109,7 @@ class Survey:
             if "offsets" in broker.refused:
                 self._ask_stats_instead()
             self._ask_ends()
-            self._memory.note_ends(broker)
+            self._memory.compare_ends(broker)
             self._ask_times()
             self._ask_delayed()
             if not self._wish.all_topics:
@@ -119,13 +119,13 @@ class Survey:
             if self._wish.tps:
                 self._ask_tps()
         except (TransportError, AccessDeniedError) as error:
-            note_failure(broker, error)
+            keep_failure(broker, error)
 
     # --- settings, members, queues ----------------------------------------------------------------
 
     def _ask_settings(self) -> None:
         broker, asking = self._broker, self._asking
-        note_facts(broker, let_in(asking.one(questions.RUNTIME)))
+        keep_facts(broker, let_in(asking.one(questions.RUNTIME)))
         topics = asking.one(questions.TOPICS)
         groups = asking.one(questions.GROUPS)
         offsets = asking.one(questions.OFFSETS)
@@ -237,7 +237,7 @@ class Survey:
             spans = {
                 s.message_queue.queue_id: s for s in answer.consume_time_span_set if s.message_queue
             }
-            alone += self._note_times(group, behind, spans, now_ms)
+            alone += self._take_times(group, behind, spans, now_ms)
         self._ask_times_alone(alone)
 
     def _ask_clock(self) -> None:
@@ -266,7 +266,7 @@ class Survey:
             self._broker.times[group, queue.topic, queue.queue_id] = times
         return times is not None
 
-    def _note_times(
+    def _take_times(
         self,
         group: str,
         behind: Iterable[QueueState],
@@ -282,7 +282,7 @@ class Survey:
                 continue
             times = joining.times_of(queue, span, now_ms)
             self._broker.times[group, queue.topic, queue.queue_id] = times
-            self._memory.note_times(queue, times)
+            self._memory.keep_times(queue, times)
         return untold
 
     def _ask_times_alone(self, queues: Sequence[tuple[str, QueueState]]) -> None:
@@ -299,7 +299,7 @@ class Survey:
             if not isinstance(message, RocketMQError):
                 times = (message.store_timestamp, None)
                 self._broker.times[group, queue.topic, queue.queue_id] = times
-                self._memory.note_times(queue, times)
+                self._memory.keep_times(queue, times)
 
     # --- messages waiting for their delay ---------------------------------------------------------
 
@@ -322,7 +322,7 @@ class Survey:
         for queue_id, held in sorted(broker.ends.get(names.SCHEDULE_TOPIC, {}).items()):
             level = queue_id + 1
             first = max(broker.delays.get(level, 0), held.min_offset)
-            known = self._memory.note_delayed(level, first)
+            known = self._memory.forget_delivered(level, first)
             fresh = range(known.stop, held.max_offset)
             taken = fresh[: room - len(wanted)]
             wanted += [(level, offset) for offset in taken]
@@ -401,7 +401,7 @@ def groups_at(broker: BrokerAnswers) -> list[str]:
     return sorted({*(broker.groups or ()), *(broker.offsets or ())})
 
 
-def note_facts(broker: BrokerAnswers, told: Mapping[str, str] | RocketMQError) -> None:
+def keep_facts(broker: BrokerAnswers, told: Mapping[str, str] | RocketMQError) -> None:
     """Keep what a broker reports about itself, or why it does not."""
     if isinstance(told, RocketMQError):
         broker.refused["facts"] = f"broker {broker.name} does not tell of itself: {told}"
@@ -420,7 +420,7 @@ def let_in(answer: T | RocketMQError) -> T | RocketMQError:
     return answer
 
 
-def note_failure(broker: BrokerAnswers, error: TransportError | AccessDeniedError) -> None:
+def keep_failure(broker: BrokerAnswers, error: TransportError | AccessDeniedError) -> None:
     """Keep why a broker cannot be asked any more."""
     broker.failure = error
     if isinstance(error, AccessDeniedError):

@@ -24,8 +24,8 @@ from rocketstream.admin.progress.survey import (
     Wish,
     groups_at,
     let_in,
-    note_facts,
-    note_failure,
+    keep_facts,
+    keep_failure,
 )
 from rocketstream.admin.state import BrokerState, ClusterState, GroupState, TopicState
 from rocketstream.admin.wire import questions
@@ -227,7 +227,7 @@ class SweepAdmin(TopicAdmin):
             try:
                 answer = asking.one(questions.consumers_of(topic))
             except TransportError as error:
-                note_failure(broker, error)
+                keep_failure(broker, error)
                 return 1
             if isinstance(answer, RocketMQError):
                 broker.refused["consumers"] = f"who consumes is not known: {answer}"
@@ -343,9 +343,9 @@ class SweepAdmin(TopicAdmin):
             return 0
         asking = Asking(self._client, broker.master, self._timeout_ms)
         try:
-            note_facts(broker, let_in(asking.one(questions.RUNTIME)))
+            keep_facts(broker, let_in(asking.one(questions.RUNTIME)))
         except (TransportError, AccessDeniedError) as error:
-            note_failure(broker, error)
+            keep_failure(broker, error)
         return asking.requests
 
     def _ask_owners(self, brokers: Sequence[BrokerAnswers], wish: Wish) -> int:
@@ -367,7 +367,7 @@ class SweepAdmin(TopicAdmin):
             asking = Asking(self._client, str(broker.master), self._timeout_ms)
             untold = asking.as_told(
                 [questions.running_of(*member) for member in members],
-                lambda place, answer: _note_owner(broker, *members[place], answer),
+                lambda place, answer: _keep_owner(broker, *members[place], answer),
             )
             for group in {group for group, _ in members}:
                 silent_ones = [p for p in untold if members[p][0] == group]
@@ -434,7 +434,7 @@ def _groups_of(broker: BrokerAnswers) -> set[str]:
     return {*groups_at(broker), *broker.remembered}
 
 
-def _note_owner(broker: BrokerAnswers, group: str, member: str, info: ConsumerRunningInfo) -> None:
+def _keep_owner(broker: BrokerAnswers, group: str, member: str, info: ConsumerRunningInfo) -> None:
     broker.owners.update(((group, queue), member) for queue in info.mq_table)
 
 

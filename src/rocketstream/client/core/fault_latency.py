@@ -55,7 +55,7 @@ class FaultTable:
                 return duration
         return 0.0
 
-    def note(
+    def update(
         self,
         broker_name: str,
         latency_ms: float,
@@ -94,7 +94,7 @@ class FaultTable:
         return [item.broker_name for item in list(self._items.values()) if not item.reachable]
 
     def ranked(self, now_ms: float) -> list[str]:
-        """Return the noted brokers, the most promising first (C-466)."""
+        """Return the listed brokers, the most promising first (C-466)."""
         items = sorted(
             self._items.values(),
             key=lambda item: (
@@ -119,7 +119,7 @@ class FaultTable:
     def least_bad(
         self, queues: Sequence[MessageQueue], next_index: Callable[[], int], now_ms: float
     ) -> MessageQueue | None:
-        """Return a queue on one of the better half of the noted brokers (pickOneAtLeast)."""
+        """Return a queue on one of the better half of the listed brokers (pickOneAtLeast)."""
         of_broker: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             of_broker.setdefault(queue.broker_name, []).append(queue)

@@ -23,7 +23,7 @@ logger = logging.getLogger("rocketstream.client")
 
 
 class FaultStrategy:
-    """What one producer knows of its brokers. ``note`` may be called from any thread."""
+    """What one producer knows of its brokers. ``update`` may be called from any thread."""
 
     def __init__(
         self,
@@ -43,17 +43,17 @@ class FaultStrategy:
         """Return a rotation of queues that avoids the brokers in trouble."""
         return FaultAvoidingRotation(random.randrange(1 << 16), self.table, self._now)
 
-    def note(
+    def update(
         self, broker_name: str, latency_ms: float, now_ms: float, error: BaseException | None
     ) -> None:
         """Take in how a try ended."""
         if error is None:
-            self.table.note(broker_name, latency_ms, now_ms)
+            self.table.update(broker_name, latency_ms, now_ms)
             return
         if not self._is_brokers_fault(error):
             return
         lost = isinstance(error, TransportError) and self._settings.start_detector_enable
-        self.table.note(broker_name, latency_ms, now_ms, isolate=True, reachable=not lost)
+        self.table.update(broker_name, latency_ms, now_ms, isolate=True, reachable=not lost)
         if lost and not self._closed:
             try:
                 self._loop.call_soon_threadsafe(self._detect_soon)

@@ -127,7 +127,7 @@ class ObservedTry:
         faults = observer.faults
         if faults is not None:
             now = observer.clock.monotonic_ms()
-            faults.note(self._broker_name, now - self._started_ms, now, error)
+            faults.update(self._broker_name, now - self._started_ms, now, error)
         contexts = self._contexts
         results: Sequence[SendResult | None] = [result] * len(contexts)
         if result is not None and isinstance(self._prepared, GatheredSend):

@@ -26,9 +26,9 @@ class FoundUnits:
         self._queues: dict[tuple[str, int], tuple[int, bytearray]] = {}
         self._count = 0
         self.is_plain = True
-        """Whether every noted record is remembered."""
+        """Whether every added record is remembered."""
 
-    def note(self, entry: DispatchEntry) -> None:
+    def add(self, entry: DispatchEntry) -> None:
         """Take the next record of the log."""
         if not self.is_plain or not enters_queue(entry.sys_flag):
             return
@@ -49,7 +49,7 @@ class FoundUnits:
         )
 
     def leave_out(self, physical: int) -> None:
-        """Forget the last noted record, if it begins at or behind a log offset."""
+        """Forget the last added record, if it begins at or behind a log offset."""
         for _, units in self._queues.values():
             if units and UNIT.unpack_from(units, len(units) - UNIT_BYTES)[0] >= physical:
                 del units[-UNIT_BYTES:]

@@ -499,7 +499,7 @@ class Recovery:
                 end.step_back("a record whose properties were not written whole")
                 return
             if found is not None:
-                found.note(entry)
+                found.add(entry)
         if end.last is not None and end.offset > flushed and end.last.properties.endswith(b"\0"):
             end.step_back("a record whose properties were not written to their end")
             if found is not None:

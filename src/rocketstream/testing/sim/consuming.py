@@ -180,7 +180,7 @@ class SimGroup:
             return True
         return fate < self.manners.poisonous + self.manners.failing and self.failed[key] < 2
 
-    def note(self, messages: list[MessageExt], *, success: bool) -> None:
+    def record(self, messages: list[MessageExt], *, success: bool) -> None:
         """Remember the outcome of messages, for ``is_done``."""
         for message in messages:
             key = message.keys or ""
@@ -215,7 +215,7 @@ class _Listener:
             await asyncio.sleep(self._chance.random() * group.manners.work_ms / 1000)
             success = not any(group.fails(message) for message in messages)
             returned(success)
-            group.note(messages, success=success)
+            group.record(messages, success=success)
         return success
 
 
@@ -264,7 +264,7 @@ class _Polling:
             with self._recorder.listening(group.manners.group, name, messages) as returned:
                 await asyncio.sleep(group.manners.work_ms / 2000)
                 returned(True)
-                group.note(messages, success=True)
+                group.record(messages, success=True)
 
     async def shutdown(self, await_ms: float) -> None:
         if self._task is not None:
@@ -304,6 +304,6 @@ class SimPullGroup(SimGroup):
                 with recorder.listening(group, name, messages) as returned:
                     await asyncio.sleep(self.manners.work_ms / 2000)
                     returned(True)
-                    self.note(messages, success=True)
+                    self.record(messages, success=True)
             offset = result.next_begin_offset
             consumer.update_consume_offset(mq, offset)

@@ -106,7 +106,7 @@ class Network:
         self.chance = chance
         self.settings = settings or NetworkSettings()
         self.hosts: dict[str, Host] = {}
-        self._note = on_event
+        self._report = on_event
         self._blocked: set[tuple[str, str]] = set()
         self._slow: dict[tuple[str, str], float] = {}
         self._streams: dict[int, Stream] = {}
@@ -117,10 +117,10 @@ class Network:
         host = self.hosts[address] = Host(self, address)
         return host
 
-    def note(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Report an event for the trace."""
-        if self._note is not None:
-            self._note(text)
+        if self._report is not None:
+            self._report(text)
 
     # --- faults -----------------------------------------------------------------------------------
 
@@ -376,7 +376,7 @@ class _Attempt:
         other = Endpoint(there, server._loop, (there.address, self._port))
         mine.join(other)
         self._mine = mine
-        self._network.note(f"connect {mine.local} > {other.local}")
+        self._network.report(f"connect {mine.local} > {other.local}")
         server.accept(other)
         self._send(back, self._done, 0)
 
@@ -630,7 +630,7 @@ class Stream:
         target, network = self.target, self._network
         if kind == "reset":
             self._finish()
-            network.note(f"reset {self.source.local} > {target.local}")
+            network.report(f"reset {self.source.local} > {target.local}")
             target.broken(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
             return
         if target.is_gone:
@@ -639,13 +639,13 @@ class Stream:
             return
         if kind == "end":
             self._finish()
-            network.note(f"end {self.source.local} > {target.local}")
+            network.report(f"end {self.source.local} > {target.local}")
             target.ended()
             return
         if self._cut_after is not None:
             data = self._cut(data)
         if data:
-            network.note(
+            network.report(
                 f"data {self.source.local} > {target.local} {len(data)} {zlib.crc32(data):08x}"
             )
             target.arrived(data)
@@ -663,7 +663,7 @@ class Stream:
 
     def break_both(self) -> None:
         """Reset the connection on both sides, as a middlebox does."""
-        self._network.note(f"cut {self.source.local} > {self.target.local}")
+        self._network.report(f"cut {self.source.local} > {self.target.local}")
         error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
         self._finish()
         for side in (self.target, self.source):
@@ -676,13 +676,13 @@ class Stream:
         self._finish()
         if not self.source.is_gone:
             network, back = self._network, (self.way[1], self.way[0])
-            network.note(f"refused {self.source.local} > {self.target.local}")
+            network.report(f"refused {self.source.local} > {self.target.local}")
             error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
             network.scheduler.call_later(network.latency_s(back), self.source.broken, error)
 
     def _give_up(self, first: bytes) -> None:
         if self.held and self.held[0][1] is first and not self.is_over:
-            self._network.note(f"given up {self.source.local} > {self.target.local}")
+            self._network.report(f"given up {self.source.local} > {self.target.local}")
             self.is_over = True
             self._network.forget(self)
             self.source.broken(TimeoutError(errno.ETIMEDOUT, "Connection timed out"))

@@ -38,7 +38,7 @@ class Looks:
         ]
         return min(standing, key=lambda group: self._looked_ms.get(group, 0), default=None)
 
-    def note(self, group: str, found: Sequence[PinnedMessage], now_ms: int) -> None:
+    def keep(self, group: str, found: Sequence[PinnedMessage], now_ms: int) -> None:
         """Keep the result of a look, also an empty one."""
         self._looked_ms[group] = now_ms
         self._found[group] = tuple(found)

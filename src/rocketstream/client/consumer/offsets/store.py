@@ -334,11 +334,11 @@ class RemoteBrokerOffsetStore:
         known = set(self._tables)
         for mq, offset in changed:
             if self._table_of(mq) not in known:
-                self._note_failure(mq, await self._try_send(mq, offset))
+                self._log_result(mq, await self._try_send(mq, offset))
         rest = [pair for pair in changed if self._table_of(pair[0]) in known]
         results = await asyncio.gather(*(self._try_send(mq, offset) for mq, offset in rest))
         for (mq, _), error in zip(rest, results, strict=True):
-            self._note_failure(mq, error)
+            self._log_result(mq, error)
 
     def committable(self, mq: MessageQueue) -> int:
         """Return the offset a pull may carry, 0 while the broker has no commit of the topic."""
@@ -432,7 +432,7 @@ class RemoteBrokerOffsetStore:
             self._said.add(mq)
         return None
 
-    def _note_failure(self, mq: MessageQueue, error: RocketMQError | None) -> None:
+    def _log_result(self, mq: MessageQueue, error: RocketMQError | None) -> None:
         if error is not None:
             self._instance.outages.failed(("storing offsets of", self._group, "in", mq), error)
         else:

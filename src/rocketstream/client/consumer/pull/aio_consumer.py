@@ -75,7 +75,7 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin, AsyncWithBlock):
         self, topic: str, listener: QueueListener | None = None
     ) -> None:
         """Take part in dividing a topic's queues, and have changes told."""
-        name = self._note_listener(topic, listener)
+        name = self._keep_listener(topic, listener)
         if self.state is ServiceState.RUNNING:
             await self._machine.register_topics([name])
 

@@ -87,7 +87,7 @@ class PullConsumerBase(QueueConsumerBase[PullConsumerImpl, PullConsumerSettings]
         await impl.start()
         return impl
 
-    def _note_listener(self, topic: str, listener: QueueListener | None) -> str:
+    def _keep_listener(self, topic: str, listener: QueueListener | None) -> str:
         check_topic(topic)
         if listener is not None:
             listener_function(listener)

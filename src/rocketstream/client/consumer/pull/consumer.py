@@ -136,7 +136,7 @@ class PullConsumer(PullConsumerBase, SyncAdmin, WithBlock):
         Raises:
             ConfigurationError: a bad topic name, or no such listener.
         """
-        name = self._note_listener(topic, listener)
+        name = self._keep_listener(topic, listener)
         if self.state is ServiceState.RUNNING:
             self._call(lambda impl: impl.register_topics([name]))
 

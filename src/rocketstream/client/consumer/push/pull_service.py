@@ -128,7 +128,7 @@ class PullService:
                 elif queue.flow_controlled:
                     queue.release_pull()
             if held is not None:
-                self._note_flow_control(held, queue.message_queue)
+                self._log_flow_control(held, queue.message_queue)
                 return
         subscription = self._owner.subscriptions.get(queue.message_queue.topic)
         if subscription is None:
@@ -419,7 +419,7 @@ class PullService:
         timer = self._loop.call_later(delay_ms / 1000, due)
         self._timers.add(timer)
 
-    def _note_flow_control(self, held: FlowControl, mq: MessageQueue) -> None:
+    def _log_flow_control(self, held: FlowControl, mq: MessageQueue) -> None:
         is_span = held is FlowControl.SPAN
         hits = self._flow_hits[is_span]
         self._flow_hits[is_span] = hits + 1

@@ -151,14 +151,14 @@ class SendBack:
                     message.msg_id, self._group, error,
                 )  # fmt: skip
             else:
-                self.note_dead_letter(message)
+                self.log_dead_letter(message)
             if not done.done():
                 done.set_result(result is not None)
 
         self._sender.send(prepared, ANY_QUEUE, FALLBACK_TIMEOUT_MS, sent)
         return await done
 
-    def note_dead_letter(self, message: MessageExt) -> None:
+    def log_dead_letter(self, message: MessageExt) -> None:
         """Say that a message was given up: nobody consumes the dead-letter topic by itself."""
         logger.warning(
             "message %s of topic %s is given up by group %s after %d tries: it is in the "
@@ -379,7 +379,7 @@ class Returning:
         if owner.outages:
             owner.outages.worked(*_SEND_ANEW, owner.group)
         if self._owner.is_last_try(self._message, self._level):
-            self._owner.note_dead_letter(self._message)
+            self._owner.log_dead_letter(self._message)
         self._on_done(True, None)
 
     def _dropped(self) -> None:

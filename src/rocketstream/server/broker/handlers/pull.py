@@ -135,7 +135,7 @@ class PullHandlers:
         if code == ResponseCode.PULL_NOT_FOUND and first and self._hold(pull, wanted):
             return None
         if code == ResponseCode.PULL_OFFSET_MOVED:
-            self._note_offset_moved(header, result)
+            self._store_offset_moved(header, result)
         return self._reply(pull, code, result, spent_ms)
 
     def _reply(
@@ -354,7 +354,7 @@ class PullHandlers:
 
     # --- side effects ----------------------------------------------------------------------------
 
-    def _note_offset_moved(self, header: PullMessageRequestHeader, result: GetResult) -> None:
+    def _store_offset_moved(self, header: PullMessageRequestHeader, result: GetResult) -> None:
         """Store a message about a pull outside its queue's bounds (C-364)."""
         queue = MessageQueue(header.topic, self._controller.config.broker_name, header.queue_id)
         event = OffsetMovedEvent(
