@@ -23,9 +23,9 @@ from rocketstream.admin.progress.survey import (
     Survey,
     Wish,
     groups_at,
-    let_in,
     keep_facts,
     keep_failure,
+    let_in,
 )
 from rocketstream.admin.state import BrokerState, ClusterState, GroupState, TopicState
 from rocketstream.admin.wire import questions

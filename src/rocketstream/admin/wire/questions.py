@@ -103,7 +103,7 @@ class Asking:
         return [BrokerError(1, "no answer") if each is None else each for each in found]
 
     def as_told(
-        self, questions: Sequence[Question[T]], note: Callable[[int, T], None]
+        self, questions: Sequence[Question[T]], keep: Callable[[int, T], None]
     ) -> dict[int, str]:
         """Hand on each answer with its question's index; return why others did not come.
 
@@ -118,7 +118,7 @@ class Asking:
                 why[place] = str(broker_error(answer.code, answer.remark, self.address))
                 return
             try:
-                note(place, questions[place].read(answer))
+                keep(place, questions[place].read(answer))
             except (RemoteProtocolError, ValueError) as error:
                 why[place] = f"its answer cannot be read: {error}"
 

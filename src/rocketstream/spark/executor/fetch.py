@@ -38,7 +38,7 @@ logger = logging.getLogger("rocketstream.spark")
 FILTERED_STRIDE_MAX: Final = 4_096
 """With tags one answer skips 800 and more offsets (C-368), however few messages it contains."""
 KEPT_PER_FLIGHT: Final = 2
-"""Most answers of later ranges that wait for their turn, per pull that may be under way."""
+"""Most answers of later ranges that wait for earlier ones, per pull that may be under way."""
 END_LAG_MS: Final = 2_000
 """How long a queue may be shorter than the driver saw it, as with a broker just coming back."""
 
@@ -152,10 +152,10 @@ class BrokerFetch:
             del self._pulls[0]
 
     def _ask(self, connection: BlockingConnection) -> None:
-        """Fill the pipeline, earlier ranges first; answers kept for their turn are bounded."""
+        """Fill the pipeline, earlier ranges first; the answers that wait are bounded."""
         in_flight = self._scan.options.pulls_in_flight
         room = in_flight - len(self._waiting)
-        kept = sum(pull.settled for pull in self._pulls[1:])
+        kept = sum(pull.parts_waiting for pull in self._pulls[1:])
         for number, pull in enumerate(self._pulls):
             if number == 1:
                 room = min(room, KEPT_PER_FLIGHT * in_flight - kept)

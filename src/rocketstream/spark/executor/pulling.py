@@ -29,7 +29,7 @@ class Ask(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Offsets ``begin`` to ``end`` are settled: by the messages in ``body``, or as empty."""
+    """Offsets ``begin`` to ``end`` are answered for: by the messages in ``body``, or as empty."""
 
     begin: int
     end: int
@@ -39,8 +39,9 @@ class Part(NamedTuple):
 class QueuePull:
     """One queue range being pulled.
 
-    Invariant: the offsets given out (up to ``position``), those settled and waiting for their turn,
-    those owned by pulls under way, and those still to be asked for together are exactly the range.
+    Invariant: the offsets given out (up to ``position``), those of answers that wait for earlier
+    ones, those owned by pulls under way, and those still to be asked for together are exactly the
+    range.
 
     Args:
         span: the range to pull.
@@ -57,7 +58,7 @@ class QueuePull:
         self._learning = True
         self._full_answers = 0
         self._open = [(span.begin, span.end)] if span.begin < span.end else []
-        self._settled: dict[int, Part] = {}
+        self._parts: dict[int, Part] = {}
 
     @property
     def done(self) -> bool:
@@ -65,9 +66,9 @@ class QueuePull:
         return self.position >= self.span.end
 
     @property
-    def settled(self) -> int:
-        """How many answers wait for their turn."""
-        return len(self._settled)
+    def parts_waiting(self) -> int:
+        """How many answers wait for earlier ones."""
+        return len(self._parts)
 
     def next_ask(self) -> Ask | None:
         """Return the next pull to send; None while there is nothing to ask for or to guess from."""
@@ -87,7 +88,7 @@ class QueuePull:
         """
         self.in_flight -= 1
         end = self._extend(ask.end, next_offset) if next_offset > ask.end else next_offset
-        self._settled[ask.begin] = Part(ask.begin, end, body)
+        self._parts[ask.begin] = Part(ask.begin, end, body)
         if end < ask.end:
             self._reopen(end, ask.end)
         self._learn(ask, next_offset)
@@ -98,9 +99,9 @@ class QueuePull:
         self._reopen(ask.begin, ask.end)
 
     def take(self) -> list[Part]:
-        """Return the settled parts that are next in order."""
+        """Return the answered parts that are next in order."""
         parts = []
-        while (part := self._settled.pop(self.position, None)) is not None:
+        while (part := self._parts.pop(self.position, None)) is not None:
             parts.append(part)
             self.position = part.end
         return parts
