@@ -21,7 +21,7 @@ call, nor one the system gives to another thread: its handler runs after this.
 def wait_until(
     condition: threading.Condition, done: Callable[[], bool], timeout_ms: float | None
 ) -> bool:
-    """Wait, with the condition held, until it is notified and ``done``; tell whether it is.
+    """Wait, with the condition held, until it is notified and ``done``; return whether it is.
 
     Args:
         condition: what is notified when ``done`` may have changed.
@@ -55,7 +55,7 @@ class Latch:
         self._lock.release()
 
     def wait(self, timeout_ms: float | None) -> bool:
-        """Wait until it is open, None for ever; tell whether it is."""
+        """Wait until it is open, None for ever; return whether it is."""
         end_s = None if timeout_ms is None else monotonic() + timeout_ms / 1000
         while not self._is_open:
             left_s = _SLICE_S if end_s is None else min(end_s - monotonic(), _SLICE_S)

@@ -420,7 +420,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
                 waited = self._wait(timeout)
 
     def _wait(self, timeout: float | None) -> bool:
-        """Wait for the bell; tell whether the time is up instead."""
+        """Wait for the bell; return whether the time is up instead."""
         bell = self._bell
         if bell is None:  # nothing is consumed
             threading.Event().wait(timeout)

@@ -119,7 +119,7 @@ def learn(frame: bytes, answer: RemotingCommand) -> StoredForm | None:
 
 
 def _reads(form: StoredForm, frame: bytes, opaque: int, ext: dict[str, str]) -> bool:
-    """Tell whether a form reads its own example as the general way does."""
+    """Return whether a form reads its own example as the general way does."""
     found = form.read(frame, 0)
     if found is None:
         return False

@@ -35,7 +35,7 @@ _pack_head = HEAD_V4.pack
 
 
 def may_be_draft(topic: bytes, sys_flag: int, born_host: bytes, store_host: bytes) -> bool:
-    """Tell whether messages of this origin can be drafts: IPv4 hosts, and no half messages."""
+    """Return whether messages of this origin can be drafts: IPv4 hosts, and no half messages."""
     return (
         0 < len(topic) <= TOPIC_BYTES_MAX
         and not sys_flag & _ODD_FLAGS

@@ -713,5 +713,5 @@ def _damaged(bad: MessageExt, queue: MessageQueue) -> DamagedMessageError:
 
 
 def is_compressed(message: MessageExt) -> bool:
-    """Tell whether the stored body is compressed."""
+    """Return whether the stored body is compressed."""
     return message.sys_flag & MessageSysFlag.COMPRESSED != 0

@@ -187,12 +187,12 @@ def _check_text(kind: str, name: object) -> None:
 
 
 def is_system_topic(topic: str) -> bool:
-    """Tell whether a topic is a system topic (C-97); those a broker adds are not known here."""
+    """Return whether a topic is a system topic (C-97); those a broker adds are not known here."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_system_group(group: str) -> bool:
-    """Tell whether a group belongs to the system or to our tools; no user consumes as it."""
+    """Return whether a group belongs to the system or to our tools; no user consumes as it."""
     return (
         group in SYSTEM_GROUPS
         or group.startswith((SYSTEM_GROUP_PREFIX, f"{REDRIVE_GROUP}-"))
@@ -201,5 +201,5 @@ def is_system_group(group: str) -> bool:
 
 
 def is_not_allowed_send_topic(topic: str) -> bool:
-    """Tell whether clients must not send to a topic (C-96)."""
+    """Return whether clients must not send to a topic (C-96)."""
     return topic in NOT_ALLOWED_SEND_TOPICS

@@ -147,7 +147,7 @@ def guard_properties(text: bytes) -> bytes:
 
 
 def is_guarded(text: bytes) -> bool:
-    """Tell whether the property text has a matching CRC (:func:`guard_properties`)."""
+    """Return whether the property text has a matching CRC (:func:`guard_properties`)."""
     before, mark, crc = text.rpartition(_GUARD)
     return bool(mark) and crc == b"%08x" % crc32(before)
 

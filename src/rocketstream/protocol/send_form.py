@@ -87,7 +87,7 @@ _VALUES_AT: Final = 3
 
 
 def may_have_form(names: Sequence[str], cluster: str) -> bool:
-    """Tell whether a form can be made of messages with these properties."""
+    """Return whether a form can be made of messages with these properties."""
     return (
         len(names) <= NAMES_MAX
         and PROPERTY_CLUSTER not in names

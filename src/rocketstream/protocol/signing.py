@@ -41,7 +41,7 @@ def sign(
 
 
 def verify(ext: Mapping[str, str], body: bytes | memoryview, secret_key: str) -> bool:
-    """Tell whether the Signature of an ext map is right.
+    """Return whether the Signature of an ext map is right.
 
     A query by unique key may be signed with or without ``_UNIQUE_KEY_QUERY``: clients sign it,
     4.9.8 brokers leave it out, so both are accepted.

@@ -95,7 +95,7 @@ def tell_cause(messages: Iterable[MessageExt], kind: str, text: str, where: str 
 
 
 def has_cause(message: MessageExt) -> bool:
-    """Tell whether a message tells why its last try failed, and not only why an earlier one did."""
+    """Return whether a message says why its last try failed, not only why an earlier one did."""
     try:
         found = message.properties
     except RemoteProtocolError:

@@ -114,7 +114,7 @@ class RebalanceImpl:
     # --- the round --------------------------------------------------------------------------------
 
     async def rebalance(self, topics: Collection[str]) -> bool:
-        """Divide the queues of every topic anew; tell whether all went well (C-156, C-153)."""
+        """Divide the queues of every topic anew; return whether all went well (C-156, C-153)."""
         async with self._lock:
             if self._closed or not self._owner.is_active():
                 return True
@@ -245,7 +245,7 @@ class RebalanceImpl:
     # --- giving up --------------------------------------------------------------------------------
 
     async def _revoke(self, effects: Sequence[Revoke]) -> bool:
-        """Give queues up; tell whether all of them left (C-179)."""
+        """Give queues up; return whether all of them left (C-179)."""
         if not effects:
             return True
         requests = [self._table[effect.message_queue] for effect in effects]

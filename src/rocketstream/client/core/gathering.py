@@ -36,7 +36,7 @@ _ALONE: Final = TIMER_PROPERTIES | {
 
 
 def may_be_gathered(properties: Mapping[str, str], flag: int) -> bool:
-    """Tell whether a batch can carry a message as it is.
+    """Return whether a batch can carry a message as it is.
 
     Delayed, timed and transactional messages, replies and what belongs to a producer group cannot
     be in one; a flag that is no 32-bit number would spoil it for the others.
@@ -45,7 +45,7 @@ def may_be_gathered(properties: Mapping[str, str], flag: int) -> bool:
 
 
 def each_alone(error: SendError) -> bool:
-    """Tell whether the messages of a batch that failed are to be sent one by one.
+    """Return whether the messages of a batch that failed are to be sent one by one.
 
     So where none of it is stored and trying the same again would not help: what is wrong may be
     one message, or that it is a batch, and the others must not suffer for it.
@@ -140,7 +140,7 @@ class Gathering(Generic[T]):
         keeps_order: bool = False,
         alone: bool = False,
     ) -> bool:
-        """Take a message in; tell whether something may leave now (``take``).
+        """Take a message in; return whether something may leave now (``take``).
 
         Args:
             item: the message.
@@ -229,7 +229,7 @@ class Gathering(Generic[T]):
         leaving += going
 
     def done(self, batch: Batch[T]) -> bool:
-        """Note that a batch is answered, or has failed; tell whether something may leave now."""
+        """Note that a batch is answered, or has failed; return whether something may leave now."""
         lane = self._lanes[batch.lane]
         lane.under_way -= 1
         if lane.under_way:

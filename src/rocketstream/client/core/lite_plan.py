@@ -70,7 +70,7 @@ class LitePlan:
         return self.subscriptions, self.listeners
 
     def unsubscribe(self, topic: str) -> bool:
-        """Remove a subscription; tell whether there was one."""
+        """Remove a subscription; return whether there was one."""
         was = topic in self.subscriptions
         self.subscriptions = {t: s for t, s in self.subscriptions.items() if t != topic}
         self.listeners = {t: each for t, each in self.listeners.items() if t != topic}

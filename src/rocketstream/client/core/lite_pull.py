@@ -160,7 +160,7 @@ class LiteCache:
     # --- what pulls bring -------------------------------------------------------------------------
 
     def may_pull(self, queue: LiteQueue) -> bool:
-        """Tell whether a pull may be sent now; if not, it is remembered that none is."""
+        """Return whether a pull may be sent now; if not, it is remembered that none is."""
         if queue.paused:
             queue.idle = True
             return False
@@ -184,7 +184,7 @@ class LiteCache:
         next_offset: int,
         body_bytes: int = 0,
     ) -> bool:
-        """Take in what a pull of ``epoch`` brought; tell whether it still counts."""
+        """Take in what a pull of ``epoch`` brought; return whether it still counts."""
         if queue.epoch != epoch:
             return False
         queue.pull_offset = next_offset
@@ -301,7 +301,7 @@ class LiteCache:
         return found
 
     def note(self, mq: MessageQueue, offset: int) -> bool:
-        """Take over an offset the caller commits itself; tell whether the queue is ours."""
+        """Take over an offset the caller commits itself; return whether the queue is ours."""
         queue = self.queues.get(mq)
         if queue is None:
             return False

@@ -125,7 +125,7 @@ class RouteTable:
         self._brokers: dict[str, dict[int, str]] = {}
 
     def apply(self, topic: str, route: TopicRouteData) -> bool:
-        """Take in a fresh route; tell whether it differs from the known one (C-135)."""
+        """Take in a fresh route; return whether it differs from the known one (C-135)."""
         known = self._routes.get(topic)
         if known is not None and _same(known, route):
             return False

@@ -65,7 +65,7 @@ def outcome_of(errors: Sequence[Exception]) -> SendOutcome:
 
 
 def _may_be_stored(error: Exception) -> bool:
-    """Tell whether a broker that refused may hold the message all the same.
+    """Return whether a broker that refused may hold the message all the same.
 
     One that could not flush answers SERVICE_NOT_AVAILABLE, and may find it when it starts again.
     """

@@ -228,7 +228,7 @@ class SendPolicy:
 
 
 def is_worth_retry(error: Exception, retry_codes: Collection[int]) -> bool:
-    """Tell whether another try may bring what one did not (C-87, C-461)."""
+    """Return whether another try may bring what one did not (C-87, C-461)."""
     if isinstance(error, BrokerError):
         return error.code in retry_codes
     return isinstance(error, RocketMQError) and error.retriable

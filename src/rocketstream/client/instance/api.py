@@ -75,7 +75,7 @@ class MQClientAPI:
         return self._name_servers
 
     def set_name_servers(self, addresses: Sequence[str]) -> bool:
-        """Use these name servers from now on; tell whether they are others than before."""
+        """Use these name servers from now on; return whether they are others than before."""
         if set(addresses) == set(self._name_servers):
             return False
         # Clients spread over the name servers; each stays with one while it answers (C-139).

@@ -95,7 +95,7 @@ class Engine:
         return self.thread.submit(coro)
 
     def release(self) -> bool:
-        """Stop using it; tell whether this was the last user, who must then ``close`` it."""
+        """Stop using it; return whether this was the last user, who must then ``close`` it."""
         with _lock:
             self.users -= 1
             if self.users == 0 and _engines.get(self._key) is self:

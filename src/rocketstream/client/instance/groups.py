@@ -49,7 +49,7 @@ class ConsumerInner(Protocol):
         ...
 
     async def rebalance(self) -> bool:
-        """Divide the queues anew; tell whether everything wanted was obtained."""
+        """Divide the queues anew; return whether everything wanted was obtained."""
         ...
 
     async def persist_offsets(self) -> None:

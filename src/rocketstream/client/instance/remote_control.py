@@ -84,7 +84,7 @@ RemoteHandler = Callable[[Served, Connection, RemotingCommand], None]
 
 
 def serve(instance: Served, connection: Connection, command: RemotingCommand) -> bool:
-    """Handle a broker's request; tell whether its code is known."""
+    """Handle a broker's request; return whether its code is known."""
     handler = REMOTE_HANDLERS.get(command.code)
     if handler is None:
         return False

@@ -38,7 +38,7 @@ _NS_PER_MS: Final = 1_000_000
 
 
 def watch_consumer(telemetry: Telemetry, consumer: object) -> bool:
-    """Trace what a consumer consumes; tell whether it is one."""
+    """Trace what a consumer consumes; return whether it is a consumer."""
     if not isinstance(consumer, Consumer):
         return False
     hooks: ConsumeHooks = consumer.consume_hooks

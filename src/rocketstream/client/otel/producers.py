@@ -44,7 +44,7 @@ _MARK: Final = "traced_by_opentelemetry"
 
 
 def watch_producer(telemetry: Telemetry, producer: object) -> bool:
-    """Trace the sends of a producer; tell whether it is one."""
+    """Trace the sends of a producer; return whether it is a producer."""
     if not isinstance(producer, ProducerBase):
         return False
     if getattr(producer.__dict__.get("send"), _MARK, False):

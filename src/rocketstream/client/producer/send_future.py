@@ -305,7 +305,7 @@ class SendWindow:
                 self._changed.notify_all()
 
     def wait_empty(self, timeout_ms: float) -> bool:
-        """Wait until nothing is on its way; tell whether that came in time."""
+        """Wait until nothing is on its way; return whether that came in time."""
         return self._wait(lambda: not self._count, timeout_ms)
 
     def flush(self, timeout_ms: float | None) -> int:

@@ -179,7 +179,7 @@ class AsyncTraceDispatcher:
     # --- collecting -------------------------------------------------------------------------------
 
     def append(self, region_id: str | None, records: Sequence[TraceRecord]) -> bool:
-        """Take records to send; from any thread. Tell whether there was room."""
+        """Take records to send; from any thread. Return whether there was room."""
         engine = self._engine
         if engine is None or len(self._queue) >= limits.TRACE_CONTEXTS_MAX:
             self._drop(len(records))

@@ -74,7 +74,7 @@ def write_checkpoint(path: Path, marks: Checkpoint, files: Files) -> None:
 
 
 def abort_present(root: Path, files: Files) -> bool:
-    """Tell whether the last user of the store did not close it."""
+    """Return whether the last user of the store did not close it."""
     return files.exists(root / "abort")
 
 

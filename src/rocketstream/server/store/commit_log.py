@@ -112,7 +112,7 @@ class CommitLog:
     # --- appending ----------------------------------------------------------------------------
 
     def holds(self, size: int) -> bool:
-        """Tell whether ``size`` bytes fit in the rest of the active file."""
+        """Return whether ``size`` bytes fit in the rest of the active file."""
         active = self._active
         if active is None:
             return False

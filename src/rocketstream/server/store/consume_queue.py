@@ -187,7 +187,7 @@ class ConsumeQueue:
             self._prepare(self.max_offset + count)
 
     def is_ready(self, end: int) -> bool:
-        """Tell whether the units before ``end`` can still be written as reserved."""
+        """Return whether the units before ``end`` can still be written as reserved."""
         return end <= self._limit
 
     def _prepare(self, end: int) -> None:
@@ -444,7 +444,7 @@ def _mapping(segment: QueueFile) -> Iterator[None]:
 
 
 def _is_unit(data: bytes) -> bool:
-    """Tell whether bytes begin with a unit: zeros and unwritten space do not."""
+    """Return whether bytes begin with a unit: zeros and unwritten space do not."""
     if len(data) < UNIT_BYTES:
         return False
     physical, size = _HEAD.unpack_from(data)

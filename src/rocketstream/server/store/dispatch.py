@@ -98,7 +98,7 @@ def dispatch_entry(buffer: FileMap | memoryview, position: int, head: RecordHead
 
 
 def enters_queue(sys_flag: int) -> bool:
-    """Tell whether a record gets a unit: PREPARED and ROLLBACK records do not (W 5.3)."""
+    """Return whether a record gets a unit: PREPARED and ROLLBACK records do not (W 5.3)."""
     return not sys_flag & MessageSysFlag.TRANSACTION_PREPARED
 
 

@@ -229,15 +229,15 @@ class Files:
     # --- names --------------------------------------------------------------------------------
 
     def exists(self, path: Path) -> bool:
-        """Tell whether a file or a directory has this name."""
+        """Return whether a file or a directory has this name."""
         return path.exists()
 
     def is_file(self, path: Path) -> bool:
-        """Tell whether a file has this name."""
+        """Return whether a file has this name."""
         return path.is_file()
 
     def is_dir(self, path: Path) -> bool:
-        """Tell whether a directory has this name."""
+        """Return whether a directory has this name."""
         return path.is_dir()
 
     def list_directory(self, path: Path) -> list[Path]:

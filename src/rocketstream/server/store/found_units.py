@@ -55,7 +55,7 @@ class FoundUnits:
                 del units[-UNIT_BYTES:]
 
     def fit(self, queues: dict[tuple[str, int], ConsumeQueue]) -> bool:
-        """Tell whether the units continue the queues, so that they only need to be appended."""
+        """Return whether the units continue the queues, so that they only need to be appended."""
         ends = {key: queue.max_offset for key, queue in queues.items()}
         return self.is_plain and all(
             ends.get(key, 0) == first for key, (first, _) in self._queues.items()

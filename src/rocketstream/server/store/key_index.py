@@ -179,7 +179,7 @@ class IndexFile:
             self.end_timestamp = timestamp
 
     def overlaps(self, begin: int, end: int) -> bool:
-        """Tell whether the file may have entries of a time range."""
+        """Return whether the file may have entries of a time range."""
         return begin <= self.end_timestamp and end >= self.begin_timestamp
 
     def find(self, hash_value: int, begin: int, end: int) -> Iterator[int | None]:

@@ -538,7 +538,7 @@ class MessageStore(StoreWriter):
             yield
 
     def first_entry_in_memory(self, topic: str, queue_id: int) -> bool:
-        """Tell whether a queue's first message does not count as on disk (C-333, C-334)."""
+        """Return whether a queue's first message does not count as on disk (C-333, C-334)."""
         queue = self._queues.get((topic, queue_id))
         if queue is None or queue.max_offset == 0 or queue.first_offset > 0:
             return True

@@ -39,7 +39,7 @@ def check_ordering(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
 
 
 def _is_finished(group: GroupStory, delivery: Delivery) -> bool:
-    """Tell whether a commit may pass the message: it was consumed, sent back, or given up."""
+    """Return whether a commit may pass the message: it was consumed, sent back, or given up."""
     declared = group.declared
     if delivery.success is None or delivery.success:
         return bool(delivery.success)
@@ -138,7 +138,7 @@ def _went_backwards(
 def _changed_hands(
     stories: Stories, rules: Rules, group: GroupStory, rising: list[CommitSeen], commit: CommitSeen
 ) -> bool:
-    """Tell whether a former owner may have committed last: not below an offset long settled."""
+    """Return whether a former owner may have committed last: not below an offset long settled."""
     if group.declared.orderly:
         return False  # the lock passes on only after the offset is stored
     window_ms = rules.rebalance_ms if group.declared.shares else LATE_COMMIT_MS

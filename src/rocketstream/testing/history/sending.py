@@ -42,7 +42,7 @@ def copies_in_topic(send: SendStory) -> list[MessageStored]:
 
 
 def may_be_lost(stories: Stories, rules: Rules, send: SendStory) -> bool:
-    """Tell whether a power loss before the flush excuses that a message is missing."""
+    """Return whether a power loss before the flush excuses that a message is missing."""
     return any(
         _forgiven(stories, rules, broker, ack.at)
         for ack in send.acknowledged
@@ -51,7 +51,7 @@ def may_be_lost(stories: Stories, rules: Rules, send: SendStory) -> bool:
 
 
 def must_be_seen(send: SendStory) -> bool:
-    """Tell whether the log must hold the message: acknowledged, and committed if transactional."""
+    """Return whether the log must hold it: acknowledged, and committed if transactional."""
     if not send.acknowledged:
         return False
     if not send.invoked[0].transactional:
@@ -103,7 +103,7 @@ def _acknowledged_and_gone(
 
 
 def _placeless_and_gone(stories: Stories, send: SendStory) -> bool:
-    """Tell whether a delayed or transactional message of unknown place is missing at the end."""
+    """Return whether a delayed or transactional message of unknown place is missing at the end."""
     if stories.ended is None or not must_be_seen(send) or copies_in_topic(send):
         return False
     if any(ack.queue is not None for ack in send.acknowledged):

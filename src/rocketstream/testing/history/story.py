@@ -122,7 +122,7 @@ class Misfortunes:
         self._latest_end = list(accumulate((end for _, end in self._spans), max))
 
     def any_between(self, begin: float, end: float) -> bool:
-        """Tell whether a span began by ``end`` and had not ended before ``begin``."""
+        """Return whether a span began by ``end`` and had not ended before ``begin``."""
         before = bisect_right(self._begins, end)
         return before > 0 and self._latest_end[before - 1] >= begin
 
@@ -136,7 +136,7 @@ class Moments:
         self._sums = [0.0, *accumulate(value for _, value in ordered)]
 
     def any_between(self, begin: float, end: float) -> bool:
-        """Tell whether a point lies in [begin, end]."""
+        """Return whether a point lies in [begin, end]."""
         return bisect_left(self._at, begin) < bisect_right(self._at, end)
 
     def total_between(self, begin: float, end: float) -> float:
@@ -178,7 +178,7 @@ class Stories:
         return self.clock_forward.total_between(begin, end)
 
     def crashed(self, broker: str, begin: float, end: float) -> bool:
-        """Tell whether a broker died in [begin, end]."""
+        """Return whether a broker died in [begin, end]."""
         found = self.crashes.get(broker)
         return found is not None and found.any_between(begin, end)
 
@@ -191,7 +191,7 @@ class Stories:
         return end
 
     def power_lost(self, broker: str, begin: float, end: float) -> bool:
-        """Tell whether a broker lost its power in [begin, end]."""
+        """Return whether a broker lost its power in [begin, end]."""
         found = self.power_losses.get(broker)
         return found is not None and found.any_between(begin, end)
 

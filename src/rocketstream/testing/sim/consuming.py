@@ -173,7 +173,7 @@ class SimGroup:
         return own.in_order if self.manners.orderly else own.at_once
 
     def fails(self, message: MessageExt) -> bool:
-        """Tell whether a message fails this time; equal messages and seeds give equal answers."""
+        """Return whether a message fails this time; equal messages and seeds give equal answers."""
         key = message.keys or ""
         fate = self.world.random(f"fate of {key} in {self.manners.group}").random()
         if fate < self.manners.poisonous:

@@ -114,7 +114,7 @@ class Scheduler:
             events._set_running_loop(before)
 
     def _fill(self, until: float) -> bool:
-        """Move due handles to the ready ones; tell whether anything is left before ``until``."""
+        """Move due handles to the ready ones; return whether anything is left before ``until``."""
         heap, ready = self._heap, self._ready
         while True:
             while heap and heap[0][0] <= self.now:
@@ -210,7 +210,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._held is not None
 
     def holds(self, handle: Any) -> bool:
-        """Tell whether a due handle must not run now: it waits while paused, is lost when dead."""
+        """Whether a due handle must not run now: it waits while paused, is lost when dead."""
         if self._held is not None:
             self._held.append(handle)
             return True

@@ -611,7 +611,7 @@ class Stream:
             self._deliver(*self.held.popleft())
 
     def _gets_stuck(self) -> bool:
-        """Tell whether a segment is lost on its way, or the refusal that answers it is lost."""
+        """Return whether a segment is lost on its way, or the refusal that answers it is lost."""
         network = self._network
         if network.is_blocked(self.way):
             return True

@@ -127,7 +127,7 @@ class BaseWorkload:
         return sum(producer.sent for producer in self.producers)
 
     def is_done(self) -> bool:
-        """Tell whether everything is consumed, committed and owned; asked once faults are over."""
+        """Whether everything is consumed, committed and owned; asked once faults are over."""
         return not self._missing()
 
     def unfinished(self) -> str:

@@ -27,7 +27,7 @@ class CallPool(Protocol):
         ...
 
     def update_core_pool_size(self, size: int) -> bool:
-        """Have at most ``size`` of them; tell whether it may have that."""
+        """Have at most ``size`` of them; return whether that many are allowed."""
         ...
 
 
@@ -46,7 +46,7 @@ class ListenerService:
         return self._pool.core_pool_size
 
     def update_core_pool_size(self, size: int) -> bool:
-        """Have at most ``size`` calls; tell whether that is between 1 and the setting (C-255)."""
+        """Have at most ``size`` calls; return whether that is between 1 and the setting (C-255)."""
         return self._pool.update_core_pool_size(size)
 
     async def consume_directly(

@@ -119,7 +119,7 @@ class WorkerPool(Generic[J]):
         return self._governor.maximum
 
     def update_core_pool_size(self, size: int) -> bool:
-        """Have at most ``size`` workers from now on; tell whether that is a size it may have.
+        """Have at most ``size`` workers from now on; return whether that many are allowed.
 
         Between 1 and what the consumer was made with; a busy worker ends what it is at.
         """

@@ -39,7 +39,7 @@ class TaskPool:
         return self._size
 
     def update_core_pool_size(self, size: int) -> bool:
-        """Have at most ``size`` tasks from now on; tell whether that is a size it may have."""
+        """Have at most ``size`` tasks from now on; return whether that many are allowed."""
         if not 0 < size <= min(CORE_POOL_SIZE_MAX, self._tasks_max):
             return False
         self._size = size

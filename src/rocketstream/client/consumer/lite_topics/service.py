@@ -87,7 +87,7 @@ class LiteService(ListenerService):
             self._pool.stopping = True
 
     def _add(self, runs: Sequence[LiteRun]) -> bool:
-        """Enter runs, with ``mutex`` held; tell whether they were taken: not once it stops."""
+        """Enter runs, with ``mutex`` held; return whether they were taken: not once it stops."""
         if self._pool.stopping:
             return False
         for run in runs:
@@ -121,7 +121,7 @@ class LiteService(ListenerService):
         answer: object,
         error: BaseException | None,
     ) -> bool:
-        """Settle a batch; tell whether the run goes on."""
+        """Settle a batch; return whether the run goes on."""
         context, hooked, started_ms = begun
         status = checked_status(answer, error, batch, _LATER)
         took_ms = self._clock.now_ms() - started_ms
@@ -164,7 +164,7 @@ class ThreadedLiteService(LiteService):
         self.mutex = self._pool.mutex
 
     def submit(self, runs: Sequence[LiteRun]) -> bool:
-        """Have runs consumed; on the loop. Tell whether they were taken: not once it stops."""
+        """Have runs consumed; on the loop. Return whether they were taken: not once it stops."""
         pool = self._pool
         with pool.mutex:
             if not self._add(runs):
@@ -233,7 +233,7 @@ class AsyncLiteService(LiteService):
         )
 
     def submit(self, runs: Sequence[LiteRun]) -> bool:
-        """Have runs consumed; tell whether they were taken: not once it stops."""
+        """Have runs consumed; return whether they were taken: not once it stops."""
         if not self._add(runs):
             return False
         self._pool.start_one()

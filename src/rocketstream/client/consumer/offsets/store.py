@@ -259,7 +259,7 @@ class RemoteBrokerOffsetStore:
         self._known_ms[mq] = self._instance.clock.monotonic_ms()
 
     async def _ask(self, mq: MessageQueue) -> bool:
-        """Ask what a broker has of a queue and take it in; tell whether it answered."""
+        """Ask what a broker has of a queue and take it in; return whether it answered."""
         try:
             address = await self._address(mq)
             channel = self._instance.api.channel(address)
@@ -381,7 +381,7 @@ class RemoteBrokerOffsetStore:
             await self._send(address, mq, offset)
 
     async def confirm(self, mq: MessageQueue, offset: int) -> bool:
-        """Send an offset now; tell whether the connection lasted, so that it is sure to be there.
+        """Send an offset now; return whether the connection lasted, so that it is sure to be there.
 
         Raises:
             RocketMQError: the broker is unknown or did not take it.

@@ -155,7 +155,7 @@ class AsyncPushConsumer(PushConsumerBase, AsyncListenerConsumer[PushConsumerImpl
         return await self._calls().core_pool_size()
 
     async def update_core_pool_size(self, core_pool_size: int) -> bool:
-        """Change how many listener calls there may be at once; tell whether it can be that many."""
+        """Change how many listener calls there may be at once; return whether it was changed."""
         return await self._calls().update_core_pool_size(core_pool_size)
 
     def _admin(self) -> MQAdmin:

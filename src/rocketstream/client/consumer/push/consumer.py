@@ -242,7 +242,7 @@ class PushConsumer(PushConsumerBase, ListenerConsumer[PushConsumerImpl], SyncAdm
         return self._call(lambda calls: calls.core_pool_size())
 
     def update_core_pool_size(self, core_pool_size: int) -> bool:
-        """Change how many listener calls there may be at once; tell whether it can be that many."""
+        """Change how many listener calls there may be at once; return whether it was changed."""
         return self._call(lambda calls: calls.update_core_pool_size(core_pool_size))
 
     def _ask(self, question: Callable[[MQAdmin], Coroutine[Any, Any, T]]) -> T:

@@ -266,7 +266,7 @@ class PushConsumerImpl:
     # --- queues: what RebalanceImpl asks of its owner ---------------------------------------------
 
     async def rebalance(self) -> bool:
-        """Divide the queues of every topic anew; tell whether all went well (C-156, C-153)."""
+        """Divide the queues of every topic anew; return whether all went well (C-156, C-153)."""
         return await self.queues.rebalance(list(self.subscriptions))
 
     def is_active(self) -> bool:

@@ -94,7 +94,7 @@ class SendBack:
                 self._loop.call_soon_threadsafe(self._drain_inbox)
 
     async def expire(self, request: PullRequest, message: MessageExt) -> bool:
-        """Send back a message whose listener takes too long (C-248); tell whether it worked."""
+        """Send back a message whose listener takes too long (C-248); return whether it worked."""
         done: asyncio.Future[bool] = self._loop.create_future()
         self._begin()
 

@@ -87,12 +87,12 @@ class Outgoing:
 
 
 def is_usual(properties: Iterable[str]) -> bool:
-    """Tell whether a message with properties of these names is stored unchanged."""
+    """Return whether a message with properties of these names is stored unchanged."""
     return SPECIAL_PROPERTIES.isdisjoint(properties)
 
 
 def is_usual_queue(config: TopicConfig, topic: str, queue_id: int) -> bool:
-    """Tell whether a message for this queue of a topic needs no further check or change."""
+    """Return whether a message for this queue of a topic needs no further check or change."""
     return (
         0 <= queue_id < config.write_queue_nums
         and config.topic_filter_type != "MULTI_TAG"
@@ -105,7 +105,7 @@ def is_usual_queue(config: TopicConfig, topic: str, queue_id: int) -> bool:
 
 
 def is_open(topic: str) -> bool:
-    """Tell whether clients may send to an existing topic."""
+    """Return whether clients may send to an existing topic."""
     return topic not in names.NOT_ALLOWED_SEND_TOPICS
 
 
@@ -244,7 +244,7 @@ def delay_level_of(properties: dict[str, str]) -> int:
 
 
 def _is_for_later(properties: dict[str, str], now_ms: int) -> bool:
-    """Tell whether a 5.x broker would keep a message until a time still to come.
+    """Return whether a 5.x broker would keep a message until a time still to come.
 
     A delay level takes precedence there, and a message with TIMER_OUT_MS has been kept already.
     """

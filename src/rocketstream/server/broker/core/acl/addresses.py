@@ -38,7 +38,7 @@ class AddressRule:
     patterns: tuple[tuple[Span, ...], ...] = ()
 
     def fits(self, host: str) -> bool:
-        """Tell whether a host is let in; a host that is not an address only by ``*``."""
+        """Return whether a host is let in; a host that is not an address only by ``*``."""
         if self.anybody or not self.patterns:
             return self.anybody
         parts = _parts_of(host)
