@@ -10,26 +10,26 @@ from typing import Any
 
 
 class Instruments:
-    """Told of each client that is made; false while nobody wants to know."""
+    """Hands each new client to what instruments it; false while nothing does."""
 
     def __init__(self) -> None:
-        self._watch: Callable[[Any], object] | None = None
+        self._instrument: Callable[[Any], object] | None = None
 
     def __bool__(self) -> bool:
-        return self._watch is not None
+        return self._instrument is not None
 
     def __reduce__(self) -> tuple[type[Instruments], tuple[()]]:
-        # Spark may carry this package's code to other machines; what watches stays here.
+        # Spark may carry this code to other machines; what instruments clients stays here.
         return (Instruments, ())
 
-    def watch(self, function: Callable[[Any], object] | None) -> None:
+    def attach(self, function: Callable[[Any], object] | None) -> None:
         """Have ``function`` called with each client made from now on; None ends that."""
-        self._watch = function
+        self._instrument = function
 
     def made(self, client: Any) -> None:
-        """Tell of a client, at the end of its making."""
-        if self._watch is not None:
-            self._watch(client)
+        """Instrument a client, at the end of its making."""
+        if self._instrument is not None:
+            self._instrument(client)
 
 
 INSTRUMENTS = Instruments()

@@ -276,7 +276,7 @@ class Connection(asyncio.BaseProtocol):
         command.opaque = opaque
         frame = encode_frame(command)
         if self._after_response is not None:
-            sink = self._watched(command, sink)
+            sink = self._shown(command, sink)
         self._send(frame, opaque, timeout_ms, sink)
 
     def _next_opaque(self) -> int:
@@ -299,7 +299,7 @@ class Connection(asyncio.BaseProtocol):
             self._sweep_later(deadline)
         self._write(frame)
 
-    def _watched(self, command: RemotingCommand, sink: _Sink) -> AnswerCallback:
+    def _shown(self, command: RemotingCommand, sink: _Sink) -> AnswerCallback:
         """Return a callback that shows each answer before ``sink`` gets it."""
         see = self._after_response
         assert see is not None
@@ -484,9 +484,9 @@ class Connection(asyncio.BaseProtocol):
         if self._idle_checks >= _IDLE_CHECKS:
             self.close(f"idle for {self._bounds.idle_close_ms:g} ms")
         elif not self._closed:
-            self._watch_idle()
+            self._schedule_idle_check()
 
-    def _watch_idle(self) -> None:
+    def _schedule_idle_check(self) -> None:
         if self._bounds.idle_close_ms > 0:
             pause_s = self._bounds.idle_close_ms / 1000 / _IDLE_CHECKS
             self._idle_timer = self._loop.call_later(pause_s, self._check_idle)
@@ -505,7 +505,7 @@ class Connection(asyncio.BaseProtocol):
         self.peer = self._address or format_address(*self.peer_host)
         self._address = self.peer
         self._closed = False
-        self._watch_idle()
+        self._schedule_idle_check()
         if self._on_open is not None:
             self._on_open(self)
 

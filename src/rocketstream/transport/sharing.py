@@ -29,7 +29,7 @@ When they ``yield`` a future, the next step comes once it is done; later request
 wait as well."""
 
 _SURVEY_BYTES = 1024 * 1024
-_WATCH_S = 0.5
+_LOOK_S = 0.5
 
 
 class Sharer(Protocol):
@@ -113,7 +113,7 @@ class Sharing:
         self._wanting_serial = itertools.count()
         self._holders: dict[Sharer, None] = {}
         self._unseen_bytes = 0
-        self._watch: asyncio.TimerHandle | None = None
+        self._look_timer: asyncio.TimerHandle | None = None
         self.bytes_held = 0
         """Bytes all connections held at the last survey."""
 
@@ -209,8 +209,8 @@ class Sharing:
         self._unseen_bytes += size
         if self._unseen_bytes >= _SURVEY_BYTES:
             self._survey()
-        if self._watch is None:
-            self._watch = self._loop.call_later(_WATCH_S, self._look)
+        if self._look_timer is None:
+            self._look_timer = self._loop.call_later(_LOOK_S, self._look)
 
     def read_buffer(self, sharer: Sharer) -> memoryview:
         """Return the read buffer; a connection takes its bytes out before another one reads."""
@@ -271,7 +271,7 @@ class Sharing:
                 sharer.drop(f"its frame of {size} bytes took too long while others waited")
 
     def _look(self) -> None:
-        self._watch = None
+        self._look_timer = None
         self._survey()
         now_s = self._loop.time()
         self._clear_rooms(now_s)
@@ -279,7 +279,7 @@ class Sharing:
             if sharer.frame_due_s <= now_s:
                 sharer.drop("its frame was not complete in time")
         if self._holders:
-            self._watch = self._loop.call_later(_WATCH_S, self._look)
+            self._look_timer = self._loop.call_later(_LOOK_S, self._look)
 
     def _survey(self) -> None:
         """Count the bytes held; beyond the bound, close those that hold most for longest."""
@@ -315,5 +315,5 @@ class Sharing:
             worker = self._next(self._fresh or self._used)
             while worker.work(lambda: False):
                 pass
-        if self._watch is not None:
-            self._watch.cancel()
+        if self._look_timer is not None:
+            self._look_timer.cancel()

@@ -77,7 +77,7 @@ class ConsumerBase(Startable[M], Generic[M, S]):
         self._own_config = self._config_of(shared, clock)
         self._create(clock)
         self.consume_hooks = ConsumeHooks()
-        self._tracing.watch_consumption(self.consume_hooks)
+        self._tracing.observe_consumption(self.consume_hooks)
 
     def _config_of(self, shared: ClientConfig, clock: Clock) -> ClientConfig:
         """Return the configuration of this consumer alone."""

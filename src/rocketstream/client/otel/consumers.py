@@ -37,7 +37,7 @@ HOOK_NAME: Final = "OpenTelemetry"
 _NS_PER_MS: Final = 1_000_000
 
 
-def watch_consumer(telemetry: Telemetry, consumer: object) -> bool:
+def observe_consumer(telemetry: Telemetry, consumer: object) -> bool:
     """Trace what a consumer consumes; return whether it is a consumer."""
     if not isinstance(consumer, Consumer):
         return False

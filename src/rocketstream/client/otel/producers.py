@@ -43,7 +43,7 @@ _FUTURES: Final = {"send_async": names.SEND, "request_async": names.REQUEST}
 _MARK: Final = "traced_by_opentelemetry"
 
 
-def watch_producer(telemetry: Telemetry, producer: object) -> bool:
+def observe_producer(telemetry: Telemetry, producer: object) -> bool:
     """Trace the sends of a producer; return whether it is a producer."""
     if not isinstance(producer, ProducerBase):
         return False

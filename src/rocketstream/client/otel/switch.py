@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TypeVar
 
 from rocketstream.client.instruments import INSTRUMENTS
-from rocketstream.client.otel.consumers import watch_consumer
-from rocketstream.client.otel.producers import watch_producer
+from rocketstream.client.otel.consumers import observe_consumer
+from rocketstream.client.otel.producers import observe_producer
 from rocketstream.client.otel.spans import Telemetry
 from rocketstream.errors import ConfigurationError
 
@@ -27,7 +27,7 @@ def instrument(client: C, telemetry: Telemetry | None = None) -> C:
         ConfigurationError: it is no such client.
     """
     telemetry = telemetry or Telemetry()
-    if not watch_producer(telemetry, client) and not watch_consumer(telemetry, client):
+    if not observe_producer(telemetry, client) and not observe_consumer(telemetry, client):
         raise ConfigurationError(
             f"producers and consumers of rocketstream can be traced, not {type(client).__name__}"
         )
@@ -42,9 +42,9 @@ def instrument_all(telemetry: Telemetry | None = None) -> None:
             later.
     """
     chosen = telemetry or Telemetry()
-    INSTRUMENTS.watch(lambda client: instrument(client, chosen))
+    INSTRUMENTS.attach(lambda client: instrument(client, chosen))
 
 
 def uninstrument_all() -> None:
     """Trace no client that is made from now on; those that are traced stay so."""
-    INSTRUMENTS.watch(None)
+    INSTRUMENTS.attach(None)

@@ -103,7 +103,7 @@ class ProducerBase(StaysHere):
         if self.config.effective_namespace():
             self._unwrap = self.config.queue_without_namespace
             self._preparer = NamespacedPreparer(self.settings, clock, self.config)
-        self._tracing.watch_sends(self.register_send_message_hook)
+        self._tracing.observe_sends(self.register_send_message_hook)
         INSTRUMENTS.made(self)
 
     def _refuse_unknown(self, settings: dict[str, Any]) -> None:
@@ -136,12 +136,12 @@ class ProducerBase(StaysHere):
     def register_send_message_hook(self, hook: SendMessageHook) -> None:
         """Call ``hook`` before and after each try of a send; what it raises is only logged."""
         self.send_hooks.register(hook)
-        self._watch_tries()
+        self._observe_tries()
 
     def register_check_forbidden_hook(self, hook: CheckForbiddenHook) -> None:
         """Ask ``hook`` before each try of a send; what it raises ends the send."""
         self.check_forbidden_hooks.register(hook)
-        self._watch_tries()
+        self._observe_tries()
 
     def add_retry_response_code(self, code: int) -> None:
         """Try a send again when a broker answers with ``code``, besides those set (C-87)."""
@@ -152,7 +152,7 @@ class ProducerBase(StaysHere):
         if self._sender is not None:
             self._sender.policy.settings = changed
 
-    def _watch_tries(self) -> None:
+    def _observe_tries(self) -> None:
         if self._observer is None:
             self._observer = TryObserver(
                 self.config, self.group, self.send_hooks, self.check_forbidden_hooks,
@@ -186,7 +186,7 @@ class ProducerBase(StaysHere):
             sender.policy.rotation = self._faults.rotation()
             if self._observer is not None:
                 self._observer.faults = self._faults
-            self._watch_tries()
+            self._observe_tries()
         sender.observer = self._observer
         self._sender = sender
         self._calls = ProducerCalls(sender, self.config)

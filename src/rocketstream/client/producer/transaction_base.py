@@ -62,7 +62,7 @@ class TransactionBase(ProducerBase):
         self.end_transaction_hooks = EndTransactionHooks()
         self._checks: TransactionChecks | None = None
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **others)
-        self._tracing.watch_ends(self.end_transaction_hooks)
+        self._tracing.observe_ends(self.end_transaction_hooks)
 
     @property
     def transaction_listener(self) -> TransactionListener | None:

@@ -35,17 +35,17 @@ class Tracing:
     def __bool__(self) -> bool:
         return self.dispatcher is not None
 
-    def watch_sends(self, register: Callable[[SendMessageHook], object]) -> None:
+    def observe_sends(self, register: Callable[[SendMessageHook], object]) -> None:
         """Trace the sends of a producer."""
         if self.dispatcher is not None:
             register(SendMessageTraceHook(self.dispatcher))
 
-    def watch_ends(self, hooks: EndTransactionHooks) -> None:
+    def observe_ends(self, hooks: EndTransactionHooks) -> None:
         """Trace the ends of a producer's transactions."""
         if self.dispatcher is not None:
             hooks.register(EndTransactionTraceHook(self.dispatcher))
 
-    def watch_consumption(self, hooks: ConsumeHooks) -> None:
+    def observe_consumption(self, hooks: ConsumeHooks) -> None:
         """Trace a consumer's listener calls or polls."""
         if self.dispatcher is not None:
             hooks.register(ConsumeMessageTraceHook(self.dispatcher))

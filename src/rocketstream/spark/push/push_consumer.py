@@ -220,7 +220,7 @@ class SparkPushConsumer(StaysHere, WithBlock):
                 claim.end()
                 raise
             self.state = ServiceState.RUNNING
-            self._watch(self._query)
+            self._leave_at_end(self._query)
 
     def suspend(self) -> None:
         """Stop the query between two micro-batches, until ``resume``; stay the group's member.
@@ -248,7 +248,7 @@ class SparkPushConsumer(StaysHere, WithBlock):
             if self._suspended:
                 self._query = self._start_query(self._sink_options())
                 self._suspended = False
-                self._watch(self._query)
+                self._leave_at_end(self._query)
 
     def shutdown(self, await_ms: float | None = None) -> None:
         """Stop between two micro-batches, report the offsets, leave the group.
@@ -377,7 +377,7 @@ class SparkPushConsumer(StaysHere, WithBlock):
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def _watch(self, query: Any) -> None:
+    def _leave_at_end(self, query: Any) -> None:
         """Leave the group when the query ends by itself."""
 
         def leave() -> None:
