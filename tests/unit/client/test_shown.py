@@ -203,6 +203,6 @@ def test_a_running_consumer_is_shown_while_another_thread_shuts_it_down(broker: 
         GROUP, namesrv_addr=broker.address, listener=lambda _: None, subscription={TOPIC: "*"}
     )
     consumer.start()
-    with consumer._turns:
+    with consumer._life_lock:
         assert f"state=RUNNING, namesrv_addr='{broker.address}', topics=[{TOPIC}]" in repr(consumer)
     consumer.shutdown()

@@ -50,7 +50,7 @@ class Startable(StaysHere, Generic[M]):
         self._clock = clock
         self.state = ServiceState.CREATE_JUST
         self._started = None
-        self._turns = threading.Lock()  # start and shutdown only
+        self._life_lock = threading.Lock()  # held while it is started or shut down
 
     # --- start ------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class Startable(StaysHere, Generic[M]):
     def _begin_shutdown(self) -> Started[M] | None:
         """Say that it is shut down from now on; return None unless it runs."""
         self._check_process()  # before the lock: a forked child may find it held
-        with self._turns:
+        with self._life_lock:
             if self.state is not ServiceState.RUNNING:
                 return None
             self.state = ServiceState.SHUTDOWN_ALREADY
