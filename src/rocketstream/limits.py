@@ -105,7 +105,7 @@ ROOM_BYTES_PER_MS_MIN: Final = 2_048
 """The same for a frame that has room while others wait for theirs."""
 WORK_SLICE_MS: Final = 0.25
 """How long one connection works before others get their turn; no request is interrupted."""
-WORK_TURN_MS: Final = 0.5
+WORK_PASS_MS: Final = 0.5
 """How long those work that have used much, before the loop looks for news from all."""
 WORK_CREDIT_MS: Final = 10.0
 """What a connection may use before it counts as one that uses much."""

@@ -22,7 +22,7 @@ from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 from tests.plugins.pipes import Pipe, TickingClock, turn
 
 STEPS_OF_SLICE = 10
-STEPS_OF_TURN = STEPS_OF_SLICE + int(STEPS_OF_SLICE * limits.WORK_TURN_MS / limits.WORK_SLICE_MS)
+STEPS_OF_TURN = STEPS_OF_SLICE + int(STEPS_OF_SLICE * limits.WORK_PASS_MS / limits.WORK_SLICE_MS)
 """What may be done in one turn of the loop, at most."""
 QUEUES = 10_000
 UNKNOWN_CODE = 999

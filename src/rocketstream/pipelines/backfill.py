@@ -218,12 +218,12 @@ def backfill(
             table.createOrReplaceTempView("messages")
             table = session.sql(plan.sql)
         _check_columns(plan, table)
-        _note(plan, ranges, _WRITING, session)
+        _mark(plan, ranges, _WRITING, session)
         # By now the marker is in the directory, so ``new`` would fail; that mode was checked
         # before.
         added = plan.mode == "new" and plan.target.is_path
         plan.target.batch(table, "append" if added else plan.mode, plan.partition_by)
-        _note(plan, ranges, _DONE, session)
+        _mark(plan, ranges, _DONE, session)
         counts = seen.get
     return BackfillResult(
         sum(span.count for span in ranges),
@@ -278,7 +278,7 @@ def _check_columns(plan: BackfillPlan, table: DataFrame) -> None:
         )
 
 
-def _note(
+def _mark(
     plan: BackfillPlan, ranges: Sequence[QueueRange], state: str, session: SparkSession
 ) -> None:
     """Record in a directory what is being landed; an overwrite removes earlier records."""

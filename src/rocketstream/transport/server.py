@@ -34,7 +34,7 @@ logger = logging.getLogger("rocketstream.transport")
 
 TLS_FIRST_BYTE = b"\x16"
 _BACKLOG = 1024
-_ACCEPTS_PER_TURN = 8
+_ACCEPTS_PER_PASS = 8
 """Peers that connect faster than they can be served must not keep connected peers waiting."""
 _HANDSHAKE_TIMEOUT_S = 10.0
 _ACCEPT_PAUSE_S = 1.0
@@ -283,7 +283,7 @@ class _Acceptor:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accept(self) -> None:
-        for _ in range(_ACCEPTS_PER_TURN):
+        for _ in range(_ACCEPTS_PER_PASS):
             try:
                 sock, _ = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

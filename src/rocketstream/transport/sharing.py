@@ -126,14 +126,14 @@ class Sharing:
             idle_ms = now_ms - sharer.used_at_ms
             sharer.used_ms = max(0.0, sharer.used_ms - idle_ms * limits.WORK_FORGIVEN)
         sharer.used_at_ms = now_ms
-        if sharer.used_ms >= limits.WORK_CREDIT_MS or self._spent_ms >= limits.WORK_TURN_MS:
+        if sharer.used_ms >= limits.WORK_CREDIT_MS or self._spent_ms >= limits.WORK_PASS_MS:
             self.again(sharer)
             return True
         more, used_ms = self._slice(sharer, now_ms)
         sharer.used_ms += used_ms
         sharer.used_at_ms += used_ms
         self._spent_ms += used_ms
-        if self._spent_ms * 4 >= limits.WORK_TURN_MS and not self._is_reset_due:
+        if self._spent_ms * 4 >= limits.WORK_PASS_MS and not self._is_reset_due:
             # The next pass of the loop starts its count from zero.
             self._is_reset_due = True
             self._loop.call_soon(self._new_pass)
@@ -195,7 +195,7 @@ class Sharing:
                 worker.used_at_ms = now_ms
                 if more:
                     self.again(worker)
-            if now_ms - began_ms >= limits.WORK_TURN_MS:
+            if now_ms - began_ms >= limits.WORK_PASS_MS:
                 break
         if (self._fresh or self._used) and not self._is_due:
             self._is_due = True

@@ -472,7 +472,7 @@ def test_what_a_store_raises_is_one_kind_of_error(caplog: pytest.LogCaptureFixtu
         offsets.remove_offset(mq(0))
         with pytest.raises(RocketMQError, match="ZeroDivisionError"):
             await offsets.read_store(mq(0))
-        await offsets.settle([mq(0)])
+        await offsets.persist_for_good([mq(0)])
 
     asyncio.run(use())
     assert "failed to persist the offsets" in caplog.text

@@ -174,7 +174,7 @@ def test_commits_of_one_broker_are_made_one_round_after_the_other() -> None:
             await asyncio.sleep(0)
             store.update_offset(mq(), offset)
         await asyncio.gather(*rounds)
-        await store.settle([mq()])
+        await store.persist_for_good([mq()])
         assert brokers.offsets() == sorted(brokers.offsets())
         assert brokers.offsets()[-1] == 9
         assert brokers.most == 1
@@ -188,17 +188,17 @@ def test_a_commit_that_a_pull_may_overtake_is_said_twice() -> None:
     async def use() -> None:
         brokers, store = made()
         store.update_offset(mq(), 40)
-        await store.settle([mq()])
+        await store.persist_for_good([mq()])
         assert brokers.offsets() == [40, 40]
         assert store.committable(mq()) == 40
         store.carried(mq())
-        await store.settle([mq()])
+        await store.persist_for_good([mq()])
         assert brokers.offsets() == [40, 40], "what is there already is not repeated"
         store.update_offset(mq(), 41)
-        await store.settle([mq()])
+        await store.persist_for_good([mq()])
         assert brokers.offsets() == [40, 40, 41, 41]
         store.update_offset(mq(), 42)
-        await store.settle([mq()])
+        await store.persist_for_good([mq()])
         assert brokers.offsets()[4:] == [42]
 
     run(use())
@@ -210,12 +210,12 @@ def test_a_commit_without_answer_comes_again_and_the_next_is_said_twice() -> Non
     async def use() -> None:
         brokers, store = made()
         store.update_offset(mq(), 1)
-        await store.settle([mq()])
+        await store.persist_for_good([mq()])
         store.update_offset(mq(), 2)
         brokers.refuse.append(RequestTimeoutError("late"))
         await store.persist([mq()])
         store.update_offset(mq(), 3)
-        await store.settle([mq()])
+        await store.persist_for_good([mq()])
         assert brokers.offsets() == [1, 1, 3, 3]
 
     run(use())
@@ -278,7 +278,7 @@ def test_going_back_to_what_the_broker_had_before_is_sent() -> None:
         store.update_offset(mq(), 5)
         await store.persist([mq()])
         store.update_offset(mq(), 0, increase_only=False)
-        await store.settle([mq()])
+        await store.persist_for_good([mq()])
         assert brokers.offsets()[-1] == 0
 
     run(use())
@@ -291,12 +291,12 @@ def test_going_back_behind_what_a_pull_took_along_is_sent() -> None:
         brokers, store = made()
         for offset in (5, 5):
             store.update_offset(mq(), offset)
-            await store.settle([mq()])
+            await store.persist_for_good([mq()])
         store.update_offset(mq(), 7)
         store.carried(mq())
         store.update_offset(mq(), 5, increase_only=False)
         brokers.sent.clear()
-        await store.settle([mq()])
+        await store.persist_for_good([mq()])
         assert brokers.offsets() == [5, 5]
 
     run(use())
@@ -324,7 +324,7 @@ def test_what_a_broker_confirmed_is_said_again_after_its_connection_was_lost() -
         brokers.addresses["broker-b"] = BrokerAddress("10.0.0.2:10911", False)
         for each in (mq(), other):
             store.update_offset(each, 7)
-        await store.settle([mq(), other])
+        await store.persist_for_good([mq(), other])
         await store.persist([mq(), other])
         assert len(brokers.sent) == 4
         store.connection_lost(MASTER)
@@ -341,7 +341,7 @@ def test_an_answer_whose_connection_is_lost_already_confirms_nothing() -> None:
     async def use() -> None:
         brokers, store = made()
         store.update_offset(mq(), 7)
-        await store.settle([mq()])
+        await store.persist_for_good([mq()])
         store.update_offset(mq(), 8)
         saying = asyncio.ensure_future(store.persist([mq()]))
         await asyncio.sleep(0)
@@ -522,12 +522,12 @@ def test_who_leaves_a_queue_says_nothing_lower_than_who_has_it_now() -> None:
         brokers, store = made()
         store.update_offset(mq(), 5)
         brokers.stored[mq()] = 17
-        await store.settle([mq()])
+        await store.persist_for_good([mq()])
         assert not brokers.sent
         store.remove_offset(mq())
         store.update_offset(mq(), 6)
         brokers.stored[mq()] = None
-        await store.settle([mq()])
+        await store.persist_for_good([mq()])
         assert brokers.offsets() == [6, 6]
 
     run(use())
@@ -541,7 +541,7 @@ def test_a_queue_that_was_put_back_on_purpose_is_said_again_until_it_is_past() -
         store.update_offset(mq(), 20)
         await say(store, mq())
         store.update_offset(mq(), 4, increase_only=False)
-        await store.settle([mq()])
+        await store.persist_for_good([mq()])
         brokers.stored[mq()] = 20
         for offset in (4, 19):
             store.update_offset(mq(), offset)

@@ -172,7 +172,7 @@ def _ownership(evidence: Evidence) -> Iterator[Cause]:
         return
     locked_out = {at for member in evidence.members for at in inside.unlocked(evidence, member)}
     nobody: list[QueueState] = []
-    if state.consume_type == "CONSUME_PASSIVELY" and _all_told_and_settled(evidence, looks):
+    if state.consume_type == "CONSUME_PASSIVELY" and _all_told_and_run_long(evidence, looks):
         had = {
             at
             for member in evidence.members
@@ -193,7 +193,7 @@ def _ownership(evidence: Evidence) -> Iterator[Cause]:
         yield _unowned(evidence, nobody, looks)
 
 
-def _all_told_and_settled(evidence: Evidence, looks: Mapping[str, Look]) -> bool:
+def _all_told_and_run_long(evidence: Evidence, looks: Mapping[str, Look]) -> bool:
     members = evidence.state.members
     if members is None or {m.client_id for m in members} - set(looks):
         return False
@@ -277,7 +277,7 @@ def _idle(evidence: Evidence) -> Iterator[Cause]:
     looks = told(evidence)
     if state.message_model != "CLUSTERING" or state.consume_type != "CONSUME_PASSIVELY":
         return
-    if evidence.verdict.verdict is Verdict.OK or not _all_told_and_settled(evidence, looks):
+    if evidence.verdict.verdict is Verdict.OK or not _all_told_and_run_long(evidence, looks):
         return
     queues = list(_subscribed(evidence, looks))
     if not inside.needs_help(evidence):

@@ -145,7 +145,7 @@ class _Case:
         """Whether nothing was pulled or finished for a minute: it had a thread that long."""
         rates = self.rates
         idle = not (rates.pull_tps or rates.ok_tps or rates.failed_tps)
-        return idle and rates.consume_ms > 0 and self._all_in_hand and self._is_settled
+        return idle and rates.consume_ms > 0 and self._all_in_hand and self._has_run_long
 
     @property
     def all_pulled(self) -> bool:
@@ -155,7 +155,7 @@ class _Case:
         if self._pull_waits:
             return True
         age_ms = self.queue.time_lag_ms(self.evidence.state.taken_ms) or 0
-        if age_ms < HELD_MS or not self._is_settled:
+        if age_ms < HELD_MS or not self._has_run_long:
             return False
         owned = sum(at.topic == self.queue.topic for at in self.second.queues)
         arrives = (self.queue.lag or 0) * 1_000 / age_ms * owned
@@ -179,7 +179,7 @@ class _Case:
         return full or last - first >= SPAN_MAX or self.held.held >= self.second.threshold
 
     @property
-    def _is_settled(self) -> bool:
+    def _has_run_long(self) -> bool:
         """Whether the member has run for longer than its figures reach back."""
         started_ms, now_ms = self.second.started_ms, self.second.now_ms
         return started_ms is not None and now_ms is not None and now_ms - started_ms > MINUTE_MS

@@ -36,11 +36,11 @@ from rocketstream.late import dataclass
 
 WINDOW_MS = 20 * 60_000
 """A window this long shows everything; states older than this change no verdict."""
-SETTLED_MS = 60_000
+STEADY_MS = 60_000
 """Messages younger than this are still on their way: commits are late by up to 10 s, filtered ones
 by 20 s, and a queue that changes hands waits for the next rebalance, every 20 s.
 """
-SHORT_SETTLED_MS = 30_000
+SHORT_STEADY_MS = 30_000
 """The same bound for a shorter window, which cannot show that the offsets move."""
 STALL_MS = 120_000
 """A group stands that finished nothing for this long, with members and many messages waiting.
@@ -101,7 +101,7 @@ class _View:
         been watched long enough.
         """
         seen = max((track.age_ms() for track in self.tracks), default=0)
-        return seen if self.span_ms >= SETTLED_MS else max(seen, self.stored_age_ms)
+        return seen if self.span_ms >= STEADY_MS else max(seen, self.stored_age_ms)
 
     @property
     def stored_age_ms(self) -> int:
@@ -110,7 +110,7 @@ class _View:
 
     @property
     def age_is_known(self) -> bool:
-        return self.span_ms >= SETTLED_MS or all(
+        return self.span_ms >= STEADY_MS or all(
             track.queue.next_stored_ms is not None for track in self.behind
         )
 
@@ -183,7 +183,7 @@ def _plainly_fine(window: Sequence[GroupState]) -> GroupVerdict | None:
     if not tracks or not all(track.known for track in tracks):
         return None
     if any(track.is_waiting for track in tracks):
-        recent = _recent_if_settled(window)
+        recent = _recent_if_steady(window)
         if recent is None:
             return None
         tracks = recent
@@ -204,10 +204,10 @@ def _rates_over(window: Sequence[GroupState]) -> tuple[float, float] | None:
     return rates_of(tracks_of(window))
 
 
-def _recent_if_settled(window: Sequence[GroupState]) -> list[Track] | None:
+def _recent_if_steady(window: Sequence[GroupState]) -> list[Track] | None:
     """Return the last minutes if members in them consumed everything older than a minute."""
     now = window[-1]
-    since_ms = now.taken_ms - 2 * SETTLED_MS
+    since_ms = now.taken_ms - 2 * STEADY_MS
     recent = tracks_of([state for state in window if state.taken_ms >= since_ms])
     if not now.members:
         return None
@@ -215,8 +215,8 @@ def _recent_if_settled(window: Sequence[GroupState]) -> list[Track] | None:
         began_ms = track.points[0].taken_ms if track.points else now.taken_ms
         if (
             not track.known
-            or (track.is_waiting and now.taken_ms - began_ms < SETTLED_MS)
-            or track.age_ms() >= SETTLED_MS
+            or (track.is_waiting and now.taken_ms - began_ms < STEADY_MS)
+            or track.age_ms() >= STEADY_MS
             or any(newer.committed < older.committed for older, newer in pairwise(track.points))
         ):
             return None
@@ -314,7 +314,7 @@ def _stands_alone(view: _View, since_ms: int, stood_ms: int) -> GroupVerdict | N
     if stopped:
         text = sentences.stopped(now, view.waiting, max(stood_ms, long_ms), had_members)
         return GroupVerdict(now.group, Verdict.STOPPED, text, since_ms=since_ms)
-    if not had_members and view.age_is_known and view.age_ms < max(SETTLED_MS, PATIENCE * cadence):
+    if not had_members and view.age_is_known and view.age_ms < max(STEADY_MS, PATIENCE * cadence):
         return None
     age_ms = max(view.age_ms, view.stored_age_ms)
     return _unknown(view, sentences.nobody_yet(view.waiting, age_ms, had_members))
@@ -324,7 +324,7 @@ def _stands_members_unknown(view: _View, since_ms: int, stood_ms: int) -> GroupV
     cadence = cadence_ms(view.tracks)
     if cadence and stood_ms >= max(STALL_MS, PATIENCE * cadence):
         return _stalled(view, since_ms, None)
-    if stood_ms < SETTLED_MS:
+    if stood_ms < STEADY_MS:
         return None
     return _unknown(view, sentences.members_unknown(view.now, view.waiting, stood_ms))
 
@@ -389,7 +389,7 @@ def _rewound(view: _View) -> GroupVerdict | None:
     if not found:
         return None
     left = sum(each.left for each in found)
-    rates = rates_of([each.track for each in found], SETTLED_MS)
+    rates = rates_of([each.track for each in found], STEADY_MS)
     pace = rates[0] if rates else 0.0
     eta_ms = int(left * 1_000 / pace) if pace > 0 else None
     worst = max(found, key=lambda each: each.left)
@@ -407,15 +407,15 @@ def _trend(view: _View) -> GroupVerdict | None:
     age_ms = view.age_ms
     if not view.age_is_known:
         return _unknown(view, sentences.trend_unknown(view.now, view.waiting, age_ms))
-    settled_ms = SETTLED_MS if view.span_ms >= SETTLED_MS else SHORT_SETTLED_MS
-    if age_ms < max(settled_ms, PATIENCE * cadence):
+    steady_ms = STEADY_MS if view.span_ms >= STEADY_MS else SHORT_STEADY_MS
+    if age_ms < max(steady_ms, PATIENCE * cadence):
         return None
     points = waiting_after_commits(view.tracks)
     if len(points) < MOVES_MIN and view.now.members and view.waiting <= HANDFUL_PER_MEMBER:
         return _unknown(view, sentences.maybe_in_work(view.now, view.waiting, age_ms))
     if len(points) < MOVES_MIN:
         return _unknown(view, sentences.trend_unknown(view.now, view.waiting, age_ms))
-    gain = _gain(view, max(SETTLED_MS, int(PATIENCE * cadence)))
+    gain = _gain(view, max(STEADY_MS, int(PATIENCE * cadence)))
     if gain is not None:
         return gain
     changed_ms = _members_changed_ms(view.window)

@@ -67,9 +67,9 @@ class QueuePlaces:
         """
         self._store.update_offset(mq, offset, increase_only=increase_only)
 
-    async def settle(self, mqs: Sequence[MessageQueue]) -> None:
+    async def persist_for_good(self, mqs: Sequence[MessageQueue]) -> None:
         """Store for good where queues are."""
-        await self._store.settle(mqs)
+        await self._store.persist_for_good(mqs)
 
     def forget(self, mqs: Sequence[MessageQueue]) -> None:
         """Forget what is noted of queues that are not ours, or not yet."""

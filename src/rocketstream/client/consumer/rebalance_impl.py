@@ -266,7 +266,7 @@ class RebalanceImpl:
             with request.lock:
                 request.process_queue.drop()
         if self._places is not None:
-            await self._places.settle(mqs)
+            await self._places.persist_for_good(mqs)
             self._places.forget(mqs)
         if self._keeper is not None:
             await self._keeper.released(mqs)
@@ -343,6 +343,6 @@ class RebalanceImpl:
             with request.lock:
                 request.process_queue.drop()
             places.note(mq, offset, increase_only=False)
-            await places.settle([mq])
+            await places.persist_for_good([mq])
             places.take(self._new_request(mq, offset))
             return True

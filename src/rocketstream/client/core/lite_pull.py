@@ -110,14 +110,14 @@ class LiteCache:
     Attributes:
         queues: the assigned ones.
         cached: messages of all queues that are not handed out.
-        turned: set when the last message of a pull is handed out, for whoever hands out to look
+        pull_ended: set when the last message of a pull is handed out, for whoever hands out to look
             around now and then.
     """
 
     def __init__(self, bounds: LiteBounds) -> None:
         self.queues: dict[MessageQueue, LiteQueue] = {}
         self.cached = 0
-        self.turned = False
+        self.pull_ended = False
         self._bounds = bounds
         self._ready: deque[Chunk] = deque()
         self._held: dict[LiteQueue, None] = {}
@@ -235,7 +235,7 @@ class LiteCache:
         return messages[at:] if at else messages
 
     def next_one(self) -> MessageExt | None:
-        """Settle, and hand out the next message; ``turned`` is set with the last one of a pull."""
+        """Settle, and hand out the next message; the last one of a pull sets ``pull_ended``."""
         handed = self._handed
         if handed is not None:
             handed.acked = handed.position
@@ -262,7 +262,7 @@ class LiteCache:
         queue.cached_bytes -= chunk.body_bytes
         queue.position = chunk.end
         self._handed = queue
-        self.turned = True
+        self.pull_ended = True
 
     # --- going on ---------------------------------------------------------------------------------
 

@@ -102,7 +102,7 @@ class LitePullConsumerSettings:
         consume_max_span: offsets between the oldest and newest message held of a queue, beyond
             which it is not pulled.
         poll_timeout_ms: how long ``poll`` waits for messages unless told otherwise.
-        topic_metadata_check_interval_ms: how often topics with listeners get checked for new queues.
+        topic_metadata_check_interval_ms: how often topics with listeners are checked for changes.
         consume_from_where: where a queue without a stored offset begins.
         consume_timestamp: where TIMESTAMP begins, ``yyyyMMddHHmmss`` local time.
         message_queue_listener: told of the queues of subscribed topics when they are divided anew.

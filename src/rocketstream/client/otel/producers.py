@@ -251,7 +251,7 @@ class _Send:
                 for name in new:
                     message.properties.pop(name, None)
             results = result if isinstance(result, list) else [result]
-            self._note(results[-1])
+            self._set_result(results[-1])
             if error is not None:
                 self._attributes[names.ERROR_TYPE] = failed(self._span, error)
             measured = names.for_metrics(self._attributes)
@@ -262,7 +262,7 @@ class _Send:
         finally:
             self._span.end()
 
-    def _note(self, result: object) -> None:
+    def _set_result(self, result: object) -> None:
         """Note where the message is stored, as far as the result tells."""
         if not isinstance(result, SendResult):
             return

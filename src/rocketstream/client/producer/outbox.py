@@ -27,7 +27,7 @@ from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.errors import SendError, SendOutcome
 from rocketstream.model import MessageQueue, SendResult
 
-_SENDS_PER_TURN = 64
+_SENDS_PER_PASS = 64
 
 
 class Outbox:
@@ -196,7 +196,7 @@ class Outbox:
         # A few at a time: a thread that keeps putting would keep the loop from reading answers,
         # and the whole window would be sent before the first of them is known.
         waiting = self._waiting
-        for _ in range(_SENDS_PER_TURN):
+        for _ in range(_SENDS_PER_PASS):
             if not waiting:
                 break
             self._sender.send(*waiting.popleft())

@@ -56,7 +56,7 @@ class FlushGate:
         self._waiting.append(_Waiting(end_offset, self._loop.time() + self._timeout_s, done))
         if not self._asked:
             self._asked = True
-            # At the end of this turn of the loop, so that sends that came together are flushed
+            # At the end of this pass of the loop, so that sends that came together are flushed
             # together.
             self._loop.call_soon(self._ask)
         if self._timer is None:
@@ -131,7 +131,7 @@ class FlushedArrivals:
     def __call__(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
         """Take note of a stored message."""
         if not self._stored:
-            # Before the gate registers with the store in this turn: that registration covers this
+            # Before the gate registers with the store in this pass: that registration covers this
             # message too.
             self._loop.call_soon(self._wait)
         self._stored.append((topic, queue_id, max_offset, tags_code))

@@ -57,7 +57,7 @@ HALF_QUEUE_ID = 0
 READ_BATCH = 256
 PROPERTY_PUT_BACK = "PUT_BACK_TO"
 """Marks an op message of ours that only says where the message stands now; upstream ignores it."""
-CHECKS_PER_TURN = 64
+CHECKS_AT_ONCE = 64
 """Messages examined before other requests get their turn."""
 
 
@@ -269,7 +269,7 @@ class TransactionService:
                 except LocalProtocolError as error:
                     # A failure with one message must not keep the others from being checked.
                     logger.error("half message %d cannot be put back: %s", offset, error)
-            if number % CHECKS_PER_TURN == 0:
+            if number % CHECKS_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
     def _check_one(self, offset: int) -> None:

@@ -375,7 +375,7 @@ class Recovery:
         """
         self._repair = repair
         self._clean_exit = clean_exit
-        outcome = self._walk_and_settle(clean_exit)
+        outcome = self._walk_and_mend(clean_exit)
         self._log.set_end(outcome.end.offset)
         for queue in self._queues.values():
             outcome.entries_dropped += queue.truncate_physical(outcome.end.offset)
@@ -386,7 +386,7 @@ class Recovery:
             outcome.end.last_timestamp = self._newest_timestamp()
         return outcome
 
-    def _walk_and_settle(self, clean_exit: bool) -> Outcome:
+    def _walk_and_mend(self, clean_exit: bool) -> Outcome:
         queues_lost = not any(queue.max_offset for queue in self._queues.values())
         if self._repair or queues_lost:
             return self._rebuild()
@@ -401,14 +401,14 @@ class Recovery:
         end = WalkEnd(start_after_close(self._log, self._queues, self._config))
         for entry in self._grouped(walk(self._log, end)):
             self._check_unit(entry)
-        return self._settle(end)
+        return self._mend_tail(end)
 
     def _dispatch_after_crash(self) -> Outcome:
         start = start_after_crash(self._log, self._queues, self._marks)
         found = FoundUnits(self._config.delay_levels_ms)
         end = WalkEnd(start)
         self._walk_checked(end, found)
-        outcome = self._settle(end)
+        outcome = self._mend_tail(end)
         for queue in self._queues.values():
             outcome.entries_dropped += queue.truncate_physical(start)
         if found.fit(self._queues):
@@ -428,7 +428,7 @@ class Recovery:
         start = self._log.min_offset
         end = self._checked_end_after_crash(start)
         bridged = self._bridge(end) if self._repair else []
-        outcome = self._settle(end)
+        outcome = self._mend_tail(end)
         outcome.quarantined = bridged + outcome.quarantined
         self._rebuilding = outcome.end.records > 0
         self._dispatched = 0
@@ -586,7 +586,7 @@ class Recovery:
 
     # --- the tail -----------------------------------------------------------------------------
 
-    def _settle(self, end: WalkEnd) -> Outcome:
+    def _mend_tail(self, end: WalkEnd) -> Outcome:
         """Cut a torn tail, and refuse damage that records follow, or set it aside."""
         outcome = Outcome(end)
         follower = self._follower(end)

@@ -25,7 +25,7 @@ BAD: Final = (
 GOOD: Final = (Verdict.OK, Verdict.CATCHING_UP)
 """The verdicts that end a trouble that was told; UNKNOWN ends nothing."""
 HOLD_MS: Final = 60_000
-SETTLE_MS: Final = 300_000
+STEADY_MS: Final = 300_000
 """No recovery is told in the first minutes: a window that has only begun shows no trouble."""
 THE_CLUSTER: Final = ""
 """Used in place of a group's name for notices about the cluster itself."""
@@ -209,8 +209,8 @@ class Alerting:
             return None
         if verdict in rule.verdicts:
             return Event.RAISED if told is None else Event.CHANGED
-        settled = now_ms - (self._began_ms or 0) >= SETTLE_MS
-        over = told is not None and verdict in GOOD and settled
+        steady = now_ms - (self._began_ms or 0) >= STEADY_MS
+        over = told is not None and verdict in GOOD and steady
         return Event.RECOVERED if over else None
 
     def _of_outage(self, outage: Outage | None, now_ms: int) -> list[Notice]:

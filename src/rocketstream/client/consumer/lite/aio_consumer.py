@@ -163,7 +163,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncWithBlock):
             messages = cache.take(self._batch)
             if not messages:
                 impl.commit_if_due()
-            elif cache.turned:
+            elif cache.pull_ended:
                 free = self._look_around(impl)
         if not messages:
             with contextlib.suppress(TimeoutError):
@@ -193,7 +193,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncWithBlock):
             with lock:
                 self._poller = None
                 message = cache.next_one()
-                free = self._look_around(impl) if cache.turned or message is None else None
+                free = self._look_around(impl) if cache.pull_ended or message is None else None
             if free is not None:
                 impl.pulls.pull_all(free)
                 # A body that never waits must not keep the network, or anybody else, waiting.
@@ -209,7 +209,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncWithBlock):
 
     def _look_around(self, impl: LitePullConsumerImpl) -> list[LiteQueue]:
         """Commit if it is time and return the queues to pull again; the lock is held."""
-        impl.cache.turned = False
+        impl.cache.pull_ended = False
         impl.commit_if_due()
         return impl.cache.released()
 

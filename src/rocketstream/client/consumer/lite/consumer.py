@@ -238,7 +238,7 @@ class LitePullConsumer(LitePullConsumerBase, WithBlock):
                 impl.commit_if_due()
                 if self._wait(impl, min(timeout / 1000, TIMEOUT_MAX)):
                     messages = cache.take(self._batch)
-            if cache.turned or not messages:
+            if cache.pull_ended or not messages:
                 free = self._look_around(impl)
         if free:
             self._pull_again(engine, impl, free)
@@ -266,7 +266,7 @@ class LitePullConsumer(LitePullConsumerBase, WithBlock):
                     if not self._wait(impl, None):
                         return
                     continue
-                free = self._look_around(impl) if cache.turned else None
+                free = self._look_around(impl) if cache.pull_ended else None
             if free:
                 self._pull_again(engine, impl, free)
             if hooks:
@@ -275,7 +275,7 @@ class LitePullConsumer(LitePullConsumerBase, WithBlock):
 
     def _look_around(self, impl: LitePullConsumerImpl) -> list[LiteQueue]:
         """Commit if it is time and return the queues to pull again; the lock is held."""
-        impl.cache.turned = False
+        impl.cache.pull_ended = False
         impl.commit_if_due()
         return impl.cache.released()
 

@@ -160,7 +160,7 @@ class LitePullConsumerImpl(CallsNoListener):
             for mq in mine:
                 self.cache.drop(mq)
         self.has_arrived()
-        await self.store.settle(mine)
+        await self.store.persist_for_good(mine)
         await self.queues.close()
         await self.instance.unregister_consumer(self.group)
 
@@ -357,7 +357,7 @@ class LitePullConsumerImpl(CallsNoListener):
         async with self._assigning:
             gone = [mq for mq in self.cache.queues if mq not in wanted]
             self._drop(gone)
-            await self.store.settle(gone)
+            await self.store.persist_for_good(gone)
             for mq in gone:
                 self.store.remove_offset(mq)
             new = [mq for mq in wanted if mq not in self.cache.queues and mq not in self._starting]

@@ -109,7 +109,7 @@ class Offsets(Protocol):
         """Write what changed of these queues; failures are logged and tried again next time."""
         ...
 
-    async def settle(self, mqs: Iterable[MessageQueue]) -> None:
+    async def persist_for_good(self, mqs: Iterable[MessageQueue]) -> None:
         """Write for good: the queues are about to be another's."""
         ...
 
@@ -226,7 +226,7 @@ class RemoteBrokerOffsetStore:
             *(self._persist(broker, queues) for broker, queues in by_broker.items())
         )
 
-    async def settle(self, mqs: Iterable[MessageQueue]) -> None:
+    async def persist_for_good(self, mqs: Iterable[MessageQueue]) -> None:
         """Send the changed offsets, then once more those that a pull may have overtaken.
 
         The next owner may have begun, and be further, before this one noticed.

@@ -98,7 +98,7 @@ class UserOffsets:
             except Exception:
                 logger.exception("the offset store failed to persist the offsets of %s", queues)
 
-    async def settle(self, mqs: Iterable[MessageQueue]) -> None:
+    async def persist_for_good(self, mqs: Iterable[MessageQueue]) -> None:
         """Have offsets kept."""
         await self.persist(mqs)
 

@@ -133,7 +133,7 @@ class PullConsumerImpl(CallsNoListener):
         """Store what was noted and say goodbye (C-124)."""
         self._running = False
         await self.persist_offsets()
-        await self.store.settle(list(self.queues.table))
+        await self.store.persist_for_good(list(self.queues.table))
         await self.queues.close()
         await self.instance.unregister_consumer(self.group)
 
@@ -203,7 +203,7 @@ class PullConsumerImpl(CallsNoListener):
     async def give_up(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
         """Let every queue go, once what the caller noted of it is stored; that stays noted."""
         mqs = [request.process_queue.message_queue for request in requests]
-        await self.store.settle(mqs)
+        await self.store.persist_for_good(mqs)
         for mq in mqs:
             self._kernel.forget(mq)
         return mqs

@@ -48,8 +48,8 @@ def murmur3_64(data: bytes) -> int:
     return _final(h1) + _final(h2) & _MASK
 
 
-def _mixed(value: int, first: int, turn: int, second: int) -> int:
-    return _rotated(value * first & _MASK, turn) * second & _MASK
+def _mixed(value: int, first: int, rotation: int, second: int) -> int:
+    return _rotated(value * first & _MASK, rotation) * second & _MASK
 
 
 def _rotated(value: int, bits: int) -> int:

@@ -130,8 +130,8 @@ def no_topic(topic: str) -> BrokerError:
     )
 
 
-def queue_of(config: TopicConfig, queue_id: int, turn: int, peer: str) -> int:
-    """Return the queue of a message: the one asked for, or by ``turn`` if that is negative.
+def queue_of(config: TopicConfig, queue_id: int, counter: int, peer: str) -> int:
+    """Return the queue of a message: the one asked for, or by ``counter`` if that is negative.
 
     Raises:
         BrokerError: the topic has no such queue.
@@ -141,7 +141,7 @@ def queue_of(config: TopicConfig, queue_id: int, turn: int, peer: str) -> int:
             ResponseCode.SYSTEM_ERROR,
             f"request queueId[{queue_id}] is illegal, {topic_config_text(config)} Producer: {peer}",
         )
-    return queue_id if queue_id >= 0 else turn % max(1, config.write_queue_nums)
+    return queue_id if queue_id >= 0 else counter % max(1, config.write_queue_nums)
 
 
 def topic_config_text(config: TopicConfig) -> str:

@@ -148,7 +148,7 @@ class TopicTable:
         Each proposal ends with :meth:`accept` or :meth:`withdraw`.
         """
         self._proposals[topic] = self._proposals.get(topic, 0) + 1
-        self._note(topic, config)
+        self._write_entry(topic, config)
 
     def accept(self, topic: str, config: TopicConfig | None, now_ms: int) -> None:
         """Make a proposed change count: it has been written."""
@@ -157,21 +157,21 @@ class TopicTable:
         else:
             self._table.pop(topic, None)
         self._next_version(now_ms)
-        self._settle(topic)
+        self._end_proposal(topic)
 
     def withdraw(self, topic: str) -> None:
         """Drop a proposed change that could not be written: the topic is unchanged."""
-        self._settle(topic)
+        self._end_proposal(topic)
 
-    def _settle(self, topic: str) -> None:
+    def _end_proposal(self, topic: str) -> None:
         """End a proposal; after the last one the file must hold exactly the table."""
         left = self._proposals.pop(topic) - 1
         if left:
             self._proposals[topic] = left
         else:
-            self._note(topic, self._table.get(topic))
+            self._write_entry(topic, self._table.get(topic))
 
-    def _note(self, topic: str, config: TopicConfig | None) -> None:
+    def _write_entry(self, topic: str, config: TopicConfig | None) -> None:
         entry = topic_entry(topic, config) if config is not None else None
         if entry == self._entries.get(topic):
             return

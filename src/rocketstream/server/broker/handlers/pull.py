@@ -302,7 +302,7 @@ class PullHandlers:
             self._set_timer(deadline_ms)
 
     def arrived(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
-        """Wake the pulls that wait for a stored message, after this turn of the loop."""
+        """Wake the pulls that wait for a stored message, after this pass of the loop."""
         self._arrival.left = FILTER_STEPS_PER_ARRIVAL
         woken = self.polls.arrived(topic, queue_id, tags_code, max_offset - 1)
         if woken:

@@ -141,8 +141,8 @@ class SendHandlers:
     def _queue_of(
         self, connection: Connection, header: SendMessageRequestHeader, config: TopicConfig
     ) -> int:
-        turn = next(self._next_queue) if header.queue_id < 0 else 0
-        return sends.queue_of(config, header.queue_id, turn, connection.peer)
+        counter = next(self._next_queue) if header.queue_id < 0 else 0
+        return sends.queue_of(config, header.queue_id, counter, connection.peer)
 
     def _open_topic(
         self, header: SendMessageRequestHeader
