@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 import rocketstream
 from rocketstream import admin, aio
 from rocketstream.admin import aio as admin_aio
+from tests.tidy.source import modules
 
 BANNED = {
     "mq": "message_queue",
@@ -78,3 +82,73 @@ def test_the_rule_looks_at_what_users_call() -> None:
     assert names >= {"Producer", "PushConsumer", "PullConsumer", "LitePullConsumer", "Admin"}
     words = {word for _, kind in CLASSES for _, word, _ in said(kind)}
     assert words >= {"message_queue", "message_queues", "timeout_ms", "queue_id"}
+
+
+# --- names inside the package ---------------------------------------------------------------------
+
+CLUSTER_WATCHERS = ("watch.", "admin.", "agents.", "cli.", "dashboard.")
+ONE_MEANING = {
+    "watch": (*CLUSTER_WATCHERS, "transport.server."),  # a loop watches sockets, as asyncio says
+    "turn": ("client.core.orderly", "client.consumer.consume.", "spark.consumer.", "cli.top."),
+    "ledger": (),
+    "book": (),
+    "teller": (),
+}
+"""Words with one meaning (ARCHITECTURE.md, "Words"), and the rooms that have to do with it."""
+OFFSETS_ARE_NOTED = tuple(
+    "client." + room
+    for room in (
+        "consumer.lite.", "consumer.offsets.", "consumer.pull.", "consumer.push.",
+        "consumer.queue_places", "core.lite_pull",
+    )
+)  # fmt: skip
+"""Where clients note offsets; they note nothing else."""
+
+
+def named(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every name a module gives: classes, functions, parameters, attributes and variables."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+
+
+def words_of(name: str) -> frozenset[str]:
+    """``OrderlyTurns`` and ``orderly_turns`` both have orderly and turns."""
+    return frozenset(each.lower() for each in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name))
+
+
+@functools.cache
+def names() -> list[tuple[str, str, frozenset[str]]]:
+    """Of every name the package gives: the room, where it stands, and its words."""
+    return [
+        (module.name.removeprefix("rocketstream."), f"{module.place}:{line} {name}", words_of(name))
+        for module in modules()
+        for line, name in [(1, module.name.rpartition(".")[2]), *named(module.tree)]
+    ]
+
+
+@pytest.mark.parametrize("stem", ONE_MEANING)
+def test_a_word_with_one_meaning_is_used_where_it_has_it(stem: str) -> None:
+    forms = {stem, stem + "s", stem + "es", stem + "ed"}
+    rooms = ONE_MEANING[stem]
+    wrong = [
+        place
+        for room, place, words in names()
+        if words & forms and not (room + ".").startswith(rooms)
+    ]
+    assert not wrong, "see ARCHITECTURE.md, Words:\n" + "\n".join(wrong)
+
+
+def test_clients_note_only_offsets() -> None:
+    wrong = [
+        place
+        for room, place, words in names()
+        if room.startswith("client.") and not room.startswith(OFFSETS_ARE_NOTED) and "note" in words
+    ]
+    assert not wrong, "see ARCHITECTURE.md, Words:\n" + "\n".join(wrong)

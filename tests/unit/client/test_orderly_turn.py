@@ -28,7 +28,7 @@ from rocketstream.client.core.orderly_turn import (
     GiveUp,
     OrderlyTurns,
     Resume,
-    Rota,
+    TurnOrder,
 )
 from rocketstream.errors import InternalError
 from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
@@ -453,7 +453,7 @@ def test_a_call_that_was_cut_off_holds_its_queue_no_more() -> None:
 
 def test_a_queue_has_one_turn_at_a_time_whatever_its_generation() -> None:
     """Covers C-281: the latest waits until the one before has ended."""
-    rota: Rota[str] = Rota()
+    rota: TurnOrder[str] = TurnOrder()
     assert rota.begin(QUEUE, "first")
     assert not rota.begin(QUEUE, "second")
     assert not rota.begin(QUEUE, "third")

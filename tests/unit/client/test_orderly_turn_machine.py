@@ -30,7 +30,7 @@ from rocketstream.client.core.orderly_turn import (
     GoOn,
     OrderlyTurns,
     Resume,
-    Rota,
+    TurnOrder,
 )
 from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
 
@@ -69,7 +69,7 @@ class OneQueue(RuleBasedStateMachine):
         self.now_ms = 0.0
         self.others_wait = False
         self.turns = OrderlyTurns(BATCH_SIZE, MAX_TIMES, 100, TURN_MAX_MS, lambda: self.others_wait)
-        self.rota: Rota[OrderlyProcessQueue] = Rota()
+        self.rota: TurnOrder[OrderlyProcessQueue] = TurnOrder()
         self.end = self.committed = 0
         self.finished: set[int] = set()
         self.ready: list[OrderlyProcessQueue] = []

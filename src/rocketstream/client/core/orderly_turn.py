@@ -310,7 +310,7 @@ class OrderlyTurns:
 R = TypeVar("R")
 
 
-class Rota(Generic[R]):
+class TurnOrder(Generic[R]):
     """Keeps the turns of a queue apart: one at a time, whatever its generation (C-281).
 
     When a turn wants to begin, the listener of an earlier assignment may still run, or the turn

@@ -37,7 +37,7 @@ from rocketstream.client.core.orderly_turn import (
     GoOn,
     OrderlyTurns,
     Resume,
-    Rota,
+    TurnOrder,
 )
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.errors import RocketMQError
@@ -100,7 +100,7 @@ class OrderlyService(ListenerService, ABC):
         """Queues that wait for somebody to call their listener."""
         self._process_queues: dict[MessageQueue, OrderlyProcessQueue] = {}
         self._granted: dict[MessageQueue, float] = {}
-        self._turns: Rota[PullRequest] = Rota()
+        self._turns: TurnOrder[PullRequest] = TurnOrder()
         self._kept: set[MessageQueue] = set()
         self._freed = asyncio.Event()
         self._timers: set[asyncio.TimerHandle] = set()
