@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.core import offset_questions
+from rocketstream.client.core.offset_questions import OffsetQuestion
 from rocketstream.errors import (
     BrokerError,
     RemoteProtocolError,
@@ -236,14 +237,18 @@ def running_of(
     )
 
 
+def _of_queue(asked: OffsetQuestion[T_co]) -> Question[T_co]:
+    return Question(asked.code, asked.header, asked.read)
+
+
 def min_of(queue: MessageQueue) -> Question[int]:
     """GET_MIN_OFFSET (31)."""
-    return Question(*offset_questions.min_offset(queue))
+    return _of_queue(offset_questions.min_offset(queue))
 
 
 def max_of(queue: MessageQueue) -> Question[int]:
     """GET_MAX_OFFSET (30)."""
-    return Question(*offset_questions.max_offset(queue))
+    return _of_queue(offset_questions.max_offset(queue))
 
 
 def entries_of(topic: str, queue_id: int, index: int, count: int) -> Question[QueueEntries]:

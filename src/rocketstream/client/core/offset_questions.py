@@ -10,8 +10,9 @@ Law: requests and values; who asks, whom and how long, is theirs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
@@ -33,7 +34,8 @@ from rocketstream.protocol.headers import (
 T_co = TypeVar("T_co", covariant=True)
 
 
-class OffsetQuestion(NamedTuple, Generic[T_co]):
+@dataclass(frozen=True, slots=True)
+class OffsetQuestion(Generic[T_co]):
     """A request about one queue.
 
     Attributes:
