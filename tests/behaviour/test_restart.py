@@ -82,7 +82,7 @@ def test_an_outage_is_told_when_it_begins_and_when_it_ends(
             seen,
             config=ClientConfig(
                 namesrv_addr=namesrv,
-                pull_time_delay_ms_when_exception=20,
+                pull_time_delay_ms_when_exception=100,
                 poll_name_server_interval_ms=50,
                 persist_consumer_offset_interval_ms=50,
             ),

@@ -50,8 +50,8 @@ def test_any_other_code_is_an_error() -> None:
     ("error", "retry"),
     [
         (broker_error(215, "slow down"), Retry(20)),
-        (broker_error(24, ""), Retry(1000, AfterFailure.HEARTBEAT)),
-        (broker_error(25, ""), Retry(1000, AfterFailure.HEARTBEAT)),
+        (broker_error(24, ""), Retry(1000, AfterFailure.HEARTBEAT, expected=1)),
+        (broker_error(25, ""), Retry(1000, AfterFailure.HEARTBEAT, expected=1)),
         (broker_error(1, ""), Retry(1000)),
         (RequestTimeoutError("late"), Retry(1000, AfterFailure.ROUTE)),
     ],

@@ -74,6 +74,24 @@ def test_name_servers_and_a_broker_without_route_are_outages_of_their_own(
     assert len(caplog.messages) == 4
 
 
+def test_a_failure_that_was_expected_is_told_when_it_comes_again(
+    log: OutageLog, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that has just started does not know the group: it is told, and asked again."""
+    pull = ("pull of", QUEUES[0])
+    log.failed(pull, BrokerError(24, "unknown", ADDRESS), expected=1)
+    log.worked(*pull)
+    assert not log
+    assert caplog.messages == []
+    for _ in range(3):
+        log.failed(pull, BrokerError(24, "unknown", ADDRESS), expected=1)
+        clock.advance(1_000)
+    log.worked(*pull)
+    first, last = caplog.messages
+    assert "CODE: 24" in first
+    assert last.endswith("works again after 3.0 s and 3 failures")
+
+
 def test_what_nobody_tries_any_more_is_forgotten_in_silence(
     log: OutageLog, caplog: pytest.LogCaptureFixture
 ) -> None:

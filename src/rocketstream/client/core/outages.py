@@ -18,10 +18,12 @@ class Outage:
     Attributes:
         began_ms: monotonic time of its first failure.
         failures: how many so far.
+        is_told: whether it is more than a failure that was expected.
     """
 
     began_ms: float
-    failures: int = 1
+    failures: int = 0
+    is_told: bool = False
 
 
 class Outages:
@@ -33,17 +35,26 @@ class Outages:
     def __bool__(self) -> bool:
         return bool(self._open)
 
-    def failed(self, what: Hashable, now_ms: float) -> bool:
-        """Count a failure; return whether it is the first of an outage."""
-        known = self._open.get(what)
-        if known is not None:
-            known.failures += 1
+    def failed(self, what: Hashable, now_ms: float, *, expected: int = 0) -> bool:
+        """Count a failure; return whether to tell of it: once an outage.
+
+        Args:
+            what: what has failed.
+            now_ms: monotonic time.
+            expected: so many failures in a row are none to tell of.
+        """
+        outage = self._open.get(what)
+        if outage is None:
+            if len(self._open) >= limits.OUTAGES_MAX:
+                del self._open[next(iter(self._open))]
+            outage = self._open[what] = Outage(now_ms)
+        outage.failures += 1
+        if outage.is_told or outage.failures <= expected:
             return False
-        if len(self._open) >= limits.OUTAGES_MAX:
-            del self._open[next(iter(self._open))]
-        self._open[what] = Outage(now_ms)
+        outage.is_told = True
         return True
 
     def worked(self, what: Hashable) -> Outage | None:
-        """Forget what works again; return the outage that ends, if there was one."""
-        return self._open.pop(what, None)
+        """Forget what works again; return the outage that ends, if one was told of."""
+        outage = self._open.pop(what, None)
+        return outage if outage is not None and outage.is_told else None

@@ -76,10 +76,17 @@ class AfterFailure(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Pull the same offset again after ``delay_ms``."""
+    """Pull the same offset again after ``delay_ms``.
+
+    Attributes:
+        delay_ms: the pause.
+        after: what to do first.
+        expected: so many failures in a row say nothing of an outage.
+    """
 
     delay_ms: int
     after: AfterFailure = AfterFailure.NOTHING
+    expected: int = 0
 
 
 def pull_status(code: int, remark: str | None, address: str) -> PullStatus:
@@ -101,7 +108,8 @@ def after_failure(error: Exception, exception_delay_ms: int) -> Retry:
     if error.code == ResponseCode.FLOW_CONTROL:
         return Retry(FLOW_CONTROL_DELAY_MS)
     if error.code in _STALE_SUBSCRIPTION:
-        return Retry(exception_delay_ms, AfterFailure.HEARTBEAT)
+        # A broker that has just started knows no group, and may be asked before it is told.
+        return Retry(exception_delay_ms, AfterFailure.HEARTBEAT, expected=1)
     return Retry(exception_delay_ms)
 
 

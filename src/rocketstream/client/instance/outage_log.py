@@ -32,11 +32,17 @@ class OutageLog:
         """Whether anything fails now; while nothing does, successes need not be told."""
         return bool(self._outages)
 
-    def failed(self, what: What, error: Exception) -> None:
-        """Tell that something has failed which is tried again every now and then."""
+    def failed(self, what: What, error: Exception, *, expected: int = 0) -> None:
+        """Tell that something has failed which is tried again every now and then.
+
+        Args:
+            what: what was tried.
+            error: how it failed.
+            expected: so many failures in a row that are no server's outage are not told of.
+        """
         server = _server_of(error)
         if server is None:
-            self.began(what, f"{_text(what)} failed: {error}; it is tried again")
+            self.began(what, f"{_text(what)} failed: {error}; it is tried again", expected=expected)
         else:
             self.began(
                 server,
@@ -44,9 +50,9 @@ class OutageLog:
                 "needs it is tried again",
             )
 
-    def began(self, what: What, line: str) -> None:
-        """Say ``line`` unless the outage is known."""
-        if self._outages.failed(what, self._now()):
+    def began(self, what: What, line: str, *, expected: int = 0) -> None:
+        """Say ``line`` unless the outage is known, or is no more than what was expected."""
+        if self._outages.failed(what, self._now(), expected=expected):
             logger.warning(line)  # as its own text: the command line spares lines of one kind
 
     def unsubscribed(self, group: str) -> None:

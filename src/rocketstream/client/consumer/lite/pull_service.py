@@ -238,7 +238,7 @@ class LitePullService:
             return
         mq = queue.message_queue
         retry = after_failure(error, self._exception_delay_ms)
-        self._instance.outages.failed(("pull of", mq), error)
+        self._instance.outages.failed(("pull of", mq), error, expected=retry.expected)
         if retry.after is AfterFailure.HEARTBEAT:
             self._instance.heartbeat_soon()
         elif retry.after is AfterFailure.ROUTE:

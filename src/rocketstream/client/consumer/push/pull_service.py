@@ -381,7 +381,7 @@ class PullService:
         mq = request.process_queue.message_queue
         retry = after_failure(error, self._exception_delay_ms)
         if mq.topic != self._retry_topic or not isinstance(error, BrokerError):
-            self._instance.outages.failed(("pull of", mq), error)
+            self._instance.outages.failed(("pull of", mq), error, expected=retry.expected)
         if retry.after is AfterFailure.HEARTBEAT:
             self._instance.heartbeat_soon()
             self._check_subscription(mq, error)
