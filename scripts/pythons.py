@@ -60,6 +60,8 @@ OPTIONAL = {
     "mcp": "mcp",
     "taskiq": "taskiq",
     "celery": "celery",
+    "faststream": "faststream",
+    "fastapi": "fastapi",
 }
 # 400 MB from source, and Spark's own Python workers are no free-threaded ones.
 NEVER = {"pyspark": "pyspark"}

@@ -232,6 +232,9 @@ HOMES: dict[str, tuple[str, ...]] = {
     "opentelemetry": ("rocketstream.client.otel",),
     "taskiq": ("rocketstream.frameworks.taskiq",),
     "kombu": ("rocketstream.frameworks.kombu",),
+    "faststream": ("rocketstream.frameworks.faststream",),
+    "fast_depends": ("rocketstream.frameworks.faststream",),
+    "fastapi": ("rocketstream.frameworks.faststream.fastapi",),
     "pytest": ("rocketstream.testing",),
 }
 

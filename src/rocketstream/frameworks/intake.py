@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext
+from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext, ConsumeOrderlyContext
 from rocketstream.client.consumer.push.aio_consumer import AsyncPushConsumer
-from rocketstream.errors import ConfigurationError
-from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeFromWhere
+from rocketstream.errors import ConfigurationError, RocketMQError
+from rocketstream.model import (
+    ConsumeConcurrentlyStatus,
+    ConsumeFromWhere,
+    ConsumeOrderlyStatus,
+    MessageModel,
+    MessageSelector,
+)
 from rocketstream.protocol.message_ext import MessageExt
 
 logger = logging.getLogger("rocketstream.frameworks")
@@ -29,6 +35,11 @@ _NEVER_MINUTES = 60.0 * 24 * 365
 """The consumer's own limit counts from another moment: only ours decides."""
 _SETTLING_MS = 500
 """How long an end waits for the answers it gave itself."""
+_OURS = {
+    "consume_message_batch_max_size": "messages are handed out and settled one by one",
+    "message_model": "a broadcasting group gets no message a second time",
+}
+"""Settings of the push consumer that would lose messages here, and why."""
 
 
 class Delivery:
@@ -62,6 +73,10 @@ class Delivery:
         """It is to come again in a second (the first delay level), to anybody of the group."""
         self._settle(_SOON)
 
+    def later(self, delay_level: int = 0) -> None:
+        """It is to come again after a delay level; 0: one that grows with the number of tries."""
+        self._settle(delay_level)
+
     def dead(self) -> None:
         """It goes to the dead letters of the group."""
         self._settle(_DEAD)
@@ -78,6 +93,9 @@ class Intake:
     What is not settled within the limit comes again later, at growing distances, and after
     ``max_reconsume_times`` tries into ``%DLQ%<group>``.
 
+    In order, a queue's next message waits until the one before it is done or dead: one that is to
+    come again stays at the head of its queue, and no limit ends a wait.
+
     Args:
         group: consumer group.
         topic: what to consume, from its first message on where the group has no offset.
@@ -86,6 +104,8 @@ class Intake:
         unacked_max: most deliveries at once, 1 to 1000.
         unacked_limit_s: seconds between a delivery's ``begin`` and its answer.
         settings: of the push consumer, by name.
+        expression: which messages: tags joined by ``||``, or a selector.
+        orderly: hand a queue's messages out in order, one at a time.
 
     Raises:
         ConfigurationError: a value out of its range.
@@ -100,7 +120,9 @@ class Intake:
         *,
         unacked_max: int,
         unacked_limit_s: float,
-        settings: dict[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        expression: str | MessageSelector = "*",
+        orderly: bool = False,
     ) -> None:
         if not 1 <= unacked_max <= UNACKED_MAX:
             raise ConfigurationError(
@@ -110,6 +132,9 @@ class Intake:
             raise ConfigurationError(
                 f"unacked_limit_s must be more than 0 s, not {unacked_limit_s!r}"
             )
+        for name, why in _OURS.items():
+            if settings and settings.get(name) not in (None, 1, MessageModel.CLUSTERING):
+                raise ConfigurationError(f"{name} cannot be {settings[name]!r} here: {why}")
         self._take = take
         self._limit_s = unacked_limit_s
         self._open: set[Delivery] = set()
@@ -123,8 +148,12 @@ class Intake:
             **(settings or {}),
         }
         self._consumer = AsyncPushConsumer(
-            group, config=config, listener=self._hand_over, subscription={topic: "*"}, **chosen
+            group, config=config, subscription={topic: expression}, **chosen
         )
+        if orderly:
+            self._consumer.register_message_listener(self._hand_over_in_order, orderly=True)
+        else:
+            self._consumer.register_message_listener(self._hand_over)
 
     async def start(self) -> None:
         """Join the group.
@@ -143,6 +172,11 @@ class Intake:
         """Take messages in again."""
         self._consumer.resume()
 
+    def drain(self) -> None:
+        """Hand nothing more out; what was handed out can still be settled."""
+        self._closing = True
+        self._consumer.suspend()
+
     async def close(self) -> None:
         """Leave the group. What is not settled comes again in a second, to anybody of the group.
 
@@ -157,25 +191,44 @@ class Intake:
         self, messages: list[MessageExt], context: ConsumeConcurrentlyContext
     ) -> ConsumeConcurrentlyStatus:
         """Be the listener: return once the message is settled, or its time is up."""
-        delivery = Delivery(messages[0], asyncio.get_running_loop())
+        level = await self._settled(messages[0], self._limit_s)
+        if level is None:
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+        context.delay_level_when_next_consume = level
+        return ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+    async def _hand_over_in_order(
+        self, messages: list[MessageExt], _: ConsumeOrderlyContext
+    ) -> ConsumeOrderlyStatus:
+        """Be the listener of queues kept in order: their next message waits for this return."""
+        level = await self._settled(messages[0], None)
+        if level == _DEAD:
+            try:
+                await self._consumer.send_message_back(messages[0], _DEAD)
+                level = _DONE
+            except RocketMQError as error:
+                logger.warning("message %s is not a dead letter yet: %s", messages[0].msg_id, error)
+        if level is None:
+            return ConsumeOrderlyStatus.SUCCESS
+        return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+
+    async def _settled(self, message: MessageExt, limit_s: float | None) -> int | None:
+        """Hand a message out; return how it was settled, or by count when its time is up."""
+        delivery = Delivery(message, asyncio.get_running_loop())
         if self._closing:
             await delivery.answer  # until it is cancelled: the queue's next owner gets the message
         self._open.add(delivery)
         try:
             self._take(delivery)
             await delivery.begun
-            level = await asyncio.wait_for(delivery.answer, self._limit_s)
+            return await asyncio.wait_for(delivery.answer, limit_s)
         except TimeoutError:
             logger.warning(
                 "message %s of %s was not acknowledged within %g s and comes again",
-                delivery.message.msg_id,
-                delivery.message.topic,
-                self._limit_s,
+                message.msg_id,
+                message.topic,
+                limit_s,
             )
-            level = _BY_COUNT
+            return _BY_COUNT
         finally:
             self._open.discard(delivery)
-        if level is None:
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-        context.delay_level_when_next_consume = level
-        return ConsumeConcurrentlyStatus.RECONSUME_LATER

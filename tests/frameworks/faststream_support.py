@@ -1,0 +1,105 @@
+"""What the tests of the FastStream broker share.
+
+Law: waits on what happens, with a deadline; one broker for each test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from rocketstream import Producer, PullConsumer
+from rocketstream.client.config import ClientConfig
+from rocketstream.errors import RouteNotFoundError
+from rocketstream.frameworks.faststream import RocketMQBroker
+from rocketstream.model import Message
+from rocketstream.protocol.message_ext import MessageExt
+from tests.behaviour.cluster import Cluster
+
+QUEUES = 2
+WAIT_S = 30.0
+
+
+def made(cluster: Cluster, **settings: Any) -> RocketMQBroker:
+    """Return a broker of a cluster that commits often and logs nothing."""
+    config = ClientConfig(namesrv_addr=cluster.namesrv_addr, persist_consumer_offset_interval_ms=50)
+    settings.setdefault("logger", None)
+    return RocketMQBroker(config=config, **settings)
+
+
+@asynccontextmanager
+async def running(broker: RocketMQBroker) -> AsyncIterator[RocketMQBroker]:
+    """Start a broker and stop it."""
+    try:
+        await broker.start()
+        yield broker
+    finally:
+        await broker.stop()
+
+
+class Seen:
+    """What handlers did, in order; tests wait for as many as they expect."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self._changed = asyncio.Condition()
+
+    async def add(self, item: Any) -> None:
+        async with self._changed:
+            self.items.append(item)
+            self._changed.notify_all()
+
+    async def wait(self, count: int) -> list[Any]:
+        async with asyncio.timeout(WAIT_S), self._changed:
+            await self._changed.wait_for(lambda: len(self.items) >= count)
+        return self.items
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    """Wait until something is so, which is asked beside the loop."""
+    for _ in range(int(WAIT_S / 0.02)):
+        if await asyncio.to_thread(reached):
+            return
+        await asyncio.sleep(0.02)
+    raise TimeoutError
+
+
+async def committed(cluster: Cluster, group: str, topic: str, count: int) -> None:
+    """Wait until a group has committed so many messages of a topic."""
+
+    def reached() -> bool:
+        return sum(max(each, 0) for each in cluster.committed(group, topic, QUEUES)) == count
+
+    await until(reached)
+
+
+def stored(cluster: Cluster, topic: str) -> list[MessageExt]:
+    """Return the messages a topic holds; none if there is no such topic."""
+    with PullConsumer("looks", namesrv_addr=cluster.namesrv_addr) as consumer:
+        try:
+            queues = consumer.fetch_subscribe_message_queues(topic)
+        except RouteNotFoundError:
+            return []
+        found = []
+        for queue in queues:
+            start, end = consumer.min_offset(queue), consumer.max_offset(queue)
+            while start < end:
+                result = consumer.pull(queue, "*", start, 32)
+                found += result.msg_found_list
+                start = result.next_begin_offset
+        return found
+
+
+async def dead(cluster: Cluster, group: str, count: int = 1) -> list[MessageExt]:
+    """Wait for the dead letters of a group."""
+    await until(lambda: len(stored(cluster, f"%DLQ%{group}")) >= count)
+    return await asyncio.to_thread(stored, cluster, f"%DLQ%{group}")
+
+
+def sent_by_hand(cluster: Cluster, *messages: Message) -> None:
+    """Send messages as a program without FastStream does."""
+    with Producer("by-hand", namesrv_addr=cluster.namesrv_addr) as producer:
+        for message in messages:
+            producer.send(message)
