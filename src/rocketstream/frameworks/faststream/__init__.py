@@ -5,8 +5,6 @@ FastStream has no interface for brokers of others, so this stands on its private
 release series of it is supported, and ``faststream._internal`` is imported in no other room.
 """
 
-from __future__ import annotations
-
 try:
     import faststream as _faststream  # noqa: F401
 except ImportError as error:
