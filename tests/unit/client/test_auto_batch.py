@@ -274,9 +274,7 @@ def test_a_thread_that_keeps_putting_lets_the_loop_send(broker: Batching) -> Non
     """What may leave does not wait for the thread's next pause: it gives way, and goes on."""
     with producer_of(broker) as producer:
         looked: list[int] = []
-        outbox = producer._outbox
-        assert outbox is not None
-        gatherer = outbox._gatherer
+        gatherer = producer._machine.outbox._gatherer
         assert gatherer is not None
         gatherer._give_way = lambda: looked.append(1)  # type: ignore[method-assign]
         gatherer._due = True  # the loop is to look, and does not get to it

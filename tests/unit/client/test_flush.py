@@ -66,7 +66,7 @@ def aio_producer_of(broker: FakeBroker, **settings: Any) -> aio.Producer:
 
 def flushes_of(producer: Any) -> int:
     """Return how many flushes found something under way."""
-    window = producer if isinstance(producer, aio.Producer) else producer._outbox._window
+    window = producer if isinstance(producer, aio.Producer) else producer._machine.outbox._window
     return int(window._begun.now)
 
 
@@ -179,8 +179,7 @@ def test_a_future_has_ended_before_it_is_counted_out(
     messages = [Message(TOPIC, bytes(400)) for _ in range(4)]
     settings = GATHERING if way == "gathered" else {"max_message_size": 1_000}
     with producer_of(held, **settings) as producer:
-        assert producer._outbox is not None
-        window = producer._outbox._window
+        window = producer._machine.outbox._window
         for name in ("leave", "leave_together"):
             leave = getattr(window, name)
 

@@ -8,6 +8,7 @@ import logging
 import pickle
 from collections.abc import Iterator
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -356,10 +357,9 @@ def test_an_asyncio_client_left_behind_by_its_loop_says_so(broker: FakeBroker) -
     loop = asyncio.new_event_loop()
     producer = aio.Producer("g", namesrv_addr=broker.address)
     loop.run_until_complete(producer.start())
+    engine = producer._running().engine
     loop.run_until_complete(producer.shutdown())
-    engine = producer._engine
     loop.close()
-    assert engine is not None
     with pytest.raises(ClientStateError, match="which is closed"):
         engine.check_process()
     with pytest.raises(ClientStateError, match="which is closed"):
@@ -381,3 +381,22 @@ def test_what_a_listener_writes_into_its_context_is_checked_there() -> None:
         orderly.suspend_current_queue_time_millis = 5
     concurrent.ack_index, orderly.auto_commit = -1, False
     assert (concurrent.ack_index, orderly.auto_commit) == (-1, False)
+
+
+@pytest.mark.parametrize("client", [Producer, aio.Producer, TransactionProducer])
+def test_a_producer_that_could_not_start_may_be_started_again(
+    broker: FakeBroker, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its certificates were missing: nothing is left behind, and it is as new."""
+    monkeypatch.setenv("ROCKETMQ_TLS_CA_FILE", str(tmp_path / "none.pem"))
+    producer = client("g", namesrv_addr=broker.address, use_tls=True)
+
+    async def start() -> None:
+        starting = producer.start()
+        if client is aio.Producer:
+            await starting
+
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=r"none\.pem"):
+            asyncio.run(start())
+    assert producer.state is ServiceState.CREATE_JUST

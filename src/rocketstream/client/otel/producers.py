@@ -65,7 +65,7 @@ def observe_producer(telemetry: Telemetry, producer: object) -> bool:
 
 
 def _blocking(
-    telemetry: Telemetry, producer: ProducerBase, method: Callable[..., Any], operation: str
+    telemetry: Telemetry, producer: ProducerBase[Any], method: Callable[..., Any], operation: str
 ) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -87,7 +87,7 @@ def _blocking(
 
 
 def _awaited(
-    telemetry: Telemetry, producer: ProducerBase, method: Callable[..., Any], operation: str
+    telemetry: Telemetry, producer: ProducerBase[Any], method: Callable[..., Any], operation: str
 ) -> Callable[..., Any]:
     @functools.wraps(method)
     async def call(*args: Any, **kwargs: Any) -> Any:
@@ -109,7 +109,7 @@ def _awaited(
 
 
 def _future_giving(
-    telemetry: Telemetry, producer: ProducerBase, method: Callable[..., Any], operation: str
+    telemetry: Telemetry, producer: ProducerBase[Any], method: Callable[..., Any], operation: str
 ) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -131,7 +131,7 @@ def _future_giving(
 
 def _begun(
     telemetry: Telemetry,
-    producer: ProducerBase,
+    producer: ProducerBase[Any],
     method: Callable[..., Any],
     operation: str,
     args: tuple[Any, ...],
@@ -168,7 +168,7 @@ class _Send:
     def __init__(
         self,
         telemetry: Telemetry,
-        producer: ProducerBase,
+        producer: ProducerBase[Any],
         operation: str,
         messages: Sequence[Message],
         *,

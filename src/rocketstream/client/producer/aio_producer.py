@@ -17,8 +17,7 @@ from rocketstream.client.core.begun import Begun
 from rocketstream.client.core.queue_rotation import SendTarget
 from rocketstream.client.core.send import queue_of_key
 from rocketstream.client.core.send_policy import End, Steps, Try
-from rocketstream.client.instance.engine import loop_engine
-from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.with_block import AsyncWithBlock
 from rocketstream.client.keywords import ProducerKeywords
 from rocketstream.client.producer.async_sender import AsyncSender
@@ -27,13 +26,13 @@ from rocketstream.client.producer.base import (
     Messages,
     QueueSelector,
     is_timed,
-    joined,
     not_flushed,
     target_of,
 )
 from rocketstream.client.producer.gatherer import Ended, Gatherer, Held
+from rocketstream.client.producer.machine import LoopMachine
 from rocketstream.client.producer.queries import AsyncQueries
-from rocketstream.client.producer.sending import PreparedSend, several
+from rocketstream.client.producer.sending import PreparedSend, joined, several
 from rocketstream.client.producer.try_observer import ONEWAY, ObservedTry
 from rocketstream.errors import SendError
 from rocketstream.model import Message, MessageQueue, SendResult
@@ -62,8 +61,9 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
         self._in_flight = 0
         self._bytes_in_flight = 0
         self._bytes_max = limits.ASYNC_SEND_BYTES_IN_FLIGHT_MAX
+        if self.settings.auto_batch:
+            self._bytes_max = self.settings.total_batch_max_bytes
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._gatherer: Gatherer | None = None
         self._empty: asyncio.Future[None] | None = None
         self._under_way = 0
         self._begun = Begun()
@@ -79,20 +79,10 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
         if self._is_started_again():
             return
         self._begin_start()
-        engine = await loop_engine(self.config, self._clock)
-        try:
-            sender = self._open(engine)
-        except BaseException:
-            self.state = ServiceState.CREATE_JUST
-            await engine.leave_here()
-            raise
-        if self.settings.auto_batch:
-            self._bytes_max = self.settings.total_batch_max_bytes
-            self._gatherer = Gatherer(
-                sender, engine.loop, engine.loop.call_soon, self._gathered_ended, self._unwrap
-            )
-        self._engine = engine
-        self.state = ServiceState.RUNNING
+        await self._start_here(self.config, self._make)
+
+    async def _make(self, engine: Engine) -> LoopMachine:
+        return self._joined(LoopMachine(engine, self._joining(), self._gathered_ended))
 
     async def shutdown(self) -> None:
         """Tell the brokers and close. What is still awaited fails. Does nothing unless running.
@@ -100,19 +90,20 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
         With ``auto_batch`` what was gathered is sent first, and its answers are waited for, up to
         the send timeout.
         """
-        engine = self._engine
-        if engine is not None:
-            engine.check_process()
-        if self.state is not ServiceState.RUNNING or engine is None:
+        started = self._begin_shutdown()
+        if started is None:
             return
-        self.state = ServiceState.SHUTDOWN_ALREADY
+        gatherer = started.machine.gatherer
         try:
-            await self._gathered_sent()
-            await self._close()
+            await self._end_here(started, self._ending(started.machine))
         finally:
-            await engine.leave_here()
-            if self._gatherer is not None:
-                self._gatherer.close()
+            if gatherer is not None:
+                gatherer.close()
+
+    async def _ending(self, machine: LoopMachine) -> None:
+        if machine.gatherer is not None:
+            await self._gathered_sent(machine.gatherer)
+        await self._close(machine)
 
     async def send(
         self,
@@ -198,7 +189,7 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
         arg: Any,
         sharding_key: str | None,
     ) -> None:
-        sender = self._running()
+        sender = self._machine.sender
         target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
         prepared = self._preparer.one(message)
         if self._observer is not None or TIMER_MARK in prepared.properties:
@@ -240,7 +231,7 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
         """Do what only observed and timed messages need."""
         prepared.message = message
         if is_timed(prepared, message):
-            await self._open_calls()[1].require_timers(prepared.topic, target.queue)
+            await self._machine.calls.require_timers(prepared.topic, target.queue)
 
     async def request(
         self,
@@ -252,7 +243,7 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
         timeout_ms: float | None = None,
     ) -> MessageExt:
         """Send a message and wait for its reply; see ``rocketstream.Producer.request``."""
-        self._open_calls()
+        self._running()
         target = target_of(message, message_queue, selector, arg, None, self._unwrap)
         return await self._request(message, target, self._timeout(timeout_ms))
 
@@ -277,10 +268,10 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
             ClientStateError: not running.
         """
         timeout = self._flush_timeout(timeout_ms)
-        self._running()
+        gatherer = self._machine.gatherer
         await asyncio.sleep(0)
-        if self._gatherer is not None:
-            self._gatherer.hurry()
+        if gatherer is not None:
+            gatherer.hurry()
         begun = self._begun
         flush = begun.flush(self._under_way)
         try:
@@ -296,7 +287,7 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
         self, prepared: PreparedSend, target: SendTarget, timeout_ms: float, begun: int
     ) -> SendResult:
         try:
-            sender = self._running()
+            sender = self._machine.sender
             if self._is_full():
                 await self._room()
         except BaseException:
@@ -336,7 +327,7 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
             self._end(begun)
             raise
         self._enter(len(prepared.body))
-        gatherer = self._gatherer
+        gatherer = self._machine.gatherer
         assert gatherer is not None
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         gatherer.put(prepared, message.properties, queue, timeout_ms, (future, begun))
@@ -344,7 +335,7 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
 
     async def _queue_for(self, prepared: PreparedSend, target: SendTarget) -> MessageQueue | None:
         """Return the queue a message must go to; None for any of its topic."""
-        sender = self._running()
+        sender = self._machine.sender
         if target.pick is None:
             return target.queue
         return await self._drive(sender, sender.policy.queue(prepared.topic, target), prepared)
@@ -360,11 +351,8 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
                     future.set_result(end)
             self._end(begun)
 
-    async def _gathered_sent(self) -> None:
+    async def _gathered_sent(self, gatherer: Gatherer) -> None:
         """Send what is gathered without delay and wait for it, as long as a send may take."""
-        gatherer = self._gatherer
-        if gatherer is None:
-            return
         gatherer.flush()
         empty = self._empty = asyncio.get_running_loop().create_future()
         if self._in_flight:
@@ -427,10 +415,3 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
             if not waiter.done():
                 waiter.set_result(None)
                 break
-
-    def _running(self) -> AsyncSender:
-        engine, sender = self._engine, self._sender
-        if self.state is not ServiceState.RUNNING or engine is None or sender is None:
-            raise self._not_running()
-        engine.check_process()
-        return sender

@@ -11,6 +11,7 @@ from typing import Any
 from rocketstream.client.core.queue_rotation import ANY_QUEUE
 from rocketstream.client.core.transaction import NOT_STORED_OK, LocalOutcome, may_execute
 from rocketstream.client.producer.aio_producer import AsyncProducer
+from rocketstream.client.producer.machine import LoopMachine
 from rocketstream.client.producer.transaction import (
     EXECUTE,
     TransactionListener,
@@ -23,7 +24,7 @@ from rocketstream.errors import RocketMQError
 from rocketstream.model import Message, SendResult, TransactionSendResult
 
 
-class AsyncTransactionProducer(TransactionBase, AsyncProducer):
+class AsyncTransactionProducer(TransactionBase[LoopMachine], AsyncProducer):
     """Sends messages in transactions; arguments are those of ``rocketstream.TransactionProducer``.
 
     The listener's methods may be coroutines; others run on threads.
@@ -36,7 +37,7 @@ class AsyncTransactionProducer(TransactionBase, AsyncProducer):
 
         See ``rocketstream.TransactionProducer.send_message_in_transaction``.
         """
-        engine, _ = self._open_calls()
+        engine = self._running().engine
         listener, prepared = self._half(message)
         result = await self._send(prepared, ANY_QUEUE, self._timeout(timeout_ms), self._begin())
         self._half_stored(engine, result)
@@ -59,5 +60,4 @@ class AsyncTransactionProducer(TransactionBase, AsyncProducer):
         call = listener.execute_local_transaction
         if inspect.iscoroutinefunction(call):
             return await outcome_async(EXECUTE, call, message, arg)
-        assert self._checks is not None
         return await outcome_in_thread(self._checks.executor, EXECUTE, call, message, arg)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig, client_config
@@ -23,21 +23,15 @@ from rocketstream.client.hooks import (
     SendHooks,
     SendMessageHook,
 )
-from rocketstream.client.instance.engine import Engine
-from rocketstream.client.instance.groups import ProducerInner
-from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
+from rocketstream.client.instance.started import Startable
 from rocketstream.client.instruments import INSTRUMENTS
-from rocketstream.client.producer.async_sender import AsyncSender
-from rocketstream.client.producer.calls import ProducerCalls
-from rocketstream.client.producer.fault import FaultStrategy
+from rocketstream.client.producer.machine import Joining, ProducerMachine
 from rocketstream.client.producer.namespaced import NamespacedPreparer
-from rocketstream.client.producer.request_reply import Requests
 from rocketstream.client.producer.sending import MessagePreparer, PreparedSend
 from rocketstream.client.producer.try_observer import TryObserver
 from rocketstream.client.trace.dispatcher import PRODUCE
 from rocketstream.client.trace.of_client import TRACE_SETTINGS, tracing_of
 from rocketstream.errors import (
-    ClientStateError,
     ConfigurationError,
     FlushTimeoutError,
     MessageInvalidError,
@@ -46,8 +40,6 @@ from rocketstream.model import (
     PROPERTY_LITE_TOPIC,
     Message,
     MessageQueue,
-    SendResult,
-    SendStatus,
 )
 from rocketstream.protocol.lite import lite_queue_index
 from rocketstream.protocol.message_ext import MessageExt
@@ -57,18 +49,20 @@ logger = logging.getLogger("rocketstream.client")
 
 QueueSelector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
 Messages = Message | Iterable[Message]
+P = TypeVar("P", bound=ProducerMachine)
 
 TIMER_MARK = "TIMER_DE"
 """Part of every timer property's name, quick to look for in the properties' text."""
-_STATUS_ORDER = list(SendStatus)
 _SETTINGS = frozenset(ProducerSettings.__slots__) - {"producer_group", "unit_mode"}
 _NAMED = ("config", "clock", *TRACE_SETTINGS)
 _OF_TRANSACTIONS = frozenset({"transaction_listener", *TransactionSettings.__slots__})
 
 
-class ProducerBase(StaysHere):
+class ProducerBase(Startable[P], Generic[P]):
     """Settings and state of a producer; see ``rocketstream.Producer`` for the arguments."""
 
+    _kind = "producer"
+    _refusal = "The producer service state not OK"
     _settings_classes: tuple[type[Any], ...] = (ProducerSettings, ClientConfig)
 
     def __init__(
@@ -88,15 +82,9 @@ class ProducerBase(StaysHere):
         )
         self.settings.check()
         self.config = shared.with_own_instance(clock)
-        self.state = ServiceState.CREATE_JUST
+        self._create(clock)
         self.send_hooks = SendHooks()
         self.check_forbidden_hooks = CheckForbiddenHooks()
-        self._clock = clock
-        self._engine: Engine | None = None
-        self._sender: AsyncSender | None = None
-        self._calls: ProducerCalls | None = None
-        self._requests: Requests | None = None
-        self._faults: FaultStrategy | None = None
         self._observer: TryObserver | None = None
         self._unwrap: Callable[[MessageQueue], MessageQueue] | None = None
         self._preparer = MessagePreparer(self.settings, clock)
@@ -149,78 +137,49 @@ class ProducerBase(StaysHere):
         changed = replace(self.settings, retry_response_codes=codes)
         changed.check()
         self.settings = changed
-        if self._sender is not None:
-            self._sender.policy.settings = changed
+        if self._started is not None:
+            self._started.machine.policy.settings = changed
 
-    def _observe_tries(self) -> None:
+    def _observe_tries(self) -> TryObserver:
         if self._observer is None:
             self._observer = TryObserver(
                 self.config, self.group, self.send_hooks, self.check_forbidden_hooks,
-                self._faults, self._clock,
+                None, self._clock,
             )  # fmt: skip
-        if self._sender is not None:
-            self._sender.observer = self._observer
+        started = self._started
+        if started is not None:
+            started.machine.sender.observer = self._observer
+        return self._observer
 
     # --- life cycle -------------------------------------------------------------------------------
 
     def _begin_start(self) -> None:
-        if self.state is not ServiceState.CREATE_JUST:
-            raise ClientStateError(
-                "The producer service state not OK, maybe started once, "
-                f"{self.state.value}; a client cannot be started again, create a new one"
-            )
+        self._check_new()
         self.config.name_servers()
-        self.state = ServiceState.START_FAILED
 
-    def _open(self, engine: Engine) -> AsyncSender:
-        """Join the instance; on the loop."""
-        instance = engine.instance
-        settings = self.settings
-        topics = [self.config.with_namespace(topic) for topic in settings.topics]
-        instance.register_producer(
-            settings.producer_group, [settings.create_topic_key, *topics], self._inner()
-        )
-        sender = AsyncSender(instance, settings)
-        if settings.send_latency_fault_enable:
-            self._faults = FaultStrategy(settings, instance, engine.loop)
-            sender.policy.rotation = self._faults.rotation()
-            if self._observer is not None:
-                self._observer.faults = self._faults
-            self._observe_tries()
-        sender.observer = self._observer
-        self._sender = sender
-        self._calls = ProducerCalls(sender, self.config)
-        self._requests = Requests(sender, self.config.client_id())
-        # Brokers that ask us something must know us before the first send (C-446).
-        instance.run_soon(self._calls.announce([*topics, *self._topics_to_announce()]))
+    def _joining(self) -> Joining:
+        """Return what the machine is made of besides the engine."""
+        return Joining(self.settings, self.config, None, (), self._unwrap)
+
+    def _joined(self, machine: P) -> P:
+        """Have the sends of a new machine observed; on the loop."""
+        if machine.faults is not None:
+            self._observe_tries().faults = machine.faults
+        machine.sender.observer = self._observer
         self._tracing.start()
-        return sender
+        return machine
 
-    async def _close(self) -> None:
+    async def _close(self, machine: P) -> None:
         """Leave the instance; on the loop."""
-        if self._faults is not None:
-            self._faults.close()
-        if self._requests is not None:
-            self._requests.close()
         try:
-            if self._engine is not None:
-                await self._engine.instance.unregister_producer(self.settings.producer_group)
+            await machine.close()
         finally:
             await self._tracing.stop()
 
-    def _inner(self) -> ProducerInner | None:
-        return None
-
     def _master_address(self, broker_name: str) -> str | None:
-        """Return where a broker's master is, as last heard; None before the start."""
-        engine = self._engine
-        return None if engine is None else engine.instance.routes.master(broker_name)
-
-    def _topics_to_announce(self) -> Sequence[str]:
-        return ()
-
-    def _not_running(self) -> ClientStateError:
-        return not_running("The producer service state not OK", self.state)
+        """Return where a broker's master is, as last heard; None unless it runs."""
+        started = self._started
+        return None if started is None else started.engine.instance.routes.master(broker_name)
 
     def _timeout(self, timeout_ms: float | None) -> float:
         if timeout_ms is None:
@@ -236,15 +195,14 @@ class ProducerBase(StaysHere):
     # --- on the loop ------------------------------------------------------------------------------
 
     async def _request(self, message: Message, target: SendTarget, timeout_ms: float) -> MessageExt:
-        requests, calls = self._requests, self._calls
-        if requests is None or calls is None:
-            raise self._not_running()
+        machine = self._machine
+        requests = machine.requests
         correlation_id = requests.mark(message, timeout_ms)
         prepared = self._preparer.one(message)
         if self._observer is not None:
             prepared.message = message
         if is_timed(prepared, message):
-            await calls.require_timers(prepared.topic, target.queue)
+            await machine.calls.require_timers(prepared.topic, target.queue)
         reply = await requests.send(prepared, target, correlation_id, timeout_ms)
         reply.topic = self.config.without_namespace(reply.topic)
         return reply
@@ -324,16 +282,3 @@ def target_of(
 def _lite_target(name: str) -> SendTarget:
     """Return the queue whose broker takes a lite topic for its own."""
     return SendTarget(pick=lambda queues: queues[lite_queue_index(name, len(queues))])
-
-
-def joined(results: Sequence[SendResult]) -> SendResult:
-    """Return one result for the parts of a split batch: ids joined, the worst status (C-478)."""
-    first = results[0]
-    if len(results) == 1:
-        return first
-    return replace(
-        first,
-        send_status=max((r.send_status for r in results), key=_STATUS_ORDER.index),
-        msg_id=",".join(r.msg_id for r in results),
-        offset_msg_id=",".join(r.offset_msg_id for r in results),
-    )

@@ -13,7 +13,6 @@ from rocketstream import limits
 from rocketstream.client.core.queue_rotation import SendTarget
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.producer.async_sender import AsyncSender, SendDone
-from rocketstream.client.producer.base import joined
 from rocketstream.client.producer.gathered import Unwrap
 from rocketstream.client.producer.gatherer import Ended, Gatherer, Held
 from rocketstream.client.producer.send_future import (
@@ -23,7 +22,7 @@ from rocketstream.client.producer.send_future import (
     SendWindow,
     end_all,
 )
-from rocketstream.client.producer.sending import PreparedSend
+from rocketstream.client.producer.sending import PreparedSend, joined
 from rocketstream.errors import SendError, SendOutcome
 from rocketstream.model import MessageQueue, SendResult
 

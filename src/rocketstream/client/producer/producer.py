@@ -13,13 +13,12 @@ from functools import partial
 from typing import Any, TypeVar, Unpack, cast
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.around_requests import after_response_of, before_request_of
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.queue_rotation import SendTarget
 from rocketstream.client.core.send import queue_of_key
-from rocketstream.client.core.send_policy import End, Queues, SendPolicy, Steps, Try
-from rocketstream.client.instance.engine import Engine, threaded_engine
-from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.core.send_policy import End, Queues, Steps, Try
+from rocketstream.client.instance.engine import Engine
+from rocketstream.client.instance.started import Started
 from rocketstream.client.instance.with_block import WithBlock
 from rocketstream.client.keywords import ProducerKeywords
 from rocketstream.client.producer.base import (
@@ -27,15 +26,14 @@ from rocketstream.client.producer.base import (
     Messages,
     QueueSelector,
     is_timed,
-    joined,
     not_flushed,
     target_of,
 )
-from rocketstream.client.producer.outbox import Outbox
+from rocketstream.client.producer.machine import BlockingMachine
 from rocketstream.client.producer.queries import SyncQueries
 from rocketstream.client.producer.request_reply import hand_over
 from rocketstream.client.producer.send_future import SendFuture
-from rocketstream.client.producer.sending import PreparedSend, several
+from rocketstream.client.producer.sending import PreparedSend, joined, several
 from rocketstream.client.producer.try_observer import ASYNC, ONEWAY, SYNC, ObservedTry
 from rocketstream.errors import (
     ClientStateError,
@@ -86,9 +84,6 @@ class Producer(SyncQueries, WithBlock):
         **settings: Unpack[ProducerKeywords],
     ) -> None:
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
-        self._lock = threading.Lock()  # start and shutdown only
-        self._pool: BlockingPool | None = None
-        self._outbox: Outbox | None = None
 
     # --- life cycle -------------------------------------------------------------------------------
 
@@ -101,52 +96,30 @@ class Producer(SyncQueries, WithBlock):
         """
         if self._is_started_again():
             return
-        with self._lock:
+        with self._life_lock:
             self._begin_start()
-            engine = threaded_engine(self.config, self._clock)
-            try:
-                engine.run(self._register(engine))
-            except BaseException:
-                self.state = ServiceState.CREATE_JUST
-                engine.leave()
-                raise
-            config = self.config
-            self._pool = BlockingPool(
-                connect_timeout_ms=config.connect_timeout_ms,
-                ssl_context=config.tls_context(),
-                before_request=before_request_of(config),
-                after_response=after_response_of(config),
-                busy_wait=self.settings.busy_wait,
-                clock=self._clock,
-            )
-            self._engine = engine
-            self.state = ServiceState.RUNNING
+            self._start_threaded(self.config, self._make)
 
-    async def _register(self, engine: Engine) -> None:
-        self._outbox = Outbox(engine, self._open(engine), self._unwrap)
+    async def _make(self, engine: Engine) -> BlockingMachine:
+        return self._joined(BlockingMachine(engine, self._joining(), self._clock))
 
     def shutdown(self) -> None:
         """Wait for what ``send_async`` has on its way, tell the brokers, close. Blocks.
 
         Bounded by the send timeout plus the API timeout. Does nothing unless running.
         """
-        if self._engine is not None:
-            self._engine.check_process()  # before the lock: a forked child may find it held
-        with self._lock:
-            if self.state is not ServiceState.RUNNING:
-                return
-            self.state = ServiceState.SHUTDOWN_ALREADY
-        engine, outbox = self._engine, self._outbox
-        if engine is None or outbox is None:
+        started = self._begin_shutdown()
+        if started is None:
             return
-        outbox.wait_empty(self.settings.send_msg_timeout_ms)
+        machine = started.machine
         try:
-            engine.run(self._close())
+            machine.outbox.wait_empty(self.settings.send_msg_timeout_ms)
         finally:
-            if self._pool is not None:
-                self._pool.close()
-            engine.leave()
-            outbox.close()
+            try:
+                self._end_threaded(started, self._close(machine))
+            finally:
+                machine.pool.close()
+                machine.outbox.close()
 
     # --- sending and waiting ----------------------------------------------------------------------
 
@@ -240,27 +213,33 @@ class Producer(SyncQueries, WithBlock):
         Raises:
             SendError: it could not be written.
         """
-        pool, policy = self._running()
+        started = self._running()
         target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
         prepared = self._preparer.one(message)
         if self._observer is not None or TIMER_MARK in prepared.properties:
             self._special(prepared, message, target)
-        self._drive(pool, policy.oneway(prepared.topic, target), prepared, ONEWAY)
+        steps = started.machine.policy.oneway(prepared.topic, target)
+        self._drive(started, steps, prepared, ONEWAY)
 
     def _special(self, prepared: PreparedSend, message: Message, target: SendTarget) -> None:
         """Do what only observed and timed messages need."""
         prepared.message = message
         if is_timed(prepared, message):
-            calls = self._open_calls()[1]
-            self._wait(calls.require_timers(prepared.topic, target.queue))
+            self._wait(self._machine.calls.require_timers(prepared.topic, target.queue))
 
     def _send(self, prepared: PreparedSend, target: SendTarget, timeout_ms: float) -> SendResult:
-        pool, policy = self._running()
+        started = self._running()
         again = self.settings.retry_times_when_send_failed
-        steps = policy.tries(prepared.topic, target, timeout_ms, again)
-        return self._drive(pool, steps, prepared, SYNC)
+        steps = started.machine.policy.tries(prepared.topic, target, timeout_ms, again)
+        return self._drive(started, steps, prepared, SYNC)
 
-    def _drive(self, pool: BlockingPool, steps: Steps[T], prepared: PreparedSend, mode: str) -> T:
+    def _drive(
+        self,
+        started: Started[BlockingMachine],
+        steps: Steps[T],
+        prepared: PreparedSend,
+        mode: str,
+    ) -> T:
         """Do what the policy wants, step by step, on the caller's thread."""
         end: End = None
         while True:
@@ -269,9 +248,9 @@ class Producer(SyncQueries, WithBlock):
             except StopIteration as done:
                 return cast("T", done.value)
             if wanted is None:
-                end = self._route(prepared.topic)
+                end = _route(started, prepared.topic)
             else:
-                end = self._try(pool, prepared, wanted, mode)
+                end = self._try(started.machine.pool, prepared, wanted, mode)
 
     def _try(
         self, pool: BlockingPool, prepared: PreparedSend, wanted: Try, mode: str
@@ -339,13 +318,13 @@ class Producer(SyncQueries, WithBlock):
                 self._special(prepared, message, target)
             if self.settings.auto_batch:
                 return self._gather(prepared, message, target, timeout, callback)
-            return self._open_outbox().put(prepared, target, timeout, callback)
+            return self._machine.outbox.put(prepared, target, timeout, callback)
         messages = several(message)
         parts = self._preparer.batches(messages)
         target = target_of(messages[0], message_queue, selector, arg, sharding_key, self._unwrap)
         for part in parts:
             part.message = messages
-        return self._open_outbox().put_parts(parts, target, timeout, callback)
+        return self._machine.outbox.put_parts(parts, target, timeout, callback)
 
     def _gather(
         self,
@@ -356,20 +335,16 @@ class Producer(SyncQueries, WithBlock):
         callback: Callable[[SendFuture], object] | None,
     ) -> SendFuture:
         """Have a message sent with others of its topic, or of its queue, if it must go to one."""
-        outbox = self._open_outbox()
+        outbox = self._machine.outbox
         queue = target.queue
         if target.pick is not None:
             try:
-                pool, policy = self._running()
-                queue = self._drive(pool, policy.queue(prepared.topic, target), prepared, ASYNC)
+                started = self._running()
+                steps = started.machine.policy.queue(prepared.topic, target)
+                queue = self._drive(started, steps, prepared, ASYNC)
             except SendError as error:
                 return outbox.failed(error, callback)
         return outbox.gather(prepared, message.properties, queue, timeout_ms, callback)
-
-    def _open_outbox(self) -> Outbox:
-        self._running()
-        assert self._outbox is not None
-        return self._outbox
 
     def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until every message that ``send_async`` took before has its outcome. Blocks.
@@ -388,13 +363,12 @@ class Producer(SyncQueries, WithBlock):
             ClientStateError: not running, or called on the network thread, by a selector for one.
         """
         timeout = self._flush_timeout(timeout_ms)
-        outbox = self._open_outbox()
-        assert self._engine is not None
-        if threading.get_ident() == self._engine.loop_thread_id:
+        engine, machine = self._running()
+        if threading.get_ident() == engine.loop_thread_id:
             raise ClientStateError(
                 "flush() would block the network thread it was called on; call it on another thread"
             )
-        left = outbox.flush(timeout)
+        left = machine.outbox.flush(timeout)
         if left:
             raise not_flushed(left, timeout)
 
@@ -441,7 +415,7 @@ class Producer(SyncQueries, WithBlock):
             timeout_ms: as in ``request``.
             callback: called with the future when it is done, on a callback thread.
         """
-        engine, _ = self._open_calls()
+        engine = self._running().engine
         target = target_of(message, message_queue, selector, arg, None, self._unwrap)
         future = engine.submit(self._request(message, target, self._timeout(timeout_ms)))
         if callback is not None:
@@ -459,16 +433,8 @@ class Producer(SyncQueries, WithBlock):
         """
         return queue_of_key(self.fetch_publish_message_queues(topic), sharding_key)
 
-    def _route(self, topic: str) -> Queues | SendError:
-        engine, sender = self._engine, self._sender
-        assert engine is not None
-        assert sender is not None
-        info = sender.instance.routes.publish_info(topic)
-        return info.queues if info is not None else engine.run(sender.route(topic))
 
-    def _running(self) -> tuple[BlockingPool, SendPolicy]:
-        pool, engine, sender = self._pool, self._engine, self._sender
-        if self.state is not ServiceState.RUNNING or not (pool and engine and sender):
-            raise self._not_running()
-        engine.check_process()
-        return pool, sender.policy
+def _route(started: Started[BlockingMachine], topic: str) -> Queues | SendError:
+    sender = started.machine.sender
+    info = sender.instance.routes.publish_info(topic)
+    return info.queues if info is not None else started.engine.run(sender.route(topic))

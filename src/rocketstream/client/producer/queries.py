@@ -10,33 +10,21 @@ from typing import Any, TypeVar
 
 from rocketstream.client.admin.faces import AsyncAdmin, SyncAdmin
 from rocketstream.client.admin.requests import MQAdmin
-from rocketstream.client.instance.engine import Engine
-from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.producer.base import ProducerBase
-from rocketstream.client.producer.calls import ProducerCalls
+from rocketstream.client.producer.machine import BlockingMachine, LoopMachine
 from rocketstream.model import MessageQueue
 
 T = TypeVar("T")
 
 
-class _Queries(ProducerBase):
-    def _open_calls(self) -> tuple[Engine, ProducerCalls]:
-        engine, calls = self._engine, self._calls
-        if self.state is not ServiceState.RUNNING or engine is None or calls is None:
-            raise self._not_running()
-        engine.check_process()
-        return engine, calls
-
-
-class SyncQueries(_Queries, SyncAdmin):
+class SyncQueries(ProducerBase[BlockingMachine], SyncAdmin):
     """Calls that block until the answer is there; see ``SyncAdmin`` for what they raise."""
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        engine, _ = self._open_calls()
-        return engine.run(work)
+        return self._running().engine.run(work)
 
     def _ask(self, question: Callable[[MQAdmin], Coroutine[Any, Any, T]]) -> T:
-        return self._wait(question(self._open_calls()[1].admin))
+        return self._wait(question(self._machine.calls.admin))
 
     def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues messages of ``topic`` can be sent to.
@@ -45,7 +33,7 @@ class SyncQueries(_Queries, SyncAdmin):
             SendRouteError: the topic has no route.
             SendConnectError: no name server answered.
         """
-        return self._wait(self._open_calls()[1].publish_queues(topic))
+        return self._wait(self._machine.calls.publish_queues(topic))
 
     def recall_message(self, topic: str, recall_handle: str) -> str:
         """Take a timed message back before it is delivered; return its id.
@@ -59,20 +47,20 @@ class SyncQueries(_Queries, SyncAdmin):
             NotSupportedError: the broker cannot recall messages.
         """
         timeout_ms = self._timeout(None)
-        return self._wait(self._open_calls()[1].recall_message(topic, recall_handle, timeout_ms))
+        return self._wait(self._machine.calls.recall_message(topic, recall_handle, timeout_ms))
 
 
-class AsyncQueries(_Queries, AsyncAdmin):
+class AsyncQueries(ProducerBase[LoopMachine], AsyncAdmin):
     """The same as coroutines; see ``SyncQueries`` for what they do and raise."""
 
     def _admin(self) -> MQAdmin:
-        return self._open_calls()[1].admin
+        return self._machine.calls.admin
 
     async def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues messages of ``topic`` can be sent to."""
-        return await self._open_calls()[1].publish_queues(topic)
+        return await self._machine.calls.publish_queues(topic)
 
     async def recall_message(self, topic: str, recall_handle: str) -> str:
         """Take a timed message back before it is delivered; return its id."""
-        calls = self._open_calls()[1]
+        calls = self._machine.calls
         return await calls.recall_message(topic, recall_handle, self._timeout(None))

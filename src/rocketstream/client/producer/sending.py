@@ -6,6 +6,7 @@ Law: no I/O; shared by the sync, future and asyncio producers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from rocketstream import limits
@@ -62,6 +63,7 @@ _STATUS = {
     int(ResponseCode.FLUSH_SLAVE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
     int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
 }
+_STATUS_ORDER = list(SendStatus)
 _SEND_OK = SendStatus.SEND_OK
 _BODY_TYPES = (bytes, bytearray, memoryview)
 _CHECKED_TOPICS_MAX = 4096
@@ -469,3 +471,16 @@ def _too_large(size: int, bytes_max: int) -> MessageInvalidError:
 
 def _bad_batch(why: str) -> MessageInvalidError:
     return MessageInvalidError(f"Failed to initiate the MessageBatch: {why}")
+
+
+def joined(results: Sequence[SendResult]) -> SendResult:
+    """Return one result for the parts of a split batch: ids joined, the worst status (C-478)."""
+    first = results[0]
+    if len(results) == 1:
+        return first
+    return replace(
+        first,
+        send_status=max((r.send_status for r in results), key=_STATUS_ORDER.index),
+        msg_id=",".join(r.msg_id for r in results),
+        offset_msg_id=",".join(r.offset_msg_id for r in results),
+    )

@@ -6,6 +6,7 @@ Law: no waiting.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -18,10 +19,9 @@ from rocketstream.client.hooks import (
     EndTransactionHooks,
 )
 from rocketstream.client.instance.engine import Engine
-from rocketstream.client.instance.groups import ProducerInner
 from rocketstream.client.keywords import TransactionProducerKeywords
-from rocketstream.client.producer.async_sender import AsyncSender
-from rocketstream.client.producer.base import ProducerBase
+from rocketstream.client.producer.base import P, ProducerBase
+from rocketstream.client.producer.machine import Joining
 from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.client.producer.transaction import (
     TransactionChecks,
@@ -39,7 +39,7 @@ logger = logging.getLogger("rocketstream.client")
 _SETTINGS = tuple(TransactionSettings.__slots__)
 
 
-class TransactionBase(ProducerBase):
+class TransactionBase(ProducerBase[P]):
     """Arguments and state of a transaction producer; see ``rocketstream.TransactionProducer``."""
 
     _settings_classes = (TransactionSettings, ProducerSettings, ClientConfig)
@@ -60,8 +60,13 @@ class TransactionBase(ProducerBase):
         self.transaction_settings.check()
         self._listener = checked_listener(transaction_listener)
         self.end_transaction_hooks = EndTransactionHooks()
-        self._checks: TransactionChecks | None = None
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **others)
+        self._checks = TransactionChecks(
+            self.settings.producer_group,
+            lambda: self._listener,
+            self.transaction_settings,
+            self.end_transaction_hooks,
+        )
         self._tracing.observe_ends(self.end_transaction_hooks)
 
     @property
@@ -79,29 +84,18 @@ class TransactionBase(ProducerBase):
 
     # --- life cycle -------------------------------------------------------------------------------
 
-    def _open(self, engine: Engine) -> AsyncSender:
-        sender = super()._open(engine)
-        if self._checks is not None:
-            self._checks.joined(engine.instance)
-        return sender
-
-    def _inner(self) -> ProducerInner | None:
-        self._checks = TransactionChecks(
-            self.settings.producer_group,
-            lambda: self._listener,
-            self.transaction_settings,
-            self.end_transaction_hooks,
-        )
-        return self._checks
-
-    def _topics_to_announce(self) -> tuple[str, ...]:
+    def _joining(self) -> Joining:
         # Brokers ask whoever is there, also a producer that has not sent anything yet.
-        return (self.settings.create_topic_key,)
+        announced = (self.settings.create_topic_key,)
+        return replace(super()._joining(), inner=self._checks, announced=announced)
 
-    async def _close(self) -> None:
-        if self._checks is not None:
-            self._checks.executor.close()
-        await super()._close()
+    def _joined(self, machine: P) -> P:
+        self._checks.joined(machine.sender.instance)
+        return super()._joined(machine)
+
+    async def _close(self, machine: P) -> None:
+        self._checks.executor.close()
+        await super()._close(machine)
 
     # --- the half and its end ---------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rocketstream.client.core.queue_rotation import ANY_QUEUE
 from rocketstream.client.core.transaction import NOT_STORED_OK, LocalOutcome, may_execute
+from rocketstream.client.producer.machine import BlockingMachine
 from rocketstream.client.producer.producer import Producer
 from rocketstream.client.producer.transaction import (
     CHECK_JOIN_S,
@@ -23,7 +24,7 @@ from rocketstream.errors import RocketMQError
 from rocketstream.model import Message, SendResult, TransactionSendResult
 
 
-class TransactionProducer(TransactionBase, Producer):
+class TransactionProducer(TransactionBase[BlockingMachine], Producer):
     """A producer whose messages become visible with the commit of a local transaction.
 
     Args:
@@ -55,16 +56,16 @@ class TransactionProducer(TransactionBase, Producer):
             SendError: the message was not stored, or that is unknown; the listener was not called.
             ConfigurationError: there is no listener.
         """
-        engine, _ = self._open_calls()
+        started = self._running()
         listener, prepared = self._half(message)
         result = self._send(prepared, ANY_QUEUE, self._timeout(timeout_ms))
-        self._half_stored(engine, result)
+        self._half_stored(started.engine, result)
         outcome = self._execute(listener, message, arg, result)
         try:
             address, command = self._end_request(
-                engine, message, result, outcome.state, outcome.remark
+                started.engine, message, result, outcome.state, outcome.remark
             )
-            self._running()[0].oneway(address, command)
+            self._machine.pool.oneway(address, command)
         except RocketMQError as error:
             end_failed(result, outcome.state, error)
         return transaction_result(result, outcome.state)
@@ -80,5 +81,4 @@ class TransactionProducer(TransactionBase, Producer):
     def shutdown(self) -> None:
         """As ``Producer.shutdown``; answers to brokers under way may be lost."""
         super().shutdown()
-        if self._checks is not None:
-            self._checks.executor.join(CHECK_JOIN_S)
+        self._checks.executor.join(CHECK_JOIN_S)
