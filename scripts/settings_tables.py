@@ -25,6 +25,7 @@ from rocketstream.client.core.transaction import TransactionSettings
 from rocketstream.client.trace.of_client import TraceSettings
 from rocketstream.server.settings import EmbeddedSettings
 from rocketstream.settings import about, bounds, java_name, keyword_fields
+from rocketstream.spark.push.settings import SETTINGS as ON_SPARK
 
 ROOT = Path(__file__).resolve().parents[1]
 CLIENT = ROOT / "src" / "rocketstream" / "client" / "keywords.py"
@@ -97,6 +98,14 @@ PUSH = Table(
     says="`PushConsumer` and `rocketstream.aio.PushConsumer`. Each is an attribute too. "
     "`listener`, `subscription` and `offset_store` are described with the class.",
 )
+SPARK = Table(
+    "Push consumers on Spark",
+    PushConsumerSettings,
+    "SparkPushConsumerKeywords",
+    without=frozenset(each.name for each in keyword_fields(PushConsumerSettings)) - ON_SPARK,
+    says="`rocketstream.spark.SparkPushConsumer`, see [consume-on-spark.md](consume-on-spark.md); "
+    "settings of connections are `options` of the source there.",
+)
 PULL = Table(
     "Pull consumers",
     PullConsumerSettings,
@@ -128,7 +137,7 @@ EMBEDDED = Table(
     "EmbeddedKeywords",
     says="`EmbeddedCluster`, after `store_dir` and `settings`; fields of `EmbeddedSettings`.",
 )
-TABLES = (SHARED, TRACE, PRODUCER, TRANSACTION, PUSH, PULL, LITE, LITE_TOPICS, EMBEDDED)
+TABLES = (SHARED, TRACE, PRODUCER, TRANSACTION, PUSH, SPARK, PULL, LITE, LITE_TOPICS, EMBEDDED)
 
 LAW = '''"""Types of the keyword arguments of {whose}, so that type checkers know every setting.
 

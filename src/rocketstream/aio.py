@@ -13,6 +13,7 @@ from rocketstream.client.consumer.pull.aio_consumer import AsyncPullConsumer as 
 from rocketstream.client.consumer.pull.schedule import (
     AsyncMQPullConsumerScheduleService as MQPullConsumerScheduleService,
 )
+from rocketstream.client.consumer.pull.schedule import AsyncPullTaskContext as PullTaskContext
 from rocketstream.client.consumer.push.aio_consumer import AsyncPushConsumer as PushConsumer
 from rocketstream.client.producer.aio_producer import AsyncProducer as Producer
 from rocketstream.client.producer.aio_transaction_producer import (
@@ -25,6 +26,7 @@ __all__ = [
     "MQPullConsumerScheduleService",
     "Producer",
     "PullConsumer",
+    "PullTaskContext",
     "PushConsumer",
     "TransactionProducer",
 ]

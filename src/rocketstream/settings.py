@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from typing import Any
 
 from rocketstream.errors import ConfigurationError
@@ -227,7 +227,11 @@ def keyword_fields(kind: type[Any]) -> list[dataclasses.Field[Any]]:
 
 
 def unknown_setting(
-    whose: str, name: str, classes: Iterable[type[Any]], more: Iterable[str] = ()
+    whose: str,
+    name: str,
+    classes: Iterable[type[Any]],
+    more: Iterable[str] = (),
+    among: Container[str] | None = None,
 ) -> ConfigurationError:
     """Return the error for a name that is no setting; it says what may have been meant.
 
@@ -236,10 +240,12 @@ def unknown_setting(
         name: the name given; Java's names are understood.
         classes: the settings classes it could have come from.
         more: further names that can be given.
+        among: the settings of those classes that can be given; None for all.
     """
     import difflib  # needed only where a name is wrong
 
-    known = [each for kind in classes for each in keyword_fields(kind)]
+    every = (each for kind in classes for each in keyword_fields(kind))
+    known = [each for each in every if among is None or each.name in among]
     meant = {_folded(java_name(each)): each.name for each in known if java_name(each)}
     names = {*more, *(each.name for each in known)}
     meant |= {_folded(each): each for each in names}

@@ -112,7 +112,7 @@ def test_what_cannot_be_a_task_is_refused(cluster: Cluster, names: Names) -> Non
     """Covers C-500."""
     service = service_of(cluster, names)
     with pytest.raises(ConfigurationError, match="is not a pull task"):
-        service.register_pull_task_callback(names.topic, 7)
+        service.register_pull_task_callback(names.topic, 7)  # type: ignore[arg-type]
 
 
 def test_tasks_run_on_as_many_threads_as_are_asked_for(cluster: Cluster, names: Names) -> None:

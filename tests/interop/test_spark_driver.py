@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rocketstream import PushConsumer
+from rocketstream import ConsumeConcurrentlyStatus, PushConsumer
 from rocketstream.errors import BrokerError
 from rocketstream.spark import worker
 from rocketstream.spark.columns import ALL_COLUMNS
@@ -84,7 +84,7 @@ def test_a_group_tells_its_members(apache_cluster: ApacheCluster, drive: Drive) 
     assert cluster.members(group, queues) == {}
     consumer = PushConsumer(group, namesrv_addr=apache_cluster.namesrv_addr)
     consumer.subscribe(topic, "*")
-    consumer.register_message_listener(lambda messages, context: None)
+    consumer.register_message_listener(lambda _: ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
     consumer.start()
     try:
         wait_until(lambda: len(cluster.members(group, queues)) == 1, "the member at the broker")

@@ -81,7 +81,8 @@ def test_apaches_broker_and_tools_take_a_listener_on_spark_for_a_consumer(
         suspend_current_queue_time_ms=50,
         consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
     )
-    consumer.register_message_listener(noting(str(notes), orderly), orderly=orderly)
+    listener: Any = noting(str(notes), orderly)
+    consumer.register_message_listener(listener, orderly=orderly)
     with consumer:
         wait_until(lambda: len(calls(notes)) >= TRIES.total(), "every try", timeout_s=120)
         consumer.query.processAllAvailable()

@@ -42,6 +42,13 @@ FOREIGN = re.compile(
 
 
 @pytest.mark.parametrize("module", modules(), ids=[m.name for m in modules()])
+def test_names_that_come_late_are_no_any_to_type_checkers(module: Module) -> None:
+    """To them a module with a ``__getattr__`` has every name, also a misspelt one."""
+    names = [node.name for node in module.tree.body if isinstance(node, ast.FunctionDef)]
+    assert "__getattr__" not in names, "put it below `if not TYPE_CHECKING`"
+
+
+@pytest.mark.parametrize("module", modules(), ids=[m.name for m in modules()])
 def test_no_banned_call(module: Module) -> None:
     wrong = []
     for node in ast.walk(module.tree):

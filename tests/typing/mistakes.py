@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import rocketstream.admin
+import rocketstream.aio
+import rocketstream.spark
+import rocketstream.testing
 from rocketstream import (
     ClientConfig,
     ConsumeConcurrentlyContext,
@@ -9,6 +13,8 @@ from rocketstream import (
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
     LitePullConsumer,
+    LitePushConsumer,
+    LiteTopicContext,
     Message,
     MessageExt,
     MQPullConsumerScheduleService,
@@ -19,6 +25,7 @@ from rocketstream import (
     aio,
 )
 from rocketstream.server.embedded import EmbeddedCluster, EmbeddedSettings
+from rocketstream.spark import SparkPushConsumer
 
 
 def bill(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
@@ -55,6 +62,25 @@ def three(
     return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
 
+def says_nothing(messages: list[MessageExt]) -> None:
+    """Whose messages would all come again."""
+
+
+async def says_nothing_async(messages: list[MessageExt]) -> None:
+    """Whose messages would all come again, too."""
+
+
+def says_nothing_of_lite_topics(messages: list[MessageExt], context: LiteTopicContext) -> None:
+    """Whose messages would all come again, and nothing else of their lite topic."""
+
+
+class SaysNothing:
+    """Whose messages would all come again."""
+
+    def consume_message(self, messages: list[MessageExt]) -> None:
+        """Consume."""
+
+
 class Object:
     """Of no use as a listener."""
 
@@ -64,10 +90,20 @@ class Object:
 
 
 consumer = PushConsumer("g")
+service = MQPullConsumerScheduleService("g")
+aio_service = aio.MQPullConsumerScheduleService("g")
+pulling = LitePullConsumer("g")
+session: object = None
 aio_consumer = aio.PushConsumer("g")
 
 # One mistake a line, so that the mark stands where mypy reports it.
 # fmt: off
+# --- names of nothing ---
+rocketstream.PushConsummer("g")  # E: Module has no attribute "PushConsummer"
+rocketstream.admin.Administration()  # E: Module has no attribute "Administration"
+rocketstream.aio.LitePushConsummer("g", "p")  # E: Module has no attribute "LitePushConsummer"
+rocketstream.spark.SparkPullConsumer("g")  # E: Module has no attribute "SparkPullConsumer"
+rocketstream.testing.sent_message("orders")  # E: Module has no attribute "sent_message"
 # --- names that are no settings ---
 Producer("g", retry_timez=5)  # E: Unexpected keyword argument "retry_timez" for "Producer"
 aio.Producer("g", retry_timez=5)  # E: Unexpected keyword argument "retry_timez"
@@ -86,7 +122,10 @@ EmbeddedSettings().changed(broker=2)  # E: Unexpected keyword argument "broker"
 Producer("g", namesrv_adr="127.0.0.1:9876")  # E: Unexpected keyword argument "namesrv_adr"
 PushConsumer("g", consumer_group="h")  # E: Unexpected keyword argument "consumer_group"
 Producer("g").send(Message("T", b"x"), queue=None)  # E: Unexpected keyword argument "queue" for "send"
+SparkPushConsumer("g", session, "checkpoint", consume_threads=5)  # E: Unexpected keyword argument "consume_threads"
+SparkPushConsumer("g", session, "checkpoint", pull_interval_ms=5)  # E: Unexpected keyword argument "pull_interval_ms"
 # --- values of another kind ---
+SparkPushConsumer("g", session, "checkpoint", consume_thread_max="lots")  # E: has incompatible type "str"; expected "int"
 PushConsumer("g", consume_thread_max="lots")  # E: "consume_thread_max" to "PushConsumer" has incompatible type "str"; expected "int"
 aio.PushConsumer("g", consume_thread_max=None)  # E: has incompatible type "None"; expected "int"
 PushConsumer("g", message_model="CLUSTERING")  # E: has incompatible type "str"; expected "MessageModel"
@@ -104,6 +143,19 @@ ClientConfig(heartbeat_broker_interval_ms="30s")  # E: has incompatible type "st
 EmbeddedCluster(flush="maybe")  # E: has incompatible type "Literal['maybe']"; expected "Literal['async', 'sync']"
 EmbeddedCluster(retention="3d")  # E: has incompatible type "str"; expected "RetentionConfig | None"
 # --- listeners ---
+PushConsumer("g", listener=says_nothing)  # E: Argument "listener" to "PushConsumer" has incompatible type
+PushConsumer("g", listener=SaysNothing())  # E: Argument "listener" to "PushConsumer" has incompatible type
+PushConsumer("g", listener=lambda messages: None)  # E: Argument "listener" to "PushConsumer" has incompatible type
+aio.PushConsumer("g", listener=says_nothing_async)  # E: Argument "listener" to "AsyncPushConsumer" has incompatible type
+LitePushConsumer("g", "p", listener=says_nothing_of_lite_topics)  # E: Argument "listener" to "LitePushConsumer" has incompatible type
+aio.LitePushConsumer("g", "p", listener=says_nothing_async)  # E: Argument "listener" to "AsyncLitePushConsumer" has incompatible type
+SparkPushConsumer("g", session, "checkpoint", listener=says_nothing)  # E: Argument "listener" to "SparkPushConsumer" has incompatible type
+SparkPushConsumer("g", session, "checkpoint", listener=bill_in_order)  # E: Argument "listener" to "SparkPushConsumer" has incompatible type
+consumer.register_message_listener(says_nothing)  # E: Argument 1 to "register_message_listener" of
+consumer.register_message_listener(says_nothing, orderly=True)  # E: No overload variant of "register_message_listener"
+service.register_pull_task_callback("orders", bill)  # E: Argument 2 to "register_pull_task_callback" of
+aio_service.register_pull_task_callback("orders", bill)  # E: Argument 2 to "register_pull_task_callback" of
+pulling.register_topic_message_queue_change_listener("orders", bill)  # E: Argument 2 to "register_topic_message_queue_change_listener" of
 PushConsumer("g", listener=says_true)  # E: Argument "listener" to "PushConsumer" has incompatible type
 PushConsumer("g", listener=one_message)  # E: Argument "listener" to "PushConsumer" has incompatible type
 PushConsumer("g", listener=bill_in_order)  # E: Argument "listener" to "PushConsumer" has incompatible type

@@ -20,12 +20,14 @@ from rocketstream import (
     MQPullConsumerScheduleService,
     Producer,
     PullConsumer,
+    PullTaskContext,
     PushConsumer,
     TransactionProducer,
     aio,
 )
 from rocketstream.client.keywords import PushConsumerKeywords
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
+from rocketstream.spark import SparkPushConsumer
 
 SHARED = ClientConfig(namesrv_addr="127.0.0.1:9876", unit_mode=True)
 
@@ -37,6 +39,30 @@ def billing(topic: str, **settings: Unpack[PushConsumerKeywords]) -> PushConsume
 
 def queues_changed(topic: str, every: list[MessageQueue], ours: list[MessageQueue]) -> None:
     """A listener of queues."""
+
+
+def task(mq: MessageQueue, context: PullTaskContext) -> None:
+    """A pull task."""
+    assert_type(context.pull_consumer, PullConsumer)
+
+
+async def aio_task(mq: MessageQueue, context: aio.PullTaskContext) -> None:
+    """A pull task of asyncio."""
+    assert_type(context.pull_consumer, aio.PullConsumer)
+
+
+class Task:
+    """The object form of a pull task."""
+
+    def do_pull_task(self, mq: MessageQueue, context: PullTaskContext) -> None:
+        """Pull."""
+
+
+class OfQueues:
+    """The object form of a listener for a topic's queues."""
+
+    def on_changed(self, topic: str, queues: list[MessageQueue]) -> None:
+        """See them."""
 
 
 billing("orders", use_tls=True)
@@ -58,7 +84,15 @@ TransactionProducer("g", check_request_hold_max=10, send_msg_timeout_ms=100)
 PullConsumer("g", register_topics={"orders"}, message_queue_listener=queues_changed)
 LitePullConsumer("g", auto_commit=False, message_queue_listener=queues_changed)
 aio.LitePullConsumer("g", offset_store=None)
-MQPullConsumerScheduleService("g", config=SHARED, pull_thread_nums=2, check_crc=False)
+service = MQPullConsumerScheduleService("g", config=SHARED, pull_thread_nums=2, check_crc=False)
+service.register_pull_task_callback("orders", task)
+service.register_pull_task_callback("orders", Task())
+service.register_pull_task_callback("orders", lambda mq, context: context.pull_consumer)
+_ = aio.MQPullConsumerScheduleService("g").register_pull_task_callback("orders", aio_task)
+LitePullConsumer("g").register_topic_message_queue_change_listener("orders", OfQueues())
+LitePullConsumer("g").register_topic_message_queue_change_listener(
+    "orders", lambda _, queues: queues
+)
 EmbeddedCluster(flush="sync", brokers=3, store_config=SMALL_STORE)
 
 SUCCESS, IN_ORDER = ConsumeConcurrentlyStatus.CONSUME_SUCCESS, ConsumeOrderlyStatus.SUCCESS
@@ -71,10 +105,10 @@ def concurrent(batch: list[MessageExt]) -> ConsumeConcurrentlyStatus:
 
 def with_context(
     messages: list[MessageExt], context: ConsumeConcurrentlyContext
-) -> ConsumeConcurrentlyStatus | None:
-    """Returning nothing has the batch come again."""
+) -> ConsumeConcurrentlyStatus:
+    """Of the first message only."""
     context.ack_index = 0
-    return SUCCESS if messages else None
+    return SUCCESS
 
 
 def in_order(messages: list[MessageExt], context: ConsumeOrderlyContext) -> ConsumeOrderlyStatus:
@@ -137,6 +171,8 @@ PushConsumer("g", listener=Listener())
 PushConsumer("g", listener=Plain())
 PushConsumer("g", listener=Callable())
 PushConsumer("g", listener=InOrder())
+SparkPushConsumer("g", None, "checkpoint", listener=coroutine, consume_thread_max=8)
+SparkPushConsumer("g", None, "checkpoint", listener=InOrder()).register_message_listener(concurrent)
 aio.PushConsumer("g", listener=coroutine)
 aio.PushConsumer("g", listener=concurrent)
 aio.PushConsumer("g", listener=InOrder())

@@ -122,6 +122,22 @@ class PushConsumerKeywords(ClientKeywords, TraceKeywords, total=False):
     send_back_cause: bool
 
 
+class SparkPushConsumerKeywords(TypedDict, total=False):
+    """Settings: push consumers on Spark; see docs/settings.md."""
+
+    consume_from_where: ConsumeFromWhere
+    consume_timestamp: str
+    consume_thread_max: int
+    consume_message_batch_max_size: int
+    pull_batch_size: int
+    max_reconsume_times: int
+    suspend_current_queue_time_ms: int
+    consume_timeout_minutes: float
+    await_termination_ms_when_shutdown: int
+    check_crc: bool
+    send_back_cause: bool
+
+
 class PullConsumerKeywords(ClientKeywords, total=False):
     """Settings: pull consumers; see docs/settings.md."""
 

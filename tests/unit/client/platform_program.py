@@ -38,15 +38,27 @@ def main(namesrv_addr: str) -> None:
         sys.modules[name] = None  # type: ignore[assignment]  # importing it fails
     sys.platform = "darwin"
 
-    from rocketstream import ConsumeFromWhere, Message, Producer, PushConsumer
+    from rocketstream import (
+        ConsumeConcurrentlyStatus,
+        ConsumeFromWhere,
+        Message,
+        MessageExt,
+        Producer,
+        PushConsumer,
+    )
 
     arrived = threading.Event()
+
+    def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        arrived.set()
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
     with (
         Producer("senders", namesrv_addr=namesrv_addr) as producer,
         PushConsumer(
             "platform",
             namesrv_addr=namesrv_addr,
-            listener=lambda messages: arrived.set(),
+            listener=listener,
             subscription={"Platform": "*"},
             consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
         ),

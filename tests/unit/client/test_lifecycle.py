@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 import rocketstream
-from rocketstream import LocalFileOffsetStore, Message, MessageModel, Producer, PushConsumer, aio
+from rocketstream import (
+    ConsumeConcurrentlyStatus,
+    LocalFileOffsetStore,
+    Message,
+    MessageModel,
+    Producer,
+    PushConsumer,
+    aio,
+)
 from rocketstream.client.instance import engine as engines
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.errors import BrokerError, ClientStateError, ConnectError
@@ -90,8 +98,8 @@ def test_a_client_runs_once(broker: FakeBroker, make: Any, name: str) -> None:
 def test_the_asyncio_clients_have_the_same_states(broker: FakeBroker) -> None:
     """Covers C-106 to C-109 for ``rocketstream.aio``."""
 
-    async def listener(messages: list[Any]) -> None:
-        """Consume nothing."""
+    async def listener(messages: list[Any]) -> ConsumeConcurrentlyStatus:
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
     async def run() -> None:
         consumer = aio.PushConsumer(GROUP, namesrv_addr=broker.address, listener=listener)

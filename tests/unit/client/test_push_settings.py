@@ -10,6 +10,7 @@ import pytest
 from rocketstream import (
     AllocateMessageQueueAveragelyByCircle,
     ClientConfig,
+    ConsumeConcurrentlyStatus,
     ConsumeFromWhere,
     MessageModel,
     MessageSelector,
@@ -203,4 +204,4 @@ def test_the_listener_is_set_before_start() -> None:
         made.register_message_listener(7)  # type: ignore[call-overload]
     made.state = type(made.state).SHUTDOWN_ALREADY
     with pytest.raises(ClientStateError, match="before start"):
-        made.register_message_listener(lambda messages: None)
+        made.register_message_listener(lambda messages: ConsumeConcurrentlyStatus.CONSUME_SUCCESS)

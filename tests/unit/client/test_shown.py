@@ -10,6 +10,7 @@ import pytest
 
 from rocketstream import (
     ClientConfig,
+    ConsumeConcurrentlyStatus,
     LitePullConsumer,
     LocalTransactionState,
     Message,
@@ -200,7 +201,10 @@ def test_a_queue_shows_all_it_is() -> None:
 def test_a_running_consumer_is_shown_while_another_thread_shuts_it_down(broker: FakeBroker) -> None:
     """No lock is taken: what hangs is what is looked at."""
     consumer = PushConsumer(
-        GROUP, namesrv_addr=broker.address, listener=lambda _: None, subscription={TOPIC: "*"}
+        GROUP,
+        namesrv_addr=broker.address,
+        listener=lambda _: ConsumeConcurrentlyStatus.CONSUME_SUCCESS,
+        subscription={TOPIC: "*"},
     )
     consumer.start()
     with consumer._life_lock:

@@ -160,7 +160,7 @@ def embedded() -> Iterator[EmbeddedCluster]:
 
 def test_a_real_broker_tells_the_members(embedded: EmbeddedCluster) -> None:
     """Request 203; nobody is no error."""
-    from rocketstream import PushConsumer
+    from rocketstream import ConsumeConcurrentlyStatus, PushConsumer
 
     given = {"nameServer": embedded.namesrv_addr, "topic": "T", "group": "g"}
     cluster = Cluster(read_options(given, "stream"))
@@ -169,7 +169,7 @@ def test_a_real_broker_tells_the_members(embedded: EmbeddedCluster) -> None:
         assert cluster.members("g", queues) == {}
         consumer = PushConsumer("g", namesrv_addr=embedded.namesrv_addr)
         consumer.subscribe("T", "*")
-        consumer.register_message_listener(lambda messages, context: None)
+        consumer.register_message_listener(lambda _: ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
         consumer.start()
         try:
             (address,) = cluster.members("g", queues).values()

@@ -97,7 +97,7 @@ class MessageListenerConcurrently(Protocol):
 
     def consume_message(
         self, messages: list[MessageExt], context: ConsumeConcurrentlyContext, /
-    ) -> ConsumeConcurrentlyStatus | None:
+    ) -> ConsumeConcurrentlyStatus:
         """Consume a batch."""
         ...
 
@@ -135,14 +135,15 @@ Listening = (
     | _ConsumesMessages[R_co]
 )
 """What returns ``R_co``, and may be told a context ``C_contra``."""
-Status = ConsumeConcurrentlyStatus | None
-OrderlyStatus = ConsumeOrderlyStatus | None
-ConcurrentListener = Listening[Status, ConsumeConcurrentlyContext]
-OrderlyListener = Listening[OrderlyStatus, ConsumeOrderlyContext] | MessageListenerOrderly
+# None is none of the types: whoever forgets a ``return`` has all messages come again, and is told.
+ConcurrentListener = Listening[ConsumeConcurrentlyStatus, ConsumeConcurrentlyContext]
+OrderlyListener = Listening[ConsumeOrderlyStatus, ConsumeOrderlyContext] | MessageListenerOrderly
 AnyConcurrentListener = (
-    ConcurrentListener | Listening[Awaitable[Status], ConsumeConcurrentlyContext]
+    ConcurrentListener | Listening[Awaitable[ConsumeConcurrentlyStatus], ConsumeConcurrentlyContext]
 )
-AnyOrderlyListener = OrderlyListener | Listening[Awaitable[OrderlyStatus], ConsumeOrderlyContext]
+AnyOrderlyListener = (
+    OrderlyListener | Listening[Awaitable[ConsumeOrderlyStatus], ConsumeOrderlyContext]
+)
 NO_LISTENER = "there is no listener: give listener=..., or call register_message_listener()"
 
 

@@ -29,6 +29,13 @@ class MessageQueueListener(Protocol):
         ...
 
 
+class _TopicQueueListener(Protocol):
+    """The object form of a listener for the queues of a topic."""
+
+    def on_changed(self, topic: str, message_queues: list[MessageQueue], /) -> object: ...
+
+
+TopicQueueListener = Callable[[str, list[MessageQueue]], object] | _TopicQueueListener
 QueueListener = (
     MessageQueueListener
     | Callable[[str, list[MessageQueue], list[MessageQueue]], object]

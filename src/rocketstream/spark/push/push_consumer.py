@@ -8,14 +8,21 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, Unpack, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.consumer.listener import NO_LISTENER, listener_of
+from rocketstream.client.consumer.listener import (
+    NO_LISTENER,
+    AnyConcurrentListener,
+    AnyOrderlyListener,
+    MessageListenerOrderly,
+    listener_of,
+)
 from rocketstream.client.consumer.subscribing import subscription_of
 from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
 from rocketstream.client.instance.with_block import WithBlock, lacking
+from rocketstream.client.keywords import SparkPushConsumerKeywords
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
@@ -95,13 +102,13 @@ class SparkPushConsumer(StaysHere, WithBlock):
         checkpoint_location: str,
         *,
         namesrv_addr: str | None = None,
-        listener: object = None,
+        listener: AnyConcurrentListener | MessageListenerOrderly | None = None,
         subscription: Mapping[str, str | MessageSelector] | None = None,
         trigger: Mapping[str, Any] | None = None,
         max_offsets_per_trigger: int | None = MAX_OFFSETS_PER_TRIGGER,
         options: Mapping[str, Any] | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        **settings: Any,
+        **settings: Unpack[SparkPushConsumerKeywords],
     ) -> None:
         self.settings = checked_settings(group, settings)
         self.checkpoint_location = str(checkpoint_location)
@@ -112,7 +119,7 @@ class SparkPushConsumer(StaysHere, WithBlock):
         self._limit = max_offsets_per_trigger
         self._options = _checked_options(namesrv_addr, options or {})
         self._clock = clock
-        self._listener = listener
+        self._listener: object = listener
         self._orderly = False
         self._subscriptions: dict[str, MessageSelector] = {}
         self._lock = threading.RLock()  # guards state, query and claim
@@ -131,6 +138,18 @@ class SparkPushConsumer(StaysHere, WithBlock):
         """The consumer group."""
         return self.settings.consumer_group
 
+    @overload
+    def register_message_listener(
+        self, listener: AnyConcurrentListener, *, orderly: Literal[False] = ...
+    ) -> None: ...
+    @overload
+    def register_message_listener(
+        self, listener: AnyOrderlyListener, *, orderly: Literal[True]
+    ) -> None: ...
+    @overload
+    def register_message_listener(
+        self, listener: MessageListenerOrderly, *, orderly: bool = ...
+    ) -> None: ...
     def register_message_listener(self, listener: object, *, orderly: bool = False) -> None:
         """Set the listener that consumes the messages; call it before ``start``.
 

@@ -12,9 +12,10 @@ from typing import Any, Final
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageModel
+from rocketstream.settings import unknown_setting
 from rocketstream.spark.options import consume_options
 
-_SETTINGS: Final = frozenset(
+SETTINGS: Final = frozenset(
     {
         "consume_from_where", "consume_timestamp", "consume_thread_max",
         "consume_message_batch_max_size", "max_reconsume_times", "suspend_current_queue_time_ms",
@@ -23,6 +24,12 @@ _SETTINGS: Final = frozenset(
     }
 )  # fmt: skip
 """The settings of ``PushConsumerSettings`` that have a meaning on Spark."""
+
+_KEYWORDS: Final = (
+    "listener", "subscription", "namesrv_addr", "trigger", "max_offsets_per_trigger", "options",
+    "checkpoint_location",
+)  # fmt: skip
+"""The other keywords of ``SparkPushConsumer``, which a misspelt name may have meant."""
 
 
 def checked_settings(group: str, given: Mapping[str, Any]) -> PushConsumerSettings:
@@ -35,16 +42,17 @@ def checked_settings(group: str, given: Mapping[str, Any]) -> PushConsumerSettin
     for name, value in given.items():
         if name == "message_model" and value is MessageModel.CLUSTERING:
             continue
-        if name not in _SETTINGS:
-            why = (
-                "has no meaning on Spark, which paces and divides the reading itself (option "
-                "max_offsets_per_trigger)"
-                if name in every
-                else "is not a setting"
-            )
+        if name in SETTINGS:
+            continue
+        if name in every:
             raise ConfigurationError(
-                f"{name!r} {why}; settings are {', '.join(sorted(_SETTINGS))}", setting=name
+                f"{name!r} has no meaning on Spark, which paces and divides the reading itself "
+                f"(option max_offsets_per_trigger); settings are {', '.join(sorted(SETTINGS))}",
+                setting=name,
             )
+        raise unknown_setting(
+            "SparkPushConsumer", name, [PushConsumerSettings], _KEYWORDS, SETTINGS
+        )
     made = PushConsumerSettings(group, **_fewest(given), **given)
     made.check()
     return made

@@ -16,7 +16,12 @@ from rocketstream.errors import (
     NotSupportedError,
     SubscriptionError,
 )
-from rocketstream.model import ConsumeConcurrentlyStatus, MessageModel, MessageSelector
+from rocketstream.model import (
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyStatus,
+    MessageModel,
+    MessageSelector,
+)
 from rocketstream.spark import SparkPushConsumer
 from rocketstream.spark.push.consume import sink_options
 from rocketstream.spark.push.push_consumer import sources_of
@@ -50,10 +55,11 @@ def test_settings_have_the_push_consumers_names_and_defaults() -> None:
     [
         ({"pull_threshold_for_queue": 5}, "has no meaning on Spark"),
         ({"message_model": MessageModel.BROADCASTING}, "has no meaning on Spark"),
-        (
-            {"batch_size": 5},
-            "is not a setting; settings are await_termination_ms",
-        ),
+        ({"batch_size": 5}, "has no setting 'batch_size'; did you mean 'pull_batch_size'"),
+        ({"tls": True}, "has no setting 'tls'; settings are await_termination_ms"),
+        ({"consume_thread_maxx": 5}, "did you mean 'consume_thread_max'"),
+        ({"consumeThreadMax": 5}, "did you mean 'consume_thread_max'"),
+        ({"listeners": None}, "did you mean 'listener'"),
         (
             {"consume_message_batch_max_size": 0},
             "consume_message_batch_max_size must be a whole number from ",
@@ -100,7 +106,7 @@ def test_speculation_is_refused_before_anything_is_asked_of_the_cluster() -> Non
 
 def test_what_splits_a_queue_is_refused_in_order() -> None:
     made = consumer(subscription={"orders": "*"}, options={"minPartitions": 8})
-    made.register_message_listener(listener, orderly=True)
+    made.register_message_listener(lambda _: ConsumeOrderlyStatus.SUCCESS, orderly=True)
     with pytest.raises(ConfigurationError, match="'minPartitions' splits queues"):
         made.start()
 
@@ -165,7 +171,7 @@ def test_a_consumer_stays_in_its_process() -> None:
 
 def test_what_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'SparkPullConsumer'"):
-        _ = rocketstream.spark.SparkPullConsumer
+        _ = rocketstream.spark.SparkPullConsumer  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from typing import Any, Unpack
+from collections.abc import AsyncIterator, Collection, Mapping
+from typing import Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.lite.base import LitePullConsumerBase
 from rocketstream.client.consumer.lite.impl import LitePullConsumerImpl
 from rocketstream.client.consumer.pull.base import Expression
-from rocketstream.client.consumer.queue_listener import QueueListener
+from rocketstream.client.consumer.queue_listener import QueueListener, TopicQueueListener
 from rocketstream.client.core.lite_pull import LiteQueue
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.instance.with_block import AsyncWithBlock
@@ -132,7 +132,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncWithBlock):
         return self.config.queues_without_namespace(await self._machine.fetch_message_queues(name))
 
     async def register_topic_message_queue_change_listener(
-        self, topic: str, listener: Callable[[str, list[MessageQueue]], object] | Any
+        self, topic: str, listener: TopicQueueListener
     ) -> None:
         """Have ``listener(topic, queues)`` called when a topic's queues change."""
         name = self._keep_topic_listener(topic, listener)

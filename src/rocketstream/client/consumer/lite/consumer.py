@@ -16,7 +16,7 @@ from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.lite.base import LitePullConsumerBase
 from rocketstream.client.consumer.lite.impl import LitePullConsumerImpl
 from rocketstream.client.consumer.pull.base import Expression
-from rocketstream.client.consumer.queue_listener import QueueListener
+from rocketstream.client.consumer.queue_listener import QueueListener, TopicQueueListener
 from rocketstream.client.core.lite_pull import LiteQueue
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.service_state import ServiceState
@@ -194,7 +194,7 @@ class LitePullConsumer(LitePullConsumerBase, WithBlock):
         return self.config.queues_without_namespace(queues)
 
     def register_topic_message_queue_change_listener(
-        self, topic: str, listener: Callable[[str, list[MessageQueue]], object] | Any
+        self, topic: str, listener: TopicQueueListener
     ) -> None:
         """Have ``listener(topic, queues)`` called when a topic's queues change.
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from rocketstream.client.consumer.listener import Listening, Status
+from rocketstream.client.consumer.listener import Listening
 from rocketstream.client.core.kinds import check_natural
-from rocketstream.model import MessageQueue
+from rocketstream.model import ConsumeConcurrentlyStatus, MessageQueue
 
 
 class LiteTopicContext:
@@ -38,5 +38,7 @@ class LiteTopicContext:
         self._suspend_ms = value
 
 
-LiteTopicListener = Listening[Status, LiteTopicContext]
-AnyLiteTopicListener = LiteTopicListener | Listening[Awaitable[Status], LiteTopicContext]
+LiteTopicListener = Listening[ConsumeConcurrentlyStatus, LiteTopicContext]
+AnyLiteTopicListener = (
+    LiteTopicListener | Listening[Awaitable[ConsumeConcurrentlyStatus], LiteTopicContext]
+)

@@ -11,9 +11,9 @@ import contextlib
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, Generic, Protocol, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
@@ -41,8 +41,13 @@ FAILED_DELAY_MS = 1_000
 PULL_THREADS = 20
 
 
+ConsumerT = TypeVar("ConsumerT", PullConsumer, AsyncPullConsumer)
+Context_contra = TypeVar("Context_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
+
+
 @dataclass(slots=True)
-class PullTaskContext:
+class _TaskContext(Generic[ConsumerT]):
     """What a task is given.
 
     Attributes:
@@ -50,11 +55,33 @@ class PullTaskContext:
         pull_next_delay_ms: when the task is called again; the task may change it.
     """
 
-    pull_consumer: Any
+    pull_consumer: ConsumerT
     pull_next_delay_ms: float = PULL_NEXT_DELAY_MS
 
 
-PullTaskCallback = Callable[[MessageQueue, PullTaskContext], object]
+class PullTaskContext(_TaskContext[PullConsumer]):
+    """What a task is given: the consumer, and when the task is called again."""
+
+    __slots__ = ()
+
+
+class AsyncPullTaskContext(_TaskContext[AsyncPullConsumer]):
+    """As ``rocketstream.PullTaskContext``, with the asyncio consumer."""
+
+    __slots__ = ()
+
+
+class _PullTask(Protocol[Context_contra, R_co]):
+    """The object form of a task."""
+
+    def do_pull_task(self, mq: MessageQueue, context: Context_contra, /) -> R_co: ...
+
+
+PullTask = Callable[[MessageQueue, PullTaskContext], object] | _PullTask[PullTaskContext, object]
+AsyncPullTask = (
+    Callable[[MessageQueue, AsyncPullTaskContext], object] | _PullTask[AsyncPullTaskContext, object]
+)
+PullTaskCallback = Callable[[MessageQueue, Any], object]
 
 
 class _Schedule:
@@ -154,7 +181,7 @@ class MQPullConsumerScheduleService(_Schedule, WithBlock):
         self.pull_thread_nums = pull_thread_nums
         self._executor: CallbackExecutor | None = None
 
-    def register_pull_task_callback(self, topic: str, callback: Any) -> None:
+    def register_pull_task_callback(self, topic: str, callback: PullTask) -> None:
         """Have ``callback(mq, context)`` called for each allotted queue of a topic.
 
         Raises:
@@ -256,11 +283,7 @@ class AsyncMQPullConsumerScheduleService(_Schedule, AsyncWithBlock):
         super().__init__(self.consumer)
         self._running: dict[MessageQueue, asyncio.Task[None]] = {}
 
-    async def register_pull_task_callback(
-        self,
-        topic: str,
-        callback: Callable[[MessageQueue, PullTaskContext], Awaitable[object]] | Any,
-    ) -> None:
+    async def register_pull_task_callback(self, topic: str, callback: AsyncPullTask) -> None:
         """Have ``callback(mq, context)`` awaited for each allotted queue of a topic."""
         check_topic(topic)
         self._callbacks[topic] = self._callback(callback)
@@ -308,7 +331,7 @@ class AsyncMQPullConsumerScheduleService(_Schedule, AsyncWithBlock):
             callback = self._task_of(mq)
             if callback is None:
                 return
-            context = PullTaskContext(self.consumer)
+            context = AsyncPullTaskContext(self.consumer)
             try:
                 answer = callback(mq, context)
                 if inspect.isawaitable(answer):
