@@ -273,16 +273,15 @@ def table_text(table: Table) -> str:
         java = java_name(each)
         cells = (
             f"`{each.name}`",
-            f"`{kind}`".replace("|", "\\|"),
+            ", ".join(filter(None, (f"`{kind}`".replace("|", "\\|"), accepted_text(each)))),
             default_text(each),
-            accepted_text(each),
             _plain(said[each.name]),
             f"`{java}`" if java else "",
         )
         rows.append(f"| {' | '.join(cells)} |")
     top = [
-        "| setting | type | default | unit, range | meaning | Java |",
-        "|---|---|---|---|---|---|",
+        "| setting | type, unit, range | default | meaning | Java |",
+        "|---|---|---|---|---|",
     ]
     return "\n".join([f"## {table.title}", "", table.says, "", *top, *rows, ""])
 

@@ -19,7 +19,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from scripts import doc_links  # noqa: E402 - mkdocs loads this file by its path
+from scripts import doc_links, site_names  # noqa: E402 - mkdocs loads this file by its path
 
 _PLACES = {page: path for path, page in doc_links.ROOT_PAGES.items()}
 
@@ -61,3 +61,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     lines = doc_links.rewritten(markdown, change).split("\n")
     rows = (doc_links.without_escapes(line) if line.startswith("|") else line for line in lines)
     return "\n".join(rows)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Say where long names may be broken; the search has read the page by now."""
+    return site_names.breakable(output)

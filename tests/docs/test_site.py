@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.check_site import problems, read, shown_otherwise
+from scripts.site_names import breakable
 
 SOUND = """
 <html><head><link rel="stylesheet" href="style.css"><script src="main.js"></script></head>
@@ -64,3 +65,21 @@ def test_a_list_that_became_a_paragraph_is_found() -> None:
     )
     assert found[0] == "page: 2 <li> in the repository, 0 on the site"
     assert len(found) == 2
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ("<code>consume_thread_max</code>", "<code>consume_<wbr>thread_<wbr>max</code>"),
+        ("<code>consumeThreadMax</code>", "<code>consume<wbr>Thread<wbr>Max</code>"),
+        ("ROCKETMQ_VIP_CHANNEL, else", "ROCKETMQ_<wbr>VIP_<wbr>CHANNEL, else"),
+        ("<code>auto_batch</code>", "<code>auto_batch</code>"),
+        (
+            '<a href="pull_consumers_of_all.html">x</a>',
+            '<a href="pull_consumers_of_all.html">x</a>',
+        ),
+    ],
+)
+def test_a_long_name_in_a_table_is_broken_at_its_joints_alone(cell: str, shown: str) -> None:
+    assert breakable(f"<table><td>{cell}</td></table>") == f"<table><td>{shown}</td></table>"
+    assert breakable(f"<p>{cell}</p>") == f"<p>{cell}</p>"
