@@ -16,6 +16,7 @@ from rocketstream.admin import Admin
 from rocketstream.server.embedded import EmbeddedCluster
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/listeners.md").read_text(encoding="utf-8")
+SAID = re.compile(r"<!-- test: order -->.*?```text\n(.*?)```", re.DOTALL)
 EXAMPLE = re.compile(r"<!-- test: (\w+) -->\n```python\n(.*?)```", re.DOTALL)
 EXAMPLES = dict(EXAMPLE.findall(PAGE))
 DEFAULT_ADDR = "127.0.0.1:9876"
@@ -36,6 +37,14 @@ def test_the_example_tests_its_listener() -> None:
     broken = functions_of(program.replace("+ message.reconsume_times", ""))
     with pytest.raises(AssertionError):
         broken["test_an_order_for_later_waits_longer_each_time"]()
+
+
+def test_what_is_consumed_in_order_comes_as_told(capsys: pytest.CaptureFixture[str]) -> None:
+    told = SAID.search(PAGE)
+    assert told is not None
+    with EmbeddedCluster() as cluster:
+        exec(EXAMPLES["order"].replace(DEFAULT_ADDR, cluster.namesrv_addr), {})  # noqa: S102 - our own page
+    assert capsys.readouterr().out == told[1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
