@@ -177,7 +177,7 @@ class Message:
         # One comparison each where all is usual: every send makes a message.
         self.topic = topic if type(topic) is str else _text("topic", topic)
         if type(body) is not bytes:
-            body = body.encode() if isinstance(body, str) else _body_bytes(body)
+            body = _encoded(body) if isinstance(body, str) else _body_bytes(body)
         self.body = body
         self.flag = _whole("flag", flag) if flag else 0
         self.properties = own = {
@@ -334,6 +334,13 @@ def _text(name: str, given: object) -> str:
     if isinstance(given, str):
         return given
     raise _wrong(name, given, "one str; keys may be several" if name == "tags" else "a str")
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:  # half a surrogate pair, as of undecodable arguments
+        raise _wrong("body", text, f"text that UTF-8 can write ({error})") from None
 
 
 def _body_bytes(given: object) -> bytes:

@@ -17,6 +17,7 @@ from rocketstream.late import dataclass
 
 _ABOUT = "about"
 NAMES_MAX = 3
+BEGINNING_MIN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +250,13 @@ def unknown_setting(
     meant = {_folded(java_name(each)): each.name for each in known if java_name(each)}
     names = {*more, *(each.name for each in known)}
     meant |= {_folded(each): each for each in names}
-    close = difflib.get_close_matches(_folded(name), meant, NAMES_MAX, cutoff=0.75)
+    folded = _folded(name)
+    close = difflib.get_close_matches(folded, meant, NAMES_MAX, cutoff=0.75)
+    if not close and len(folded) >= BEGINNING_MIN:  # the beginning of a long name, as retry_times
+        begin = [each for each in meant if len(each) > len(folded)]
+        begin.sort(key=lambda each: -_likeness(folded, each[: len(folded)]))
+        close = [each for each in begin if _likeness(folded, each[: len(folded)]) >= 0.75]
+        close = close[:NAMES_MAX]
     text = f"{whose} has no setting {name!r}"
     if close:
         likely = dict.fromkeys(meant[each] for each in close)
@@ -257,6 +264,12 @@ def unknown_setting(
     else:
         text += f"; settings are {', '.join(sorted(names))}"
     return ConfigurationError(text, setting=name)
+
+
+def _likeness(one: str, other: str) -> float:
+    import difflib
+
+    return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 def _folded(name: str) -> str:

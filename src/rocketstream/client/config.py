@@ -331,7 +331,12 @@ def client_config(
     own = {name: settings.pop(name) for name in list(settings) if name in _FIELDS}
     if namesrv_addr is not None:
         own["namesrv_addr"] = namesrv_addr
-    return replace(config or ClientConfig(), **own).checked()
+    if config is None:
+        config = ClientConfig()
+    elif not isinstance(config, ClientConfig):
+        given = type(config).__name__  # its values may be secret
+        raise ConfigurationError(f"config must be a rocketstream.ClientConfig, not a {given}")
+    return replace(config, **own).checked()
 
 
 class ProcessIdentity(Protocol):

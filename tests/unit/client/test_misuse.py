@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import rocketstream
 from rocketstream import (
     ClientConfig,
     ConsumeConcurrentlyContext,
@@ -107,6 +108,27 @@ def test_other_shared_settings_are_looked_at_too(name: str, value: Any) -> None:
     """The TLS context and the hooks around requests."""
     with pytest.raises(ConfigurationError, match=f"^{name} must"):
         Producer("g", namesrv_addr=NAMESRV, **{name: value})
+
+
+@pytest.mark.parametrize("face", [rocketstream, aio])
+@pytest.mark.parametrize("name", ["PushConsumer", "LitePullConsumer"])
+@pytest.mark.parametrize("given", ["orders", ["orders"], {"orders"}, 5])
+def test_a_subscription_of_topics_alone_is_refused(face: Any, name: str, given: Any) -> None:
+    with pytest.raises(ConfigurationError, match="must be a mapping of topics to expressions"):
+        getattr(face, name)("g", subscription=given)
+
+
+@pytest.mark.parametrize("given", [{}, {"secret_key": "hush"}, "127.0.0.1:9876"])
+def test_a_configuration_of_another_kind_is_refused_and_not_shown(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match="config must be a rocketstream") as e:
+        Producer("g", config=given)
+    assert "hush" not in str(e.value)
+
+
+def test_a_text_that_is_half_a_character_is_no_body() -> None:
+    """As an argument of a program that is not UTF-8."""
+    with pytest.raises(ConfigurationError, match="body must be text that UTF-8 can write"):
+        Message("orders", "\udcff")
 
 
 def test_a_secret_of_a_wrong_kind_is_not_shown() -> None:

@@ -273,3 +273,11 @@ def test_importing_the_package_is_cheap() -> None:
     subprocess.run(
         [sys.executable, "-W", "error", "-c", code], check=True, cwd=Path(__file__).parent
     )
+
+
+@pytest.mark.parametrize("most", [1, 8, 18])
+def test_fewer_threads_than_the_usual_minimum_need_no_minimum(most: int) -> None:
+    """Covers C-28, C-29: the minimum bounds the maximum only where somebody chose it."""
+    PushConsumerSettings("g", consume_thread_max=most).check()
+    with pytest.raises(ConfigurationError, match="is larger than consume_thread_max"):
+        PushConsumerSettings("g", consume_thread_min=most + 1, consume_thread_max=most).check()

@@ -150,7 +150,10 @@ def test_a_name_that_is_none_brings_up_the_one_meant(kind: Any, name: str, meant
 @pytest.mark.parametrize(
     ("kind", "name", "meant"),
     [
-        (Producer, "retry_timez", None),
+        (Producer, "tls", None),
+        (Producer, "retries_of_sends", None),
+        (Producer, "retry_timez", "retry_times_when_send_failed"),
+        (Producer, "heartbeat", "heartbeat_broker_interval_ms"),
         (Producer, "retryTimesWhenSendFailed", "retry_times_when_send_failed"),
         (Producer, "send_timeout_ms", "send_msg_timeout_ms"),
         (TransactionProducer, "checkRequestHoldMax", "check_request_hold_max"),

@@ -15,6 +15,7 @@ from rocketstream import (
     LocalTransactionState,
     Message,
     MessageQueue,
+    MQPullConsumerScheduleService,
     Producer,
     PullConsumer,
     PushConsumer,
@@ -196,6 +197,18 @@ def test_a_result_shows_where_the_message_is() -> None:
 
 def test_a_queue_shows_all_it_is() -> None:
     assert repr(MQ) == "MessageQueue(topic='orders', broker_name='broker-a', queue_id=3)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        (MQPullConsumerScheduleService, "MQPullConsumerScheduleService(PullConsumer("),
+        (aio.MQPullConsumerScheduleService, "MQPullConsumerScheduleService(aio.PullConsumer("),
+    ],
+)
+def test_a_schedule_shows_its_consumer_and_no_secret(kind: Any, shown: str) -> None:
+    made = kind("g", namesrv_addr="a:1", access_key="who", secret_key="hush")
+    assert repr(made) == shown + "group='g', state=CREATE_JUST, namesrv_addr='a:1'))"
 
 
 def test_a_running_consumer_is_shown_while_another_thread_shuts_it_down(broker: FakeBroker) -> None:

@@ -6,10 +6,31 @@ Law: no I/O but a line in the caller's log.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping
 
+from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.subscription import build_subscription, comma_hint
+
+Subscription = Mapping[str, str | MessageSelector | None]
+"""Topics, and which messages of each."""
+
+
+def subscribed(given: Subscription | None) -> Iterable[tuple[str, str | MessageSelector | None]]:
+    """Return the topics of a consumer's keyword ``subscription``, with their expressions.
+
+    Raises:
+        ConfigurationError: not a mapping, such as the name of a topic alone.
+    """
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(
+            "subscription must be a mapping of topics to expressions, such as {'orders': '*'}, "
+            f"not {given!r}"
+        )
+    return given.items()
 
 
 def subscription_of(

@@ -31,6 +31,9 @@ OFF = -1
 """Value of a per-topic threshold that is not used."""
 
 
+_THREADS_MIN = 20
+
+
 @dataclass(frozen=True, slots=True)
 class PushConsumerSettings:
     """Settings of a push consumer (C-21 to C-43); names are upstream's, with their units.
@@ -42,7 +45,8 @@ class PushConsumerSettings:
         consume_timestamp: where TIMESTAMP begins, ``yyyyMMddHHmmss`` local time.
         allocate_message_queue_strategy: how the members divide the queues; any object with
             ``allocate(consumer_group, current_cid, mq_all, cid_all)``.
-        consume_thread_min: only checked; threads are started when they help (C-584).
+        consume_thread_min: if it is changed, it must not be above the maximum; else without effect,
+            as threads are started when they help (C-584).
         consume_thread_max: most listener calls at once.
         consume_concurrently_max_span: offsets between the oldest and newest message held of a
             queue, beyond which it is not pulled.
@@ -74,7 +78,7 @@ class PushConsumerSettings:
     allocate_message_queue_strategy: AllocateMessageQueueStrategy = field(
         default_factory=AllocateMessageQueueAveragely
     )
-    consume_thread_min: int = setting(20, low=1, high=1000, unit="threads")
+    consume_thread_min: int = setting(_THREADS_MIN, low=1, high=1000, unit="threads")
     consume_thread_max: int = setting(20, low=1, high=1000, unit="threads")
     consume_concurrently_max_span: int = setting(2_000, low=1, high=65_535, unit="offsets")
     pull_threshold_for_queue: int = setting(1_000, low=1, high=65_535, unit="messages")
@@ -117,7 +121,9 @@ class PushConsumerSettings:
         check_values(self)
 
     def _check_threads(self) -> None:
-        if self.consume_thread_min > self.consume_thread_max:
+        # The usual minimum is nobody's wish: ``consume_thread_max=8`` alone says all there is.
+        wished = self.consume_thread_min != _THREADS_MIN
+        if wished and self.consume_thread_min > self.consume_thread_max:
             raise ConfigurationError(
                 f"consume_thread_min ({self.consume_thread_min}) is larger than "
                 f"consume_thread_max ({self.consume_thread_max})"

@@ -19,7 +19,7 @@ from rocketstream.client.consumer.listener import (
     MessageListenerOrderly,
     listener_of,
 )
-from rocketstream.client.consumer.subscribing import subscription_of
+from rocketstream.client.consumer.subscribing import subscribed, subscription_of
 from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
 from rocketstream.client.instance.with_block import WithBlock, lacking
 from rocketstream.client.keywords import SparkPushConsumerKeywords
@@ -126,7 +126,7 @@ class SparkPushConsumer(StaysHere, WithBlock):
         self._query: Any = None
         self._suspended = False
         self._claim: GroupClaim | None = None
-        for topic, expression in (subscription or {}).items():
+        for topic, expression in subscribed(subscription):
             self.subscribe(topic, expression)
         if listener is not None:
             self.register_message_listener(listener)

@@ -15,6 +15,7 @@ from rocketstream.client.consumer.lite.impl import LitePullConsumerImpl
 from rocketstream.client.consumer.offsets.user_store import checked_store, open_store
 from rocketstream.client.consumer.pull.base import Expression, own_config
 from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
+from rocketstream.client.consumer.subscribing import subscribed
 from rocketstream.client.core.kinds import check_natural, check_time
 from rocketstream.client.core.lite_plan import LitePlan
 from rocketstream.client.core.pull_settings import LitePullConsumerSettings
@@ -56,7 +57,7 @@ class LitePullConsumerBase(QueueConsumerBase[LitePullConsumerImpl, LitePullConsu
         self._topic_listeners: dict[str, Any] = {}
         self._poller: object = None
         """Who polled last, a thread or task; None when the last message came by iteration."""
-        for topic, expression in (subscription or {}).items():
+        for topic, expression in subscribed(subscription):
             self._subscribe(topic, expression, None)
         INSTRUMENTS.made(self)
 

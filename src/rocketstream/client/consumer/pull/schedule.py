@@ -94,6 +94,9 @@ class _Schedule:
         self._callbacks: dict[str, PullTaskCallback] = {}
         self._cancelled: dict[MessageQueue, threading.Event] = {}
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__.removeprefix('Async')}({self._pulling!r})"
+
     def _callback(self, callback: Any) -> PullTaskCallback:
         method = getattr(callback, "do_pull_task", callback)
         if not callable(method):

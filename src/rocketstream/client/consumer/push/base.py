@@ -16,6 +16,7 @@ from rocketstream.client.consumer.listener import NO_LISTENER, Listener, listene
 from rocketstream.client.consumer.offsets.store import OffsetStore
 from rocketstream.client.consumer.offsets.user_store import checked_store
 from rocketstream.client.consumer.push.impl import PushConsumerImpl, PushPlan
+from rocketstream.client.consumer.subscribing import subscribed
 from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.instance.service_state import ServiceState
@@ -113,7 +114,7 @@ class PushConsumerBase(StartedByWith, QueueConsumerBase[PushConsumerImpl, PushCo
         super().__init__(PushConsumerSettings, group, namesrv_addr, config, clock, settings)
         self._user_store = checked_store(offset_store)
         self._subscriptions: dict[str, SubscriptionData] = {}
-        for topic, expression in (subscription or {}).items():
+        for topic, expression in subscribed(subscription):
             data = self._subscription(topic, expression)
             self._subscriptions[data.topic] = data
         self._may_subscribe_nothing = subscription is not None  # said so: topics come later
