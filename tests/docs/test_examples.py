@@ -47,6 +47,7 @@ def run(words: list[str], folder: Path) -> str:
         ),
         pytest.param("celery_tasks.py", "200 of 200 orders billed", marks=pytest.mark.long),
         pytest.param("taskiq_tasks.py", "200 of 200 orders billed", marks=pytest.mark.long),
+        pytest.param("faststream_orders.py", "200 of 200 orders billed", marks=pytest.mark.long),
         ("transaction.py", "30 tickets for 50 customers: 27 committed at once, 3 when the broker"),
     ],
 )
