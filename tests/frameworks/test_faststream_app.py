@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -38,9 +39,12 @@ from rocketstream.frameworks.faststream.registrator import (
     RocketMQRegistrator,
     SubscriberOptions,
 )
+from rocketstream.frameworks.faststream.versions import END, FIRST, check_version
 from rocketstream.model import MessageSelector
 from tests.behaviour.cluster import Cluster
 from tests.frameworks.faststream_support import WAIT_S, Seen, committed, made, running
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Order(BaseModel):
@@ -60,6 +64,23 @@ async def shop() -> str:
 def alone(**settings: Any) -> RocketMQBroker:
     """Return a broker that no test here connects."""
     return RocketMQBroker("127.0.0.1:1", logger=None, **settings)
+
+
+# --- versions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("installed", ["0.7.5", "0.6.7", "0.8.0", "0.8.0rc1", "1.0"])
+def test_a_release_with_other_private_modules_is_refused(installed: str) -> None:
+    with pytest.raises(ImportError) as raised:
+        check_version(installed)
+    assert f"{installed} is installed: pip install 'faststream>=0.7.6,<0.8'" in str(raised.value)
+
+
+@pytest.mark.parametrize("installed", ["0.7.6", "0.7.8", "0.7.10"])
+def test_the_releases_of_the_extra_are_taken(installed: str) -> None:
+    check_version(installed)
+    text = (ROOT / "pyproject.toml").read_text()
+    assert f'faststream = ["faststream>={FIRST},<{END}"]' in text
 
 
 # --- routers --------------------------------------------------------------------------------------

@@ -6,22 +6,29 @@ release series of it is supported, and ``faststream._internal`` is imported in n
 """
 
 try:
-    import faststream as _faststream  # noqa: F401
+    from faststream.__about__ import __version__ as _installed
 except ImportError as error:
     raise ImportError(
         f"a FastStream broker needs the package faststream ({error}): "
         "pip install 'rocketstream[faststream]'"
     ) from error
 
-from rocketstream.frameworks.faststream.annotations import RocketMQMessage
-from rocketstream.frameworks.faststream.broker import RocketMQBroker
-from rocketstream.frameworks.faststream.command import RocketMQPublishCommand, RocketMQResponse
-from rocketstream.frameworks.faststream.router import (
+from rocketstream.frameworks.faststream.versions import check_version
+
+check_version(_installed)
+
+from rocketstream.frameworks.faststream.annotations import RocketMQMessage  # noqa: E402
+from rocketstream.frameworks.faststream.broker import RocketMQBroker  # noqa: E402
+from rocketstream.frameworks.faststream.command import (  # noqa: E402
+    RocketMQPublishCommand,
+    RocketMQResponse,
+)
+from rocketstream.frameworks.faststream.router import (  # noqa: E402
     RocketMQPublisher,
     RocketMQRoute,
     RocketMQRouter,
 )
-from rocketstream.frameworks.faststream.testing import TestRocketMQBroker
+from rocketstream.frameworks.faststream.testing import TestRocketMQBroker  # noqa: E402
 
 __all__ = [
     "RocketMQBroker",
