@@ -189,6 +189,25 @@ def test_what_nobody_has_begun_is_given_back_at_the_end() -> None:
     assert held.next_run(0) is None
 
 
+def test_what_nobody_has_begun_of_one_lite_topic_is_given_back_alone() -> None:
+    held = lite_runs()
+    begun, behind, other = run("a"), run("a", 2), run("b")
+    for each in (begun, behind, other):
+        held.add(each)
+    assert held.next_run(0) is begun
+    assert held.abandon_waiting({"b"}) == [other]
+    assert held.abandon_waiting({"b"}) == []
+    assert (held.waiting, held.message_count) == (0, 4)
+    assert held.abandon_waiting({"a"}) == [behind]
+    later, anew = run("a", 2), run("b")
+    held.add(later)
+    held.add(anew)
+    assert held.next_run(0) is anew
+    assert held.next_run(0) is None
+    held.finish(begun)
+    assert held.next_run(0) is later
+
+
 # --- options and settings -----------------------------------------------------------------------
 
 

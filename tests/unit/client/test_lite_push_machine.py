@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -17,6 +17,9 @@ from rocketstream import (
     OffsetOption,
     aio,
 )
+from rocketstream.client.consumer.lite_topics import receiving
+from rocketstream.client.consumer.lite_topics.service import ThreadedLiteService
+from rocketstream.client.core.lite_runs import LiteRun
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.errors import (
     BrokerError,
@@ -94,17 +97,17 @@ def consumer(broker: FakeBroker, listener: Any, *names: str, **settings: Any) ->
     )
 
 
-def popped(*places: tuple[str, int]) -> RemotingCommand:
+def popped(*places: tuple[str, int], topic: str = TOPIC) -> RemotingCommand:
     """Return an answer with a message for each lite topic and offset; its body names both."""
     records = b"".join(
         bytes(
             encode_record(
                 RecordFields(
-                    topic=TOPIC, queue_id=2, flag=0, sys_flag=0, born_timestamp=1,
+                    topic=topic, queue_id=2, flag=0, sys_flag=0, born_timestamp=1,
                     born_host=("127.0.0.1", 1), store_timestamp=2, store_host=("127.0.0.1", 2),
                     reconsume_times=0, prepared_transaction_offset=0,
                     body=f"{name}{offset}".encode(),
-                    properties=f"__LITE_TOPIC\x01{name}\x02INNER_MULTI_DISPATCH\x01%LMQ%${TOPIC}$"
+                    properties=f"__LITE_TOPIC\x01{name}\x02INNER_MULTI_DISPATCH\x01%LMQ%${topic}$"
                     f"{name}\x02INNER_MULTI_QUEUE_OFFSET\x01{offset}",
                     queue_offset=77, physical_offset=1000 + offset,
                 )
@@ -310,6 +313,82 @@ def test_a_refused_name_is_not_subscribed(broker: FakeBroker) -> None:
             made.subscribe_lite("b c")
 
 
+def test_unsubscribing_gives_back_what_no_listener_has_begun(broker: FakeBroker) -> None:
+    listener = Listener()
+    listener.holds[b"a5"] = threading.Event()
+    with consumer(broker, listener, "a", "b", consume_thread_max=1) as made:
+        broker.reply(wait_pop(broker), popped(("a", 5), ("b", 1)))
+        listener.wait(1)
+        made.unsubscribe_lite("b")
+        (hidden,) = broker.wait_for(HIDE)
+        assert (hidden.ext["liteTopic"], hidden.ext["offset"]) == ("b", "1")
+        listener.holds[b"a5"].set()
+        broker.wait_for(ACK)
+    assert listener.seen == [("a", b"a5")]
+
+
+def test_a_lite_topic_added_while_all_are_announced_has_its_place_first(
+    broker: FakeBroker,
+) -> None:
+    """In the whole set before that, a broker might begin at its end: messages would be missed."""
+    query = RequestCode.QUERY_CONSUMER_OFFSET
+    usual = broker.on[query]
+    with consumer(broker, Listener(), "a") as made:
+        wait_pop(broker)
+        before = len(broker.asked(TELL))
+        broker.on[query] = lambda _: None
+        broker.drop_connections()
+        question = broker.wait_for(query, 2)[-1]
+        subscribing = threading.Thread(target=made.subscribe_lite, args=("b",))
+        subscribing.start()
+        wait_until(lambda: "b" in made.lite_topics, "the new name is wanted")
+        broker.on[query] = usual
+        broker.reply(question, usual(question.command) or ok())
+        subscribing.join(WAIT_S)
+        entries = [told(asked) for asked in broker.asked(TELL)[before:]]
+        assert [(entry.action, entry.lite_topic_set) for entry in entries] == [
+            ("PARTIAL_ADD", {"a"}),
+            ("COMPLETE_ADD", {"a"}),
+            ("PARTIAL_ADD", {"b"}),
+        ]
+
+
+def test_a_broker_that_failed_rests_though_others_are_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What another confirms makes room; it does not end the pause of one that refuses."""
+    monkeypatch.setattr(receiving, "AGAIN_MS", 600_000)
+    with lite_broker("broker-a") as one, lite_broker("broker-b") as other:
+        one.others = [other]
+        other.on[POP] = lambda command: pop(command) or RemotingCommand.response(1, "busy")
+        with consumer(one, Listener(), "a"):
+            wait_pop(other)
+            for offset in range(1, 6):
+                one.reply(wait_pop(one, offset), popped(("a", offset)))
+                one.wait_for(ACK, offset)
+            wait_pop(one, 6)
+            assert len([each for each in other.asked(POP) if each.ext["maxMsgNum"] != "0"]) == 1
+
+
+def test_a_message_is_handed_over_under_the_name_the_listener_knows(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-148: listeners begin on other threads as soon as a run is handed over."""
+    broker.topics[f"ns%{TOPIC}"] = 1
+    submit = ThreadedLiteService.submit
+    topics: list[str] = []
+
+    def watched(service: ThreadedLiteService, runs: Sequence[LiteRun]) -> bool:
+        topics.extend(message.topic for run in runs for message in run.messages)
+        return submit(service, runs)
+
+    monkeypatch.setattr(ThreadedLiteService, "submit", watched)
+    with consumer(broker, Listener(), "a", namespace="ns"):
+        broker.reply(wait_pop(broker), popped(("a", 5), topic=f"ns%{TOPIC}"))
+        broker.wait_for(ACK)
+    assert topics == [TOPIC]
+
+
 def test_a_lite_topic_another_member_took_is_subscribed_no_more(broker: FakeBroker) -> None:
     """In groups of the model Exclusive."""
     with consumer(broker, Listener(), "a", "b") as made:
@@ -352,6 +431,16 @@ def test_what_topic_and_group_lack_is_said_at_the_start(
     assert "+message.type=LITE" in text
     assert f"+lite.bind.topic={TOPIC}" in text
     assert isinstance(caught.value, BrokerError)
+
+
+def test_a_start_that_fails_has_brokers_forget_what_they_were_told() -> None:
+    """They would hold messages for a member that is not there, for three minutes."""
+    with lite_broker("broker-a") as one, lite_broker("broker-b") as other:
+        one.others = [other]
+        other.on[TELL] = refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        with pytest.raises(NotSupportedError, match=other.address):
+            consumer(one, Listener(), "a").start()
+        wait_told(one, "COMPLETE_REMOVE")
 
 
 def test_a_parent_topic_that_does_not_exist_is_an_error(broker: FakeBroker) -> None:

@@ -7,7 +7,7 @@ listener call after the other, and two runs of a lite topic never at once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
@@ -181,14 +181,24 @@ class LiteRuns:
                     due.append(run)
         return due
 
-    def abandon_waiting(self) -> list[LiteRun]:
-        """Take out the runs that nobody has begun; the caller gives them back."""
-        left = [run for run in self._runs if run.began_ms is None]
-        self._waiting.clear()
-        for behind in self._behind.values():
-            behind.clear()
+    def abandon_waiting(self, names: Collection[str] | None = None) -> list[LiteRun]:
+        """Take out the runs nobody has begun, of some lite topics or all; the caller gives them
+        back.
+        """
+        left = [
+            run
+            for run in self._runs
+            if run.began_ms is None and (names is None or run.lite_topic in names)
+        ]
         for run in left:
             self._forget(run)
+        self._waiting = deque(run for run in self._waiting if run in self._runs)
+        begun = {run.key for run in self._runs if run.began_ms is not None}
+        for key in {run.key for run in left}:
+            if key in begun:
+                self._behind[key].clear()
+            else:
+                del self._behind[key]
         return left
 
     def _forget(self, run: LiteRun) -> None:

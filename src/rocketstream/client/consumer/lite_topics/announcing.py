@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from rocketstream.client.consumer.lite_topics.requests import (
     COMPLETE_ADD,
+    COMPLETE_REMOVE,
     PARTIAL_ADD,
     PARTIAL_REMOVE,
     LiteRequests,
@@ -68,9 +69,10 @@ class Announcer:
         """
         topics = self._topics
         async with self._lock_of(broker):
-            mark = topics.mark(broker)
+            # Those of now: one that is added meanwhile is not placed yet, and a broker that has it
+            # in the whole set may begin at its end, past messages nobody has consumed.
+            mark, names = topics.mark(broker), topics.wanted
             await self._place(broker, topics.to_place(broker))
-            names = topics.wanted
             await self._requests.subscribe(self.address(broker), COMPLETE_ADD, names)
             topics.told_all(broker, mark, self._instance.clock.monotonic_ms())
 
@@ -122,17 +124,17 @@ class Announcer:
 
         await self._each(announce)
 
-    async def everywhere(self, action: str) -> None:
-        """Send every broker an action without names; what fails is logged."""
+    async def withdraw(self, brokers: Collection[str]) -> None:
+        """Have brokers forget all they were told; what fails is logged."""
 
         async def announce(broker: str) -> None:
             async with self._lock_of(broker):
-                await self._requests.subscribe(self.address(broker), action)
+                await self._requests.subscribe(self.address(broker), COMPLETE_REMOVE)
 
-        results = await asyncio.gather(*map(announce, self._topics.brokers), return_exceptions=True)
+        results = await asyncio.gather(*map(announce, brokers), return_exceptions=True)
         for result in results:
             if isinstance(result, Exception):
-                logger.info("%s: %s", action, result)
+                logger.info("%s: %s", COMPLETE_REMOVE, result)
 
     # --- inside -----------------------------------------------------------------------------------
 

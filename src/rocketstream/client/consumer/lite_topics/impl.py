@@ -11,15 +11,13 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from rocketstream.client.consumer.consume.calls import CallObserver
+from rocketstream._util.ending import take_all
+from rocketstream.client.consumer.consume.calls import CallObserver, is_being_cancelled
 from rocketstream.client.consumer.listener import Listener
 from rocketstream.client.consumer.lite_topics.acknowledging import BrokerAcknowledger
 from rocketstream.client.consumer.lite_topics.announcing import Announcer
 from rocketstream.client.consumer.lite_topics.receiving import Receiver
-from rocketstream.client.consumer.lite_topics.requests import (
-    COMPLETE_REMOVE,
-    LiteRequests,
-)
+from rocketstream.client.consumer.lite_topics.requests import LiteRequests
 from rocketstream.client.consumer.lite_topics.service import (
     GIVEN_BACK_MS,
     AsyncLiteService,
@@ -153,8 +151,13 @@ class LitePushConsumerImpl:
             await self.announcer.introduce()
             await self.instance.heartbeat()
         except BaseException:
-            await self.service.shutdown(0)
-            await self.instance.unregister_consumer(self.group)
+            await take_all(
+                lambda: self.announcer.withdraw(
+                    list(filter(self.topics.is_told, self.topics.brokers))
+                ),
+                lambda: self.service.shutdown(0),
+                lambda: self.instance.unregister_consumer(self.group),
+            )
             raise
         self.tracing.start()
         self.receiver.serve(self.topics.brokers)
@@ -167,21 +170,31 @@ class LitePushConsumerImpl:
         """
         self.receiver.stopping = True
         self.service.begin_no_more()  # at once: the brokers may be slow to answer
-        try:
-            await self.announcer.everywhere(COMPLETE_REMOVE)
-            await self.receiver.stop()
-            await self.service.shutdown(await_ms, caller)
-            with self.service.mutex:
-                left = self.runs.abandon_waiting()
-            for run in left:
-                self.acknowledger.given_back(run, run.left, GIVEN_BACK_MS)
-            await self.acknowledger.drain()
-            if self._renewing is not None:
-                self._renewing.cancel()
-                await asyncio.gather(self._renewing, return_exceptions=True)
-            await self.instance.unregister_consumer(self.group)
-        finally:
-            await self.tracing.stop()
+        await take_all(
+            lambda: self.announcer.withdraw(self.topics.brokers),
+            self.receiver.stop,
+            lambda: self.service.shutdown(0 if is_being_cancelled() else await_ms, caller),
+            self._give_back_all,
+            self._renew_no_more,
+            lambda: self.instance.unregister_consumer(self.group),
+            self.tracing.stop,
+        )
+
+    async def _give_back_all(self) -> None:
+        self._give_back_waiting(None)
+        await self.acknowledger.drain()
+
+    def _give_back_waiting(self, names: Collection[str] | None) -> None:
+        """Give back what no listener has begun of some lite topics, None for all."""
+        with self.service.mutex:
+            left = self.runs.abandon_waiting(names)
+        for run in left:
+            self.acknowledger.given_back(run, run.left, GIVEN_BACK_MS)
+
+    async def _renew_no_more(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
 
     def _brokers(self) -> list[str]:
         queues = self.instance.routes.subscribe_queues(self.topic) or ()
@@ -205,13 +218,18 @@ class LitePushConsumerImpl:
 
     async def unsubscribe(self, names: Iterable[str]) -> None:
         """Unsubscribe lite topics; raises as ``LitePushConsumer.unsubscribe_lite``."""
-        await self.announcer.remove(names)
+        gone = set(names)
+        try:
+            await self.announcer.remove(gone)
+        finally:
+            self._give_back_waiting(gone)
 
     def lite_topic_taken(self, name: str) -> None:
         """Another member of an exclusive group has a lite topic now (200073)."""
         logger.info("group %s: another member has lite topic %s of %s now",
                     self.group, name, self.topic)  # fmt: skip
         self.topics.remove([name])
+        self._give_back_waiting([name])
 
     # --- what the instance asks -------------------------------------------------------------------
 

@@ -65,9 +65,10 @@ class Receiver:
         self._attempts = itertools.count(1)
         self._began_ms = consumer.clock.now_ms()
         self._news = asyncio.Event()
+        self._back = asyncio.Event()
         self._asked = 0
         self.stopping = False
-        consumer.acknowledger.when_confirmed = self.wake
+        consumer.acknowledger.when_confirmed = self._news.set
 
     def serve(self, brokers: Collection[str]) -> None:
         """Receive from these brokers and no others."""
@@ -80,8 +81,9 @@ class Receiver:
                 self._tasks[name] = task
 
     def wake(self) -> None:
-        """There may be room, or a broker that was lost may be back."""
+        """A broker that was lost may be back."""
         self._news.set()
+        self._back.set()
 
     async def stop(self) -> None:
         """End all questions; their brokers have been told that nothing is wanted."""
@@ -102,7 +104,7 @@ class Receiver:
                 if broker in consumer.topics.due(consumer.clock.monotonic_ms()):
                     await consumer.announcer.announce_all(broker)
                 if not self._has_room():
-                    await self._wait(ROOM_MS)
+                    await self._wait(self._news, ROOM_MS)
                     continue
                 self._asked += 1
                 try:
@@ -113,12 +115,12 @@ class Receiver:
                 outages.failed(("lite topics of", consumer.topic, "at", broker), error)
                 if not isinstance(error, TransportError):
                     attempt = self._next_attempt()
-                await self._wait(AGAIN_MS)
+                await self._wait(self._back, AGAIN_MS)
             except Exception:
                 logger.exception(
                     "receiving lite topics of %s from %s failed", consumer.topic, broker
                 )
-                await self._wait(AGAIN_MS)
+                await self._wait(self._back, AGAIN_MS)
             else:
                 attempt = self._next_attempt()
                 outages.worked("lite topics of", consumer.topic, "at", broker)
@@ -141,12 +143,13 @@ class Receiver:
         others: list[LiteRun] = []
         for run in runs_of(header, records, consumer.topic, broker, now_ms):
             (wanted if consumer.topics.is_wanted(run.lite_topic) else others).append(run)
-        if self.stopping or not consumer.service.submit(wanted):
-            others += wanted
+        # Before: the listener is on other threads, and may begin within ``submit``.
         namespace = consumer.instance.config.without_namespace
         for run in wanted:
             for message in run.messages:
                 message.topic = namespace(message.topic)
+        if self.stopping or not consumer.service.submit(wanted):
+            others += wanted
         for run in others:
             consumer.acknowledger.given_back(run, run.left, GIVEN_BACK_MS)
 
@@ -155,11 +158,12 @@ class Receiver:
         with consumer.service.mutex:
             return consumer.runs.has_room(consumer.acknowledger.count, self._asked)
 
-    async def _wait(self, time_ms: float) -> None:
-        self._news.clear()
+    @staticmethod
+    async def _wait(event: asyncio.Event, time_ms: float) -> None:
+        event.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(time_ms / 1000):
-                await self._news.wait()
+                await event.wait()
 
     def _next_attempt(self) -> str:
         client_id = self._consumer.instance.client_id

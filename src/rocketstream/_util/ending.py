@@ -1,0 +1,27 @@
+"""Ends of several steps: each is taken, whatever became of those before.
+
+Law: knows nothing of the steps; waits for each, and for nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+
+async def take_all(*steps: Callable[[], Awaitable[object]]) -> None:
+    """Take one step after the other; one that fails keeps none of the others from being taken.
+
+    To cancel this ends the step it waits for, as to fail does: whoever has no patience left for a
+    client's end has its threads and registrations ended all the same.
+
+    Raises:
+        BaseException: the first that a step raised, once all were taken.
+    """
+    first: BaseException | None = None
+    for step in steps:
+        try:
+            await step()
+        except BaseException as error:  # a cancellation most of all
+            first = first or error
+    if first is not None:
+        raise first
