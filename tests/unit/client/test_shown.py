@@ -220,6 +220,6 @@ def test_a_running_consumer_is_shown_while_another_thread_shuts_it_down(broker: 
         subscription={TOPIC: "*"},
     )
     consumer.start()
-    with consumer._life_lock:
+    with consumer._life.lock:
         assert f"state=RUNNING, namesrv_addr='{broker.address}', topics=[{TOPIC}]" in repr(consumer)
     consumer.shutdown()

@@ -5,13 +5,13 @@ Law: the faces of all kinds of clients start and end by this; which machine they
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from rocketstream._util.clock import Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.instance.engine import Engine, loop_engine, threaded_engine
+from rocketstream.client.instance.life_lock import LifeLock
 from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
 from rocketstream.errors import ClientStateError
 
@@ -50,7 +50,7 @@ class Startable(StaysHere, Generic[M]):
         self._clock = clock
         self.state = ServiceState.CREATE_JUST
         self._started = None
-        self._life_lock = threading.Lock()  # held while it is started or shut down
+        self._life = LifeLock()
 
     # --- start ------------------------------------------------------------------------------------
 
@@ -127,7 +127,9 @@ class Startable(StaysHere, Generic[M]):
     def _begin_shutdown(self) -> Started[M] | None:
         """Say that it is shut down from now on; return None unless it runs."""
         self._check_process()  # before the lock: a forked child may find it held
-        with self._life_lock:
+        if self._life.puts_off_end():
+            return None
+        with self._life.lock:
             if self.state is not ServiceState.RUNNING:
                 return None
             self.state = ServiceState.SHUTDOWN_ALREADY

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, Unpack, cast
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.ending import take_all
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.begun import Begun
 from rocketstream.client.core.queue_rotation import SendTarget
@@ -101,9 +102,11 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
                 gatherer.close()
 
     async def _ending(self, machine: LoopMachine) -> None:
-        if machine.gatherer is not None:
-            await self._gathered_sent(machine.gatherer)
-        await self._close(machine)
+        gatherer = machine.gatherer
+        if gatherer is None:
+            await self._close(machine)
+        else:
+            await take_all(lambda: self._gathered_sent(gatherer), lambda: self._close(machine))
 
     async def send(
         self,

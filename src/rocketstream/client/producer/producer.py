@@ -96,7 +96,7 @@ class Producer(SyncQueries, WithBlock):
         """
         if self._is_started_again():
             return
-        with self._life_lock:
+        with self._life.starting(self.shutdown):
             self._begin_start()
             self._start_threaded(self.config, self._make)
 

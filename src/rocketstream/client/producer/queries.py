@@ -21,7 +21,12 @@ class SyncQueries(ProducerBase[BlockingMachine], SyncAdmin):
     """Calls that block until the answer is there; see ``SyncAdmin`` for what they raise."""
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._running().engine.run(work)
+        try:
+            engine = self._running().engine
+        except BaseException:
+            work.close()
+            raise
+        return engine.run(work)
 
     def _ask(self, question: Callable[[MQAdmin], Coroutine[Any, Any, T]]) -> T:
         return self._wait(question(self._machine.calls.admin))

@@ -67,12 +67,19 @@ class TaskPool:
         """
         self.stopping = True
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        if tasks and await_ms > 0:
-            await asyncio.wait(tasks, timeout=await_ms / 1000)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            _, left = await asyncio.wait(tasks, timeout=max(await_ms, CANCEL_WAIT_MS_MIN) / 1000)
+        if not tasks:
+            return
+        cancel_wait_ms = max(await_ms, CANCEL_WAIT_MS_MIN)
+        try:
+            if await_ms > 0:
+                await asyncio.wait(tasks, timeout=await_ms / 1000)
+        except asyncio.CancelledError:
+            cancel_wait_ms = CANCEL_WAIT_MS_MIN  # whoever waits for this waits no longer
+            raise
+        finally:
+            for task in tasks:
+                task.cancel()
+            _, left = await asyncio.wait(tasks, timeout=cancel_wait_ms / 1000)
             if left:
                 logger.warning("%d listener calls do not end although cancelled", len(left))
 

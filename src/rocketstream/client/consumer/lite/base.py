@@ -163,10 +163,8 @@ class LitePullConsumerBase(QueueConsumerBase[LitePullConsumerImpl, LitePullConsu
             threaded=engine.thread is not None,
         )
         self._before_start(impl)
-        await impl.start()
+        await impl.start(self._topic_listeners)
         self._tracing.start()
-        for topic, listener in self._topic_listeners.items():
-            await impl.topic_changes.register(topic, listener)
         return impl
 
     async def _close(

@@ -97,7 +97,7 @@ class LitePullConsumer(LitePullConsumerBase, WithBlock):
         """
         if self._is_started_again():
             return
-        with self._life_lock:
+        with self._life.starting(self.shutdown):
             self._begin_start()
             engine, impl = self._start_threaded(self.config, self._make)
             engine.loop.call_soon_threadsafe(impl.begin)

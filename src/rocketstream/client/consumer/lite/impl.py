@@ -10,7 +10,9 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
+from rocketstream._util.ending import take_all
 from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.consumer.consume.runs import PullRequest
 from rocketstream.client.consumer.lite.pull_service import LitePullService
@@ -115,8 +117,11 @@ class LitePullConsumerImpl(CallsNoListener):
 
     # --- life cycle -------------------------------------------------------------------------------
 
-    async def start(self) -> None:
+    async def start(self, topic_listeners: Mapping[str, Any] | None = None) -> None:
         """Register, learn routes, take queues (C-125).
+
+        Args:
+            topic_listeners: called when the queues of a topic change, by topic.
 
         Raises:
             ClientStateError: the instance already has a consumer of the group.
@@ -132,6 +137,8 @@ class LitePullConsumerImpl(CallsNoListener):
             self.running = True
             self.topic_changes.start()
             await self.apply_assignment()
+            for topic, listener in (topic_listeners or {}).items():
+                await self.topic_changes.register(topic, listener)
         except BaseException:
             await self.shutdown(commit=False)
             raise
@@ -150,7 +157,6 @@ class LitePullConsumerImpl(CallsNoListener):
         self.running = False
         self.queues.stop()
         self.pulls.stop()
-        await self.topic_changes.stop()
         with self.lock:
             if commit:
                 self.cache.settle()
@@ -160,9 +166,12 @@ class LitePullConsumerImpl(CallsNoListener):
             for mq in mine:
                 self.cache.drop(mq)
         self.has_arrived()
-        await self.store.persist_for_good(mine)
-        await self.queues.close()
-        await self.instance.unregister_consumer(self.group)
+        await take_all(
+            self.topic_changes.stop,
+            lambda: self.store.persist_for_good(mine),
+            self.queues.close,
+            lambda: self.instance.unregister_consumer(self.group),
+        )
 
     # --- what the instance asks -------------------------------------------------------------------
 

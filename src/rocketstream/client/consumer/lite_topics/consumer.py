@@ -108,7 +108,7 @@ class LitePushConsumer(LitePushConsumerBase, ListenerConsumer[LitePushConsumerIm
         """
         if self._is_started_again():
             return
-        with self._life_lock:
+        with self._life.starting(self.shutdown):
             plan = self._begin_start()
             if plan.listener.is_async:
                 raise ConfigurationError(

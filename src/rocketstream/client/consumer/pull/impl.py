@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from rocketstream._util.ending import take_all
 from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.consumer.consume.runs import PullRequest
 from rocketstream.client.consumer.offsets.store import Offsets, RemoteBrokerOffsetStore
@@ -106,7 +107,11 @@ class PullConsumerImpl(CallsNoListener):
         self.instance.register_consumer(self)
         self._running = True
         if self._listeners:
-            await self.register_topics(list(self._listeners))
+            try:
+                await self.register_topics(list(self._listeners))
+            except BaseException:
+                await self.shutdown()
+                raise
 
     def begin(self) -> None:
         """Take part in dividing queues, now that listeners may use the consumer."""
@@ -132,10 +137,12 @@ class PullConsumerImpl(CallsNoListener):
     async def shutdown(self) -> None:
         """Store what was noted and say goodbye (C-124)."""
         self._running = False
-        await self.persist_offsets()
-        await self.store.persist_for_good(list(self.queues.table))
-        await self.queues.close()
-        await self.instance.unregister_consumer(self.group)
+        await take_all(
+            self.persist_offsets,
+            lambda: self.store.persist_for_good(list(self.queues.table)),
+            self.queues.close,
+            lambda: self.instance.unregister_consumer(self.group),
+        )
 
     # --- what the instance asks -------------------------------------------------------------------
 

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rocketstream._util.ending import take_all
+from rocketstream.client.consumer.consume.calls import is_being_cancelled
 from rocketstream.client.consumer.consume.runs import (
     ConsumeService,
     OffsetUpdater,
@@ -182,16 +184,19 @@ class PushConsumerImpl:
         self._running = False
         self.queues.stop()
         self.pulls.stop()
+        await take_all(
+            self._expire_no_more,
+            lambda: self.service.shutdown(0 if is_being_cancelled() else await_ms, caller),
+            self.send_back.drain,
+            self.queues.close,
+            lambda: self.instance.unregister_consumer(self.group),
+            self.tracing.stop,
+        )
+
+    async def _expire_no_more(self) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
             await asyncio.gather(self._expiry, return_exceptions=True)
-        try:
-            await self.service.shutdown(await_ms, caller)
-            await self.send_back.drain()
-            await self.queues.close()
-            await self.instance.unregister_consumer(self.group)
-        finally:
-            await self.tracing.stop()
 
     async def _learn_routes(self, topics: list[str]) -> None:
         results = await asyncio.gather(
