@@ -283,6 +283,8 @@ def pull(cluster: Cluster, names: Names, recorded: Recorded) -> list[MessageExt]
     with PullConsumer(names.group, namesrv_addr=cluster.namesrv_addr) as consumer:
         instrument(consumer, recorded.telemetry)
         (mq,) = consumer.fetch_subscribe_message_queues(names.topic)
+        # A broker of 5.x writes the queue's entry after it has answered the send.
+        wait_until(lambda: consumer.max_offset(mq) == 1, "the message in its queue")
         with recorded.tracer.start_as_current_span("work"):
             return consumer.pull(mq, None, 0, 32).msg_found_list
 

@@ -9,6 +9,7 @@ process holds at least what it acknowledged.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
@@ -21,8 +22,20 @@ from rocketstream import (
     MessageExt,
     PushConsumer,
 )
+from rocketstream.errors import TransportError
 
 COMMIT_EVERY_MS = 20
+
+
+STARTS_MAX = 5
+
+
+def start(consumer: PushConsumer) -> None:
+    """Start, on a machine so busy that a name server may not answer in time."""
+    for _ in range(STARTS_MAX - 1):
+        with contextlib.suppress(TransportError):
+            return consumer.start()
+    return consumer.start()
 
 
 def main() -> None:
@@ -48,7 +61,7 @@ def main() -> None:
         consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
     )
     consumer.subscribe(topic)
-    consumer.start()
+    start(consumer)
     sys.stdin.read()
     consumer.shutdown()
 
