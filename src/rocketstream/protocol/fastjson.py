@@ -33,6 +33,7 @@ _PAIR = re.compile(
 _INTEGERS = re.compile(r"(?:-?[0-9]{1,18},)+")
 _COMMAS = re.compile(r"[, \t\r\n\f\b]*")
 _PLAIN = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _HEX4 = re.compile(r"[0-9a-fA-F]{4}")
 _HEX2 = re.compile(r"[0-9a-fA-F]{2}")
 _ESCAPES: Final = {
@@ -109,8 +110,7 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.position = 0
-        self.depth = 0
+        self.position = self.depth = 0
 
     def document(self) -> Any:
         self.text = self.text.removeprefix("\ufeff")
@@ -268,7 +268,7 @@ class _Reader:
 
 def _joined(parts: list[str]) -> str:
     text = "".join(parts)
-    if not text.isascii() and any("\ud800" <= unit <= "\udfff" for unit in text):
+    if _SURROGATE.search(text):
         # Escapes name UTF-16 units: pairs become one character, halves become U+FFFD.
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
@@ -444,15 +444,8 @@ def java_double(value: float) -> str:
     if not math.isfinite(value):
         return "null"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
-        text = repr(value)
-        return text if "e" not in text else f"{value:f}"
-    digits, _, exponent = f"{value:.17e}".partition("e")
-    for precision in range(1, 17):
-        short = f"{value:.{precision}e}"
-        if float(short) == value:
-            digits, _, exponent = short.partition("e")
-            break
-    mantissa = digits.rstrip("0")
-    return (
-        f"{mantissa}0E{int(exponent)}" if mantissa.endswith(".") else f"{mantissa}E{int(exponent)}"
-    )
+        return repr(value)
+    # The fewest digits that tell it from its neighbours; seventeen always do.
+    precision = next(each for each in range(1, 17) if float(f"{value:.{each}e}") == value)
+    mantissa, _, exponent = f"{value:.{precision}e}".partition("e")
+    return f"{mantissa}E{int(exponent)}"

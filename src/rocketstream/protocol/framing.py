@@ -354,7 +354,7 @@ class FrameDecoder:
         self._data: bytes | bytearray = b""
         self._position = 0
         self._partial = bytearray()
-        self._needed = 0
+        self._needed: int  # by ``_keep``, together with the part of a frame that needs them
         self._error: RemoteProtocolError | None = None
 
     @property

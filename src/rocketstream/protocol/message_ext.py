@@ -418,11 +418,9 @@ def decode_pulled(
         total, magic, crc, offset, flags, times, body_bytes = _unpack_needed(data, position)
         head, body_start = None, position + _HEAD_V4_BYTES
         if flags & 0xF0:
-            if flags & 0x30:
-                head, body_start = _wide_head(data, position, flags & 0x30)
-                times, body_bytes = head[_RECONSUME_TIMES], head[_BODY_SIZE]
-            elif flags & _WRAPPED == _WRAPPED:
-                head = _unpack_v4(data, position)  # the mark by which taken_apart finds it
+            # Other hosts, or a batch: the head that is there already is what taken_apart looks for.
+            head, body_start = _wide_head(data, position, flags & 0x30)
+            times, body_bytes = head[_RECONSUME_TIMES], head[_BODY_SIZE]
         end = position + total
         topic_at = body_start + body_bytes
         if body_bytes < 0 or end > size or topic_at + 3 > end:
@@ -471,7 +469,7 @@ def decode_message(buffer: bytes | bytearray | memoryview, broker_name: str = ""
     messages = decode_messages(buffer, broker_name)
     if len(messages) != 1:
         raise RemoteProtocolError(f"expected one message, found {len(messages)}")
-    return messages[0]
+    return messages.pop()
 
 
 _new_message = object.__new__

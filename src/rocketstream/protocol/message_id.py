@@ -70,7 +70,7 @@ class UniqueIdGenerator:
         ).hex().upper()  # fmt: skip
         self._month_start_ms = month_start_ms
         self._month = 0, 0
-        self._last = -1, ""
+        self._last: tuple[int | None, str] = None, ""
         self._counter = itertools.count()
 
     def next(self, now_ms: int) -> str:

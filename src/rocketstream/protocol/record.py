@@ -280,7 +280,7 @@ def read_head(buffer: bytes | bytearray | memoryview, position: int = 0) -> Reco
     if topic_size < 0 or properties_at + 2 > total_size:
         raise RemoteProtocolError(f"topic of the record at {position} passes the record's end")
     (properties_size,) = _SHORT.unpack_from(buffer, position + properties_at)
-    if properties_size < 0 or properties_at + 2 + properties_size != total_size:
+    if properties_at + 2 + properties_size != total_size:
         raise RemoteProtocolError(f"lengths of the record at {position} do not sum to its size")
     try:
         topic = bytes(buffer[position + topic_start : position + properties_at]).decode()
@@ -394,7 +394,7 @@ def decode_batch(
         if body_size < 0 or end > total or stop + 2 > end:
             raise RemoteProtocolError(f"batch message at {position} is longer than its batch")
         (properties_size,) = unpack_short(data, stop)
-        if properties_size < 0 or stop + 2 + properties_size != end:
+        if stop + 2 + properties_size != end:
             raise RemoteProtocolError(f"lengths of the batch message at {position} do not add up")
         if len(items) >= messages_max:
             raise RemoteProtocolError(

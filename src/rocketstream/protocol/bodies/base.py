@@ -325,16 +325,12 @@ def queue_map_of(item: Coder) -> Coder:
             raise ValueError(f"expected an object, got {_kind(value)}")
         items: dict[MessageQueue, Any] = {}
         for name, one in value.items():
-            queue = fastjson.as_queue(dict(name) if _is_items(name) else name)
+            queue = fastjson.as_queue(dict(name) if type(name) is tuple else name)
             if queue is not None and one is not None:
                 items[queue] = item.read(one)
         return items
 
     return Coder(read, lambda value: {name: item.write(one) for name, one in value.items()})
-
-
-def _is_items(key: Any) -> bool:
-    return type(key) is tuple and all(type(one) is tuple and len(one) == 2 for one in key)
 
 
 def _sequence(value: Any) -> list[Any]:

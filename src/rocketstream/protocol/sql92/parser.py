@@ -40,7 +40,6 @@ class _Parser:
         self._text = text
         self._tokens = tokens_of(text)
         self._words = [token.word for token in self._tokens]
-        self._words.append("")  # the parser may look one token beyond the end
         self._next = 0
         self._depth = 0
         self.parts = 0

@@ -114,10 +114,10 @@ def compare_doubles(left: float, right: float) -> int:
     return _compare(_rank(left), _rank(right))
 
 
-def _rank(value: float) -> int:
-    if math.isnan(value):
-        return 2
-    return 0 if value == 0 and math.copysign(1.0, value) < 0 else 1
+def _rank(value: float) -> tuple[bool, float]:
+    """Tell NaN from a number, and the two zeros from each other."""
+    is_nan = math.isnan(value)
+    return is_nan, math.inf if is_nan else math.copysign(math.inf, value)
 
 
 def _compare(left: Any, right: Any) -> int:
