@@ -43,6 +43,7 @@ class Runner:
     def __init__(self, area: Area, words: argparse.Namespace) -> None:
         self._area, self._words = area, words
         self._files = dict(area.files())
+        self._tables = {f"tests/{place}" for place in area.tables}
         self._failed: set[str] = set()
         self._on_failure: Callable[[str], None] | None = None
         self.told: dict[str, object] = {}
@@ -65,7 +66,9 @@ class Runner:
         reach = self._reach(session.items, functions)
         unfit = sorted(name for name, each in reach.items() if not each.ok)
         chosen = self._changes()
-        tests = [_nearest(change, self._files[change.module], reach) for change in chosen]
+        tests = [
+            _nearest(change, self._files[change.module], reach, self._tables) for change in chosen
+        ]
         answers = self._answers(chosen, tests, items, reach, functions)
         self.told = {
             "area": self._area.name,
@@ -230,7 +233,9 @@ def failing_of(names: Sequence[str], told: str) -> list[str]:
     ]
 
 
-def _nearest(change: Change, file: Path, reach: dict[str, reached.Reach]) -> list[str]:
+def _nearest(
+    change: Change, file: Path, reach: dict[str, reached.Reach], tables: set[str]
+) -> list[str]:
     """Return the tests for a change, by test file: quick ones that reach it."""
     first, last = change.lines
     if not change.at_import:
@@ -248,6 +253,7 @@ def _nearest(change: Change, file: Path, reach: dict[str, reached.Reach]) -> lis
         words = {word for word in re.findall(r"\w{3,}", text) if not word.isdigit()}
         able.sort(
             key=lambda name: (
+                name.split("::")[0] not in tables,
                 -_mentions(name, words),
                 str(file) not in reach[name].lines,
                 reach[name].seconds,
