@@ -475,6 +475,123 @@ def test_reset_offset_body_for_c_is_read_and_written() -> None:
         ResetOffsetBody.decode('{"offsetTable":[5]}')
 
 
+def test_reset_offset_body_for_c_may_name_its_queues_by_text() -> None:
+    text = MQ0_TEXT.replace('"', '\\"')
+    assert ResetOffsetBody.decode(f'{{"offsetTable":["{text}"]}}') == ResetOffsetBody({MQ0: 0})
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ("true", True), ("false", False), ('"true"', True), ('"TRUE"', True), ('"1"', True),
+        ('"y"', True), ('"T"', True), ('"0"', False), ('"yes"', False), ('""', False),
+        ("1", True), ("0", False), ("2", False), ("-1", False),
+    ],
+)  # fmt: skip
+def test_truth_values_are_read_as_fastjson_reads_them(value: str, wanted: bool) -> None:
+    """Covers W 3.1, reading: as ``TypeUtils.castToBoolean`` does."""
+    assert TopicConfig.decode(f'{{"order":{value}}}').order is wanted
+
+
+@pytest.mark.parametrize("value", ["1.5", "[]", "{}"])
+def test_what_is_no_truth_value_is_refused(value: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="field order: expected true or false"):
+        TopicConfig.decode(f'{{"order":{value}}}')
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"), [("1", 1.0), ("2.5", 2.5), ('"2.5"', 2.5), ('"1E3"', 1000.0)]
+)
+def test_rates_are_read_from_numbers_and_texts(value: str, wanted: float) -> None:
+    assert ConsumeStats.decode(f'{{"consumeTps":{value}}}').consume_tps == wanted
+    for junk in ("true", "[]", '"x"'):
+        with pytest.raises(RemoteProtocolError, match="field consumeTps"):
+            ConsumeStats.decode(f'{{"consumeTps":{junk}}}')
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [("5", "5"), ("true", "true"), ("2.5", "2.5"), ('{"a":[1]}', '{"a":[1]}'), ("[1,2]", "[1,2]")],
+)
+def test_a_text_may_be_any_value(value: str, wanted: str) -> None:
+    assert TopicConfig.decode(f'{{"topicName":{value}}}').topic_name == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("0", "CONSUME_ACTIVELY"),
+        ("2", "CONSUME_POP"),
+        ("3", "CONSUME_PASSIVELY"),
+        ("-1", "CONSUME_PASSIVELY"),
+        ("true", "CONSUME_PASSIVELY"),
+        ("[]", "CONSUME_PASSIVELY"),
+    ],
+)
+def test_enums_have_as_many_ordinals_as_names(value: str, kind: str) -> None:
+    assert ConsumerData.decode(f'{{"consumeType":{value}}}').consume_type == kind
+
+
+def test_null_in_a_table_or_list_is_nothing() -> None:
+    route = TopicRouteData.decode('{"queueDatas":[null,{"perm":6},null],"brokerDatas":null}')
+    assert [each.perm for each in route.queue_datas] == [6]
+    assert route.broker_datas == []
+    assert TopicList.decode('{"topicList":["a",null]}').topic_list == {"a"}
+    assert KVTable.decode('{"table":{"a":null,"b":"1"}}').table == {"b": "1"}
+    assert ResetOffsetBody.decode('{"offsetTable":{' + MQ0_TEXT + ":null}}").offset_table == {}
+
+
+@pytest.mark.parametrize("junk", ["5", '"x"', "[]"])
+def test_a_table_is_an_object(junk: str) -> None:
+    for cls, name in ((KVTable, "table"), (TopicStatsTable, "offsetTable")):
+        with pytest.raises(RemoteProtocolError, match=f"field {name}: expected an object"):
+            cls.decode(f'{{"{name}":{junk}}}')
+    if junk != "[]":
+        with pytest.raises(RemoteProtocolError, match="field topicList: expected a list"):
+            TopicList.decode(f'{{"topicList":{junk}}}')
+
+
+def test_a_name_is_taken_as_it_is_before_it_is_compared_loosely() -> None:
+    """A null of the right name says nothing, whatever another name says."""
+    assert HeartbeatData.decode('{"client_id":"a","clientID":"b"}').client_id == "b"
+    assert HeartbeatData.decode('{"client_id":"a","clientID":null}').client_id == ""
+    assert HeartbeatData.decode('{"CLIENT-ID":"a"}').client_id == "a"
+    assert HeartbeatData.decode('{"CLIENT-ID":null}').client_id == ""
+
+
+def test_a_key_that_is_no_queue_is_left_out() -> None:
+    for key in ("5", "{1:2}", '{"topic":"T1"}', '"x"', '{"a":[1]}'):
+        text = '{"offsetTable":{' + key + ":5," + MQ0_TEXT + ":6}}"
+        assert ResetOffsetBody.decode(text).offset_table == {MQ0: 6}
+
+
+def test_topics_are_written_the_quick_way_and_without_a_version_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is the whole of topics.json, written whenever a topic is made."""
+    unsaid = TopicConfigSerializeWrapper({"T1": TopicConfig("T1")}, None)  # type: ignore[arg-type]
+    assert TopicConfigSerializeWrapper.decode(unsaid.encode(pretty=True)).topic_config_table == (
+        unsaid.topic_config_table
+    )
+    usual = TOPICS.encode(pretty=True)
+    assert usual == Body.encode(TOPICS, pretty=True)
+
+    def general(*_: object, **__: object) -> bytes:
+        raise AssertionError("written by the general rules")
+
+    monkeypatch.setattr(Body, "encode", general)
+    assert TOPICS.encode(pretty=True) == usual
+
+
+def test_a_slave_is_selected_where_the_master_is_not() -> None:
+    """The lowest id, whatever order they come in."""
+    assert BrokerData("c", "b", {0: "m", 1: "s"}).select_addr() == "m"
+    assert BrokerData("c", "b", {2: "t", 1: "s", 3: "u"}).select_addr() == "s"
+    assert BrokerData("c", "b", {-1: "r", 0: "m"}).select_addr() == "m"
+    assert BrokerData("c", "b", {-1: "r", 1: "s"}).master_addr is None
+    assert BrokerData("c", "b", {}).select_addr() is None
+
+
 def test_reference_as_a_key_does_not_break_the_rest() -> None:
     """covers W 3.1 rule 9."""
     text = '{"offsetTable":{' + MQ0_TEXT + ':5,{"$ref":"$.x"}:6}}'
@@ -551,6 +668,24 @@ def test_sixth_part_of_5x_topic_lines_is_ignored() -> None:
 def test_damaged_registration_is_refused(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         RegisterBrokerBody.decode_compressed(data)
+
+
+@pytest.mark.parametrize("size", [-1, 3, 10])
+def test_no_part_of_a_registration_ends_behind_it(size: int) -> None:
+    length, empty = struct.pack(">i", size), struct.pack(">i", 0)
+    for parts in (
+        (length, b"{}"),
+        (part(b"{}"), length + b"[]"[: size - 1]),
+        (part(b"{}"), empty, length + b"[]"),
+        (part(b"{}"), struct.pack(">i", 1), length + b"T1"),
+    ):
+        with pytest.raises(RemoteProtocolError, match=f"a length of {size} cannot be"):
+            RegisterBrokerBody.decode_compressed(registration(*parts))
+    with pytest.raises(RemoteProtocolError, match="not JSON"):
+        RegisterBrokerBody.decode_compressed(registration(part(b"{}"), empty, part(b"")))
+    for missing in range(1, 4):
+        with pytest.raises(RemoteProtocolError, match="is cut short"):
+            RegisterBrokerBody.decode_compressed(registration(part(b"{}"), empty[missing:]))
 
 
 def test_registration_that_inflates_too_far_is_refused() -> None:

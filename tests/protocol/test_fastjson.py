@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.fastjson import DEPTH_MAX, as_queue, dumps, java_double, loads
+from rocketstream.protocol.fastjson import DEPTH_MAX, _Reader, as_queue, dumps, java_double, loads
 from tests.protocol.strategies import JSON, STANDARD_JSON
 
 QUEUE = MessageQueue("T", "b", 0)
@@ -44,6 +44,11 @@ QUEUE_TEXT = '{"brokerName":"b","queueId":0,"topic":"T"}'
         (r"['\'\"\\\/\b\f\n\r\t\v\0\x41é']", ["'\"\\/\b\f\n\r\t\v\0Aé"]),
         (r"['😀']", ["😀"]),
         (r"['\ud83d']", ["\ufffd"]),
+        (
+            r"['\ud800','\udfff','\udc00a','\ud7ff\ue000']",
+            ["\ufffd", "\ufffd", "\ufffda", "\ud7ff\ue000"],
+        ),
+        (r"['\ud800\udc00','\udbff\udfff']", ["\U00010000", "\U0010ffff"]),
         ("\ufeff{a:1}", {"a": 1}),
         ("['a\nb']", ["a\nb"]),
     ],
@@ -91,6 +96,15 @@ def test_nesting_within_the_bound_is_read_and_written() -> None:
 def test_values_beside_each_other_do_not_nest() -> None:
     text = "[" + ",".join(['{"a":[1]}'] * (DEPTH_MAX + 2)) + "]"
     assert dumps(loads(text)) == text
+    assert dumps(loads(text.replace('"', "'"))) == text
+
+
+def test_a_number_in_the_dialect_has_as_many_digits_as_it_may() -> None:
+    """The greatest double has 309; a text of thousands would take long to read."""
+    assert loads("{a:[" + "1" * 400 + "]}") == {"a": [int("1" * 400)]}
+    assert loads("{a:1." + "0" * 398 + "}") == {"a": 1.0}
+    with pytest.raises(RemoteProtocolError, match="expected a number"):
+        loads("{a:[" + "1" * 401 + "]}")
 
 
 def test_an_error_shows_the_text_where_it_is() -> None:
@@ -145,6 +159,10 @@ def test_a_queue_key_may_be_a_quoted_string() -> None:
     """covers W 3.1, reading: {"{\"brokerName\":...}":5}."""
     (key,) = loads(r'{"{\"brokerName\":\"b\",\"queueId\":0,\"topic\":\"T\"}":5}')
     assert as_queue(key) == QUEUE
+    assert as_queue({"topic": "T", "brokerName": "b"}) == QUEUE  # Java's int is 0
+    assert as_queue({"topic": "T", "brokerName": "b", "queueId": "0"}) is None
+    assert as_queue({"topic": "T", "brokerName": 1, "queueId": 0}) is None
+    assert as_queue({"topic": None, "brokerName": "b", "queueId": 0}) is None
     assert as_queue("{junk") is None
     assert as_queue("[1]") is None
     assert as_queue({"topic": 1}) is None
@@ -159,6 +177,14 @@ def test_a_queue_key_may_be_a_quoted_string() -> None:
         (1e10, "1.0E10"),
         (1.25e7, "1.25E7"),
         (9999999.0, "9999999.0"),
+        (9999999.999, "9999999.999"),
+        (1e7, "1.0E7"),
+        (-1e7, "-1.0E7"),
+        (10000000.5, "1.00000005E7"),
+        (-0.0, "-0.0"),
+        (0.0009999, "9.999E-4"),
+        (0.0010001, "0.0010001"),
+        (1.2345678901234567e19, "1.2345678901234567E19"),
         (0.001, "0.001"),
         (0.0001, "1.0E-4"),
         (-3.0e-5, "-3.0E-5"),
@@ -192,3 +218,73 @@ def test_value_of_another_type_is_refused() -> None:
 def test_error_says_where() -> None:
     with pytest.raises(RemoteProtocolError, match="character 5"):
         loads("{a:1 b:2}")
+
+
+# --- bounds, and the quick way --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ['[{"a":1},{"b":[2]}]', "[{a:1},{b:[2]}]"])
+@pytest.mark.parametrize("kind", [str, str.encode])
+def test_a_text_has_as_many_values_as_it_may(text: str, kind: Any) -> None:
+    """Commas, colons and opening brackets count, whatever the form of the text."""
+    assert loads(kind(text), values_max=7) == [{"a": 1}, {"b": [2]}]
+    with pytest.raises(RemoteProtocolError, match="with 7 values and names is over the max") as it:
+        loads(kind(text), values_max=6)
+    assert (it.value.parameters["values"], it.value.parameters["values_max"]) == (7, 6)
+
+
+def test_a_text_in_the_dialect_is_as_long_as_it_may_be() -> None:
+    assert loads("{a:1}", lenient_chars_max=5) == {"a": 1}
+    with pytest.raises(RemoteProtocolError, match="5 characters, at most 4"):
+        loads("{a:1}", lenient_chars_max=4)
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ("{a:", "}"), ("{{a:1}:", "}")])
+def test_a_text_in_the_dialect_is_nested_as_deeply_as_it_may_be(opening: str, closing: str) -> None:
+    deepest = DEPTH_MAX - opening.count("{{")
+    loads(opening * deepest + "'x'" + closing * deepest)
+    with pytest.raises(RemoteProtocolError, match=f"nested deeper than {DEPTH_MAX}"):
+        loads(opening * (DEPTH_MAX + 1) + "'x'" + closing * (DEPTH_MAX + 1))
+
+
+def test_a_value_is_written_as_deeply_nested_as_it_is_read() -> None:
+    """The outermost stands at depth 0."""
+    for make in (lambda inner: [inner], lambda inner: {"a": inner}):
+        value: Any = "x"
+        for _ in range(DEPTH_MAX + 1):
+            value = make(value)
+        assert dumps(value).count("x") == 1
+        with pytest.raises(LocalProtocolError, match=f"nested deeper than {DEPTH_MAX}"):
+            dumps(make(value))
+
+
+def test_plain_pairs_and_whole_numbers_are_read_many_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tables of topics and of offsets consist of them."""
+
+    def one_by_one(*_: object) -> object:
+        raise AssertionError("read one by one")
+
+    def key(reader: _Reader, first: str) -> object:
+        keys.append(first)
+        return read_key(reader, first)
+
+    keys: list[str] = []
+    read_key = _Reader.key
+    monkeypatch.setattr(_Reader, "key", key)
+    assert loads("{a:[],b:1,c:2,d:{e:3,f:[],g:4},h:5}") == {
+        "a": [], "b": 1, "c": 2, "d": {"e": 3, "f": [], "g": 4}, "h": 5
+    }  # fmt: skip
+    assert keys == ["a", "d", "f"]
+    monkeypatch.setattr(_Reader, "key", one_by_one)
+    monkeypatch.setattr(_Reader, "number", one_by_one)
+    assert loads("{0:1,1:-2,a:'',}".replace("''", '"b"')) == {0: 1, 1: -2, "a": "b"}
+    assert loads('[{0:1},{"a":2}]') == [{0: 1}, {"a": 2}]
+    assert loads("[1,-2,3,]") == [1, -2, 3]
+
+
+def test_the_standard_form_writes_units_of_utf16() -> None:
+    assert dumps("\uffff\U00010000\U0010ffff", standard=True) == (
+        r'"\uFFFF\uD800\uDC00\uDBFF\uDFFF"'
+    )

@@ -10,9 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstream import limits
-from rocketstream.errors import FrameTooLargeError, LocalProtocolError, MalformedFrameError
+from rocketstream.errors import (
+    FrameTooLargeError,
+    LocalProtocolError,
+    MalformedFrameError,
+    RemoteProtocolError,
+)
+from rocketstream.protocol import framing
 from rocketstream.protocol.codes import LanguageCode, RequestCode, SerializeType
-from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.command import OversizedCommand, RemotingCommand
 from rocketstream.protocol.framing import (
     FrameDecoder,
     decode_frame,
@@ -361,8 +367,11 @@ def test_a_frame_of_just_the_maximum_is_written() -> None:
     head = encode_frame_head(command, most)
     assert len(head) + most == limits.FRAME_BYTES_MAX
     assert FrameDecoder().feed(head) == []
-    with pytest.raises(LocalProtocolError, match=f"of {limits.FRAME_BYTES_MAX + 1} bytes is over"):
+    with pytest.raises(
+        LocalProtocolError, match=f"of {limits.FRAME_BYTES_MAX + 1} bytes is over"
+    ) as caught:
         encode_frame_head(command, most + 1)
+    assert caught.value.parameters["frame_bytes"] == limits.FRAME_BYTES_MAX + 1
 
 
 def test_the_size_of_a_frame_is_known_as_far_as_it_came() -> None:
@@ -377,6 +386,7 @@ def test_the_size_of_a_frame_is_known_as_far_as_it_came() -> None:
     assert (decoder.frame_bytes, decoder.bytes_pending) == (0, 0)
     decoder.put(whole)
     assert decoder.held == (whole, 0)
+    assert decoder.bytes_pending == len(whole)
     decoder.skip_to(len(whole))
     assert decoder.next() is None
     broken = frame(b"[]")
@@ -498,3 +508,88 @@ def test_truth_values_are_no_numbers_of_a_header() -> None:
     header = b'{"code":true,"opaque":true,"flag":true,"version":true,"language":"JAVA"}'
     with pytest.raises(MalformedFrameError):
         decode_frame(frame(header)[4:])
+
+
+# --- the quick way --------------------------------------------------------------------------------
+
+
+def unreadable(*_: object) -> object:
+    raise AssertionError("the tolerant reader was asked")
+
+
+@pytest.mark.parametrize(
+    "ext",
+    [None, {}, {"a": "b", "c": ""}, {f"f{n}": "" for n in range(limits.HEADER_FIELDS_MAX)}],
+    ids=["none", "empty", "two", "most"],
+)
+@pytest.mark.parametrize("remark", [None, "", "text"])
+@pytest.mark.parametrize("name", ["code", "opaque", "flag", "version"])
+def test_a_usual_header_is_read_without_the_tolerant_reader(
+    name: str, remark: str | None, ext: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is most of what reading a small frame costs; the greatest number is usual too."""
+    command = RemotingCommand(1, 2, 1, LanguageCode.JAVA, 3, remark, ext)
+    setattr(command, name, 2**31 - 1)
+    monkeypatch.setattr(framing, "_decode_unusual_json", unreadable)
+    assert same(decode_frame(encode_frame(command)[4:]), command)
+
+
+@pytest.mark.parametrize("kind", SerializeType)
+def test_a_header_has_as_many_bytes_as_it_may(kind: SerializeType) -> None:
+    made = encode_frame(send_command(kind))
+    size = len(made) - 8 - len(b"hi")
+    assert len(FrameDecoder(header_bytes_max=size).feed(made)) == 1
+    with pytest.raises(MalformedFrameError, match=f"a header of {size} bytes is over the maximum"):
+        FrameDecoder(header_bytes_max=size - 1).feed(made)
+
+
+def test_the_head_of_a_frame_with_a_great_body_is_judged_when_it_is_there() -> None:
+    """Not when the first byte of the body comes: that may take as long as the peer likes."""
+    decoder = FrameDecoder(body_bytes_max=10)
+    with pytest.raises(MalformedFrameError, match="not JSON"):
+        decoder.feed(struct.pack(">iI", 1_000, 0))
+    header = encode_frame_head(RemotingCommand(1, 7), 1_000)
+    decoder = FrameDecoder(body_bytes_max=10)
+    assert decoder.feed(header[:-1]) == []
+    assert decoder.feed(header[-1:]) == []
+    assert (decoder.bytes_pending, decoder.frame_bytes) == (0, 0)
+    (command,) = decoder.feed(bytes(1_000))
+    assert isinstance(command, OversizedCommand)
+    assert (command.opaque, command.body_bytes) == (7, 1_000)
+
+
+def test_a_frame_of_four_bytes_has_a_header_length_and_no_header() -> None:
+    with pytest.raises(MalformedFrameError, match="header is not JSON"):
+        decode_frame(bytes(4))
+    with pytest.raises(MalformedFrameError, match="frame of 3 bytes has no header length"):
+        decode_frame(bytes(3))
+
+
+@pytest.mark.parametrize("length", [0, 3, -1, limits.FRAME_BYTES_MAX - 3])
+def test_a_length_is_judged_with_its_fourth_byte(length: int) -> None:
+    """Its sender need not send more for the connection to be closed."""
+    assert FrameDecoder().feed(struct.pack(">i", 4)) == []
+    decoder, data = FrameDecoder(), struct.pack(">i", length)
+    assert decoder.feed(data[:3]) == []
+    with pytest.raises(RemoteProtocolError, match=f"a frame length of {length} "):
+        decoder.feed(data[3:])
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_what_was_put_is_kept_until_it_is_read(kind: type) -> None:
+    """Whatever becomes of the buffer it came in, and however much more comes."""
+    one, other = vectors.SEND_V2_JSON, vectors.SEND_V2_BINARY
+    source, decoder = bytearray(one + other[:50]), FrameDecoder()
+    decoder.put(kind(source))
+    source[:] = bytes(len(source))
+    decoder.put(kind(other[50:] + one))
+    decoder.put(kind(other[:9]))
+    found = [decoder.next() for _ in range(3)]
+    assert [each.serialize_type for each in found if each] == [0, 1, 0]
+    assert all(each and each.ext_fields == vectors.SEND_V2_EXT for each in found)
+    assert (decoder.next(), decoder.bytes_pending) == (None, 9)
+    decoder.put(other[9:] + one)
+    decoder.skip_to(len(other))
+    assert decoder.bytes_pending == len(one)
+    decoder.put(other)
+    assert [each.serialize_type for each in decoder.feed(b"")] == [0, 1]

@@ -27,7 +27,13 @@ from rocketstream.protocol.message_ext import (
     taken_apart,
 )
 from rocketstream.protocol.properties import decode_properties
-from rocketstream.protocol.record import RecordFields, encode_batch, encode_record
+from rocketstream.protocol.record import (
+    RecordFields,
+    body_crc,
+    encode_batch,
+    encode_record,
+    read_head,
+)
 from tests.protocol import vectors
 from tests.protocol.test_records import RECORDS, V4
 
@@ -243,11 +249,40 @@ def test_impossible_length_is_refused(at: int, value: bytes) -> None:
         decode_messages(data)
 
 
-def test_negative_topic_length_of_v2_is_refused() -> None:
+@pytest.mark.parametrize("size", [-1, -128, -(2**15)])
+def test_negative_topic_length_of_v2_is_refused(size: int) -> None:
     data = bytearray(record(topic="t" * 128))
-    data[93:95] = b"\xff\x80"
-    with pytest.raises(RemoteProtocolError):
+    data[93:95] = size.to_bytes(2, "big", signed=True)
+    with pytest.raises(RemoteProtocolError, match=f"a topic length of {size} is impossible"):
         decode_messages(data)
+
+
+@pytest.mark.parametrize("other", ["T2", "", "t" * 128])
+def test_a_topic_is_read_once_for_the_messages_that_follow_each_other(
+    other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All messages of a pull share it but for those of a retry topic that were put there."""
+    read: list[int] = []
+    usual = message_ext._read_topic
+
+    def noted(data: bytes, at: int, magic: int) -> Any:
+        read.append(magic)
+        return usual(data, at, magic)
+
+    monkeypatch.setattr(message_ext, "_read_topic", noted)
+    data = record() * 3 + record(topic=other) * 2 + record(topic="t" * 129) + record()
+    messages = decode_messages(data)
+    assert [message.topic for message in messages] == ["T1"] * 3 + [other] * 2 + ["t" * 129, "T1"]
+    assert len(read) == (5 if len(other) == 128 else 4)
+
+
+def test_the_longer_head_may_have_an_empty_topic_too() -> None:
+    data = record(topic="t" * 128)
+    short = bytearray(data[:93] + bytes(2) + data[95 + 128 :])
+    short[:4] = len(short).to_bytes(4, "big")
+    message = decode_message(short)
+    assert (message.topic, message.tags) == ("", "TagA")
+    assert read_head(short).topic == ""
 
 
 def test_topic_that_is_not_utf8_is_refused() -> None:
@@ -524,7 +559,16 @@ def test_properties_of_more_than_a_byte_can_count_are_whole() -> None:
     text = "a\x01" + "x" * 700 + "\x02TAGS\x01t"
     message = decode_message(record(properties=text))
     assert message.properties_bytes == text.encode()
+    assert message.tags == "t"
     assert copy.copy(message).properties_bytes == text.encode()
+
+
+@pytest.mark.parametrize("topic", ["T1", "~" * 9])
+def test_a_tag_of_the_next_message_is_not_found_in_one_without(topic: str) -> None:
+    """Whatever the bytes before its properties are."""
+    data = record(topic=topic, properties="a\x01b") + record(properties="TAGS\x01t")
+    first, second = decode_messages(data)
+    assert (first.tags, second.tags) == (None, "t")
 
 
 @pytest.mark.parametrize("size", [0, 5, 500])
@@ -558,3 +602,107 @@ def test_a_batch_stored_as_one_record_is_compared_with_its_crc_when_asked() -> N
     assert len(taken_apart(messages, 7, check_crc=False)) == 3
     with pytest.raises(RemoteProtocolError, match="body CRC"):
         taken_apart(messages, 7, check_crc=True)
+
+
+def test_properties_read_alone_need_no_reading_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Wherever they stand; a consumer that asks for the tag alone makes no dictionary."""
+
+    def unread(*_: object) -> object:
+        raise AssertionError("all properties were read")
+
+    monkeypatch.setattr(message_ext, "decode_properties", unread)
+    pairs = ["TAGS\x01tag", "KEYS\x01key", "UNIQ_KEY\x01id"]
+    for shift in range(3):
+        text = "\x02".join(pairs[shift:] + pairs[:shift])
+        for end in ("", "\x02"):
+            message = decode_message(record(properties=text + end))
+            assert (message.tags, message.keys, message.msg_id) == ("tag", "key", "id")
+    for golden in (vectors.RECORD_V4, vectors.RECORD_V6):
+        (message,) = decode_messages(golden, extra_properties={"MIN_OFFSET": "0"})
+        assert (message.tags, message.keys) == ("TagA", "k1")
+        assert message.msg_id == message.offset_msg_id
+    assert decode_message(record(properties="")).tags is None
+
+
+def test_the_properties_of_an_assembled_message_are_as_a_record_has_them() -> None:
+    for size in (0, 1, 300):
+        made = assemble_message(
+            MessageQueue("T1", "b", 3),
+            7,
+            b"x" * size,
+            {"TAGS": "t", "KEYS": "k" * size} if size else {},
+            commit_log_offset=9,
+            reconsume_times=2,
+        )
+        text = b"TAGS\x01t\x02KEYS\x01" + b"k" * size if size else b""
+        assert made.properties_bytes == text
+        assert made.stored_body == made.body == b"x" * size
+        assert made.body_crc == body_crc(b"x" * size)
+        assert (made.body_size, made.consume_start_ms) == (size, 0)
+        assert (made.prepared_transaction_offset, made.flag, made.sys_flag) == (0, 0, 0)
+        assert (made.born_timestamp, made.store_timestamp) == (0, 0)
+        assert made.store_size == 91 + size + len(b"T1") + len(text)
+        made.check_crc()
+
+
+@pytest.mark.parametrize("size", [5, 8_191, 8_192])
+def test_a_short_body_that_was_checked_is_not_copied_again(size: int) -> None:
+    """A long one is checked where it is: nobody may ask for it."""
+    data = record(body=b"x" * size) + record(body=b"x" * size, sys_flag=2)
+    for message in decode_messages(data, check_crc=True):
+        assert (message._body is None) == (size == 8_192)
+    (packed,) = decode_messages(record(body=vectors.X200_ZLIB, sys_flag=1), check_crc=True)
+    assert packed._body is None
+
+
+def test_the_fixed_part_of_a_usual_message_is_read_on_first_use() -> None:
+    """Most consumers ask for none of it."""
+    message = decode_message(record(sys_flag=0x10F))
+    assert message._head is None
+    assert message.sys_flag == 0x10F
+    assert message._head is not None
+
+
+def test_a_plain_body_is_not_given_to_a_codec(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unused(*_: object) -> object:
+        raise AssertionError("inflated")
+
+    monkeypatch.setattr(message_ext, "decompress", unused)
+    (message,) = decode_messages(record(sys_flag=2))
+    assert message.body == b"hello"
+
+
+def test_messages_that_were_looked_at_are_left_as_they_are() -> None:
+    messages = decode_messages(record() + record(queue_offset=8))
+    assert [message.flag for message in messages] == [0, 0]
+    assert taken_apart(messages, 9) is messages
+
+
+def test_a_message_is_shown_with_its_tag_and_keys() -> None:
+    message = decode_message(vectors.RECORD_V4, "b")
+    assert repr(message) == (
+        "MessageExt(topic='T1', broker_name='b', queue_id=3, queue_offset=7, reconsume_times=0, "
+        "msg_id='0A00000100002A9F0000000000000400', tags='TagA', keys='k1', body=b'hello')"
+    )
+    shown = repr(decode_message(record(properties="a\x01b")))
+    assert "tags" not in shown
+    assert "keys" not in shown
+
+
+def test_the_lite_topic_of_a_message_is_its_property() -> None:
+    """5.x names it ``__LITE_TOPIC``."""
+    assert decode_message(record(properties="__LITE_TOPIC\x01room 7")).lite_topic == "room 7"
+    assert decode_message(vectors.RECORD_V4).lite_topic is None
+
+
+def test_a_message_of_a_transaction_has_its_id() -> None:
+    """covers C-220."""
+    for text, wanted in (
+        ("UNIQ_KEY\x01ID\x02TRAN_MSG\x01true", "ID"),
+        ("UNIQ_KEY\x01ID\x02TRAN_MSG\x01false", None),
+        ("UNIQ_KEY\x01ID", None),
+        ("TRAN_MSG\x01true", None),
+    ):
+        assert decode_message(record(properties=text)).transaction_id == wanted

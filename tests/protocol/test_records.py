@@ -192,6 +192,8 @@ def test_record_cut_anywhere_is_refused(golden: bytes) -> None:
     for size in range(len(golden)):
         with pytest.raises(RemoteProtocolError):
             read_head(golden[:size])
+        with pytest.raises(RemoteProtocolError):
+            read_head(b"?" * 40 + golden[:size], 40)
         assert check_record(golden[:size], 0).state in (RecordState.BAD, RecordState.END)
     with pytest.raises(RemoteProtocolError):
         read_head(golden, -1)
@@ -208,7 +210,7 @@ def test_blank_marker_of_a_full_file() -> None:
     assert check_record(bytes.fromhex("00000008CBD43194"), 0).state is RecordState.BLANK
     for size in ("00000007", "0000000A", "FFFFFFFF"):
         data = bytes.fromhex(size + "CBD43194")
-        assert check_record(data, 0).state is RecordState.BAD
+        assert check_record(data, 0)[:2] == (RecordState.BAD, 0)
 
 
 def test_zeroes_and_short_tails_are_the_end() -> None:
@@ -303,3 +305,132 @@ def test_a_batch_has_as_many_messages_as_it_may_and_no_more() -> None:
     assert len(decode_batch(body, messages_max=3)) == 3
     with pytest.raises(RemoteProtocolError, match="more than the maximum of 2 messages"):
         decode_batch(body, messages_max=2)
+
+
+# --- lengths ------------------------------------------------------------------------------------
+
+
+def with_body_of(size: int, record: bytes) -> bytes:
+    """A record that says its body is so long."""
+    return record[:84] + size.to_bytes(4, "big", signed=True) + record[88:]
+
+
+def short(number: int) -> bytes:
+    return number.to_bytes(2, "big", signed=True)
+
+
+LONG = bytes(encode_record(dataclasses.replace(V4, topic="t" * 128)))
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\0\0\0\x74" + vectors.RECORD_V4[4:], "is longer than its buffer"),
+        (vectors.RECORD_V4[:4] + bytes(4) + vectors.RECORD_V4[8:], "magic 0x0 at 7 is unknown"),
+        (with_body_of(-1, vectors.RECORD_V4), "is longer than its buffer"),
+        (with_body_of(-3, vectors.RECORD_V4), "is longer than its buffer"),
+        (with_body_of(115 - 88 - 2, vectors.RECORD_V4), "is longer than its buffer"),
+        (with_body_of(115 - 88 - 3, vectors.RECORD_V4), "passes the record's end"),
+        (vectors.RECORD_V4[:93] + bytes([20]) + vectors.RECORD_V4[94:], "passes the record's end"),
+        (vectors.RECORD_V4[:93] + bytes([19]) + vectors.RECORD_V4[94:], "do not sum to its size"),
+        (vectors.RECORD_V4[:96] + short(16) + vectors.RECORD_V4[98:], "do not sum to its size"),
+        (vectors.RECORD_V4[:96] + short(18) + vectors.RECORD_V4[98:], "do not sum to its size"),
+        (vectors.RECORD_V4[:96] + short(-17) + vectors.RECORD_V4[98:], "do not sum to its size"),
+        (LONG[:93] + short(-1) + LONG[95:], "passes the record's end"),
+        (LONG[:93] + short(146) + LONG[95:], "passes the record's end"),
+        (LONG[:93] + short(145) + LONG[95:], "do not sum to its size"),
+    ],
+)
+def test_a_length_that_cannot_be_is_refused_with_its_place(data: bytes, text: str) -> None:
+    """At the end of a buffer, where what follows cannot be read for it."""
+    with pytest.raises(RemoteProtocolError, match=text) as caught:
+        read_head(b"?" * 7 + data, 7)
+    assert " at 7 " in caught.value.message
+    check = check_record(b"?" * 7 + data, 7)
+    assert (check.state, check.size, check.reason) == (RecordState.BAD, 0, caught.value.message)
+
+
+@pytest.mark.parametrize("hosts", [("10.0.0.9", "10.0.0.1"), ("2001:db8::9", "2001:db8::1")])
+@pytest.mark.parametrize("topic", ["", "T1", "t" * 128])
+def test_the_smallest_records_are_read_at_the_end_of_a_buffer(
+    hosts: tuple[str, str], topic: str
+) -> None:
+    born, store = hosts
+    fields = dataclasses.replace(
+        V4, topic=topic, body=b"", properties="", born_host=(born, 1), store_host=(store, 2)
+    )
+    record = encode_record(fields)
+    head = read_head(b"?" * 7 + record, 7)
+    assert (head.topic, head.body_size, head.properties_size) == (topic, 0, 0)
+    assert (head.total_size, head.properties_start) == (len(record), len(record))
+    assert check_record(b"?" * 7 + record, 7).state is RecordState.OK
+
+
+@pytest.mark.parametrize("size", [32_767, 32_768])
+def test_topic_and_properties_have_16_bits_for_their_length(size: int) -> None:
+    for fields in (
+        dataclasses.replace(V4, topic="t" * size),
+        dataclasses.replace(V4, properties="p" * size),
+    ):
+        if size == 32_767:
+            assert read_head(encode_record(fields)).total_size > size
+        else:
+            with pytest.raises(LocalProtocolError, match=f"{size} .*bytes do not fit a record"):
+                encode_record(fields)
+
+
+def batch_item(size: int, body_size: int, rest: bytes) -> bytes:
+    """A message of a batch that says how long it and its body are."""
+    return struct.pack(">iiiii", size, 0, 0, 0, body_size) + rest
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (batch_item(22, 0, b"")[:19], "ends inside a message at 0"),
+        (batch_item(22, 0, b"\0"), "ends inside a message at 0"),
+        (batch_item(23, 0, b"\0\0"), "is longer than its batch"),
+        (batch_item(21, 0, b"\0\0"), "is longer than its batch"),
+        (batch_item(22, 1, b"\0\0"), "is longer than its batch"),
+        (batch_item(22, -1, b"\0\0"), "is longer than its batch"),
+        (batch_item(0, 0, b"\0\0"), "is longer than its batch"),
+        (batch_item(22, 0, b"\0\1"), "do not add up"),
+        (batch_item(22, 0, b"\xff\xff"), "do not add up"),
+        (batch_item(23, 0, b"\0\0?"), "do not add up"),
+        (batch_item(24, 1, b"?\0\0?"), "do not add up"),
+    ],
+)
+def test_a_batch_whose_lengths_cannot_be_is_refused(data: bytes, text: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=text):
+        decode_batch(data)
+    good = encode_batch([(5, b"", b"")])
+    assert decode_batch(good) == [(5, b"", b"")]
+    with pytest.raises(RemoteProtocolError, match=text.replace(" at 0", " at 22")):
+        decode_batch(good + data)
+
+
+def test_a_batch_has_as_many_messages_by_default_as_a_broker_takes() -> None:
+    body = encode_batch([(0, b"", b"")] * limits.BATCH_MESSAGES_MAX)
+    assert len(decode_batch(body)) == limits.BATCH_MESSAGES_MAX
+    with pytest.raises(RemoteProtocolError, match="send several") as caught:
+        decode_batch(body + encode_batch([(0, b"", b"")]))
+    assert caught.value.parameters["messages_max"] == limits.BATCH_MESSAGES_MAX
+
+
+def test_a_record_whose_properties_look_torn_is_made_with_their_crc() -> None:
+    for text in ("a\x01b\0", "a\x01b"):
+        record = encode_record(dataclasses.replace(V4, properties=text))
+        head = read_head(record)
+        stored = bytes(record[head.properties_start :])
+        assert stored == guard_properties(text.encode())
+        assert is_guarded(stored) == ("\0" in text)
+
+
+def test_what_the_store_assigns_is_zero_until_then() -> None:
+    for host in (bytes(8), bytes(20)):
+        made = new_record(b"T", 3, 1, 2, 7, host, host, 4, 5, b"x", b"a\x01b")
+        head = read_head(made)
+        assert (head.queue_offset, head.physical_offset, head.store_timestamp) == (0, 0, 0)
+        assert (head.queue_id, head.flag, head.sys_flag & 0xF) == (3, 1, 2)
+        assert (head.born_timestamp, head.reconsume_times) == (7, 4)
+        assert head.prepared_transaction_offset == 5

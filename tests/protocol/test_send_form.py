@@ -131,6 +131,8 @@ def test_a_second_field_of_the_same_name_is_left_to_the_general_way() -> None:
 
 def test_names_that_could_be_confused_make_no_form() -> None:
     assert may_have_form(("KEYS", "a.b-c_d"), CLUSTER)
+    assert may_have_form(tuple(map(str, range(16))), CLUSTER)
+    assert may_have_form(("x" * 64,), CLUSTER)
     for names in (("CLUSTER",), ("a b",), ("ä",), ("x" * 65,), tuple(map(str, range(17)))):
         assert not may_have_form(names, CLUSTER)
     assert not may_have_form(("KEYS",), "a\0b")

@@ -107,3 +107,13 @@ def test_flag_and_serialize_type_count() -> None:
                 each.flag = FLAG_ONEWAY if oneway else 0
                 each.serialize_type = kind
             assert encode_frame(made) == encode_frame(expected)
+
+
+def test_a_frame_of_just_the_maximum_is_made() -> None:
+    plan = SendPlan(SendMessageRequestHeader("g", "T", "TBW102", 4, 0, 0, 1, 0, "p"))
+    room = limits.FRAME_BYTES_MAX - len(plan.frame(b"", "p", 1, 0, 0, 1))
+    assert len(plan.frame(bytes(room), "p", 1, 0, 0, 1)) == limits.FRAME_BYTES_MAX
+    over = limits.FRAME_BYTES_MAX + 1
+    with pytest.raises(LocalProtocolError, match=f"a frame of {over} bytes is over") as caught:
+        plan.frame(bytes(room + 1), "p", 1, 0, 0, 1)
+    assert caught.value.parameters["frame_bytes"] == over

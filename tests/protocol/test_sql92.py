@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstream.errors import SubscriptionError
-from rocketstream.limits import SQL_DEPTH_MAX, SQL_EXPRESSION_CHARS_MAX
+from rocketstream.limits import (
+    SQL_DEPTH_MAX,
+    SQL_EXPRESSION_CHARS_MAX,
+    SQL_PARTS_MAX,
+    SQL_TOKENS_MAX,
+)
 from rocketstream.protocol.sql92 import compile_expression
+from rocketstream.protocol.sql92.tokens import tokens_of
 from rocketstream.protocol.sql92.values import (
     EvaluationError,
     compare_doubles,
@@ -373,3 +379,129 @@ def test_a_search_through_a_text_counts_for_thirty_two_parts() -> None:
     assert compile_expression(" OR ".join(["a CONTAINS 'x'"] * 186)).matches({"a": "x"})
     with pytest.raises(SubscriptionError, match="may have 6144 parts"):
         compile_expression(" OR ".join(["a CONTAINS 'x'"] * 187))
+
+
+# --- edges --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("condition", "value", "wanted"),
+    [
+        ("a <= 2147483647", "2147483647", True),
+        ("a > 2147483647", "2147483648", None),
+        ("a > 2147483648", "2147483649", True),
+        ("a < 2147483648", "2147483647", True),
+        ("a = 9223372036854775807", "9223372036854775807", True),
+        ("a <= 9223372036854775807", "9223372036854775808", None),
+        ("a < 2147483648.0", "2147483647", True),
+    ],
+)
+def test_a_literal_has_32_bits_if_it_fits_and_else_64(
+    condition: str, value: str, wanted: bool | None
+) -> None:
+    """Covers C-388 and C-390: a property is read as a number of the literal's size, or not."""
+    assert compile_expression(condition).evaluate({"a": value}) is wanted
+
+
+@pytest.mark.parametrize(
+    ("before", "condition", "after", "most"),
+    [
+        ("- ", "5 = a", "", SQL_DEPTH_MAX - 2),
+        ("- ", "'x' = a", "", SQL_DEPTH_MAX - 2),
+        ("NOT ", "(a = 5)", "", SQL_DEPTH_MAX - 2),
+        ("", "a", " IS NULL", SQL_DEPTH_MAX - 1),
+        ("", "a", " = a", SQL_DEPTH_MAX - 1),
+        ("", "TRUE", " = (a > 1)", SQL_DEPTH_MAX - 2),
+    ],
+)
+def test_operators_nest_as_deep_as_is_said(
+    before: str, condition: str, after: str, most: int
+) -> None:
+    compile_expression(before * most + condition + after * most)
+    with pytest.raises(SubscriptionError, match=f"nested {SQL_DEPTH_MAX} levels deep"):
+        compile_expression(before * (most + 1) + condition + after * (most + 1))
+
+
+@pytest.mark.parametrize("pair", ["1 AND 'x'", "'x' AND 1", "TRUE AND 1", "1 AND FALSE"])
+@pytest.mark.parametrize("word", ["BETWEEN", "NOT BETWEEN"])
+def test_what_has_no_order_bounds_nothing(pair: str, word: str) -> None:
+    """Covers C-389."""
+    with pytest.raises(SubscriptionError, match="cannot be compared"):
+        compile_expression(f"a {word} {pair}")
+
+
+def test_a_condition_has_as_many_words_and_characters_as_it_may() -> None:
+    listed = ", ".join(["'x'"] * ((SQL_TOKENS_MAX - 4) // 2))
+    condition = f"a IN ({listed})"
+    words = 4 + 2 * ((SQL_TOKENS_MAX - 4) // 2) - 1
+    full = "+" * (SQL_TOKENS_MAX - words)
+    assert compile_expression(condition).matches({"a": "x"})
+    assert tokens_of(full + condition)[-2].text == ")"
+    with pytest.raises(SubscriptionError, match=f"may have {SQL_TOKENS_MAX} words"):
+        tokens_of(full + "+" + condition)
+    longest = "a = 1".ljust(SQL_EXPRESSION_CHARS_MAX)
+    assert compile_expression(longest).matches({"a": "1"})
+    with pytest.raises(SubscriptionError, match=f"MAX: {SQL_EXPRESSION_CHARS_MAX}") as caught:
+        compile_expression(longest + " ")
+    assert caught.value.parameters["position"] == SQL_EXPRESSION_CHARS_MAX
+
+
+@pytest.mark.parametrize(
+    ("condition", "position"),
+    [
+        ("a = 1 /* x", 6),
+        ("a = 'x", 4),
+        ("a = 1 ? b", 6),
+        ("a != 5", 2),
+        ("a = 1 b = 2", 6),
+        ("a = 1 AND 5", 0),
+        ("b = 1 AND (a > 'b')", 11),
+        ("a IN ('x' 'y')", 10),
+        ("a IN (5)", 6),
+        ("a BETWEEN 1 OR 2", 12),
+        ("a IS 5", 5),
+        ("a IS NOT 5", 9),
+        ("a = ", 4),
+        ("a CONTAINS b", 11),
+    ],
+)
+def test_an_error_names_the_place_of_the_mistake(condition: str, position: int) -> None:
+    with pytest.raises(SubscriptionError) as caught:
+        compile_expression(condition)
+    assert caught.value.parameters["position"] == position
+    where = f"at character {position}, {condition[position:][:20]!r}"
+    assert (where if condition[position:] else "at its end") in caught.value.message
+
+
+def test_a_condition_has_as_many_parts_as_it_may() -> None:
+    """Two operands and a comparison three times, what joins them, and the whole."""
+    many = " OR ".join(["a = 1"] * ((SQL_PARTS_MAX - 3) // 3))
+    assert compile_expression(many + " OR TRUE").parts == SQL_PARTS_MAX
+    with pytest.raises(SubscriptionError, match=f"may have {SQL_PARTS_MAX} parts"):
+        compile_expression(many + " OR TRUE OR TRUE")
+
+
+@pytest.mark.parametrize(
+    ("condition", "wanted"),
+    [
+        ("9007199254740993 = 9007199254740992", False),
+        ("9007199254740993 > 9007199254740992", True),
+        ("9007199254740993 = 9007199254740992.0", True),
+        ("9007199254740992.0 = 9007199254740993", True),
+        ("a = 9007199254740992", False),
+        ("a > 9007199254740992", True),
+        ("a = 9007199254740992.0", True),
+        ("9007199254740992.0 < a", False),
+        ("TRUE = 1", None),
+        ("a = TRUE", False),
+    ],
+)
+def test_whole_numbers_are_compared_exactly_and_others_as_doubles(
+    condition: str, wanted: bool | None
+) -> None:
+    """Covers C-390: a long and a double compare as Java's do, which round the long."""
+    if wanted is None:
+        with pytest.raises(SubscriptionError, match="cannot be compared with"):
+            compile_expression(condition)
+    else:
+        assert compile_expression(condition).evaluate({"a": "9007199254740993"}) is wanted

@@ -138,3 +138,46 @@ def test_a_number_of_a_record_has_as_many_digits_as_a_long(number: int) -> None:
     assert read.cost_time == number
     with pytest.raises(RemoteProtocolError, match="must be a number"):
         decode_trace(text_of(f"SubAfter^q^id^{'1' * 21}^true^k~"))
+
+
+@pytest.mark.parametrize(
+    ("shown", "code", "timestamp", "group"),
+    [
+        ("SubAfter^q^id^7^true^k~", 0, 0, None),
+        ("SubAfter^q^id^7^true^k^4~", 4, 0, None),
+        ("SubAfter^q^id^7^true^k^4^99~", 4, 0, None),
+        ("SubAfter^q^id^7^true^k^4^99^cg~", 4, 99, "cg"),
+        ("SubAfter^q^id^7^true^k^4^99^cg^later~", 4, 99, "cg"),
+    ],
+)
+def test_each_form_of_a_subafter_is_read(
+    shown: str, code: int, timestamp: int, group: str | None
+) -> None:
+    """W 5.10: by how many fields it has."""
+    (read,) = decode_trace(text_of(shown))
+    assert read == TraceSubAfter("q", "id", 7, True, "k", code, timestamp, group)
+
+
+def test_each_form_of_a_pub_is_read() -> None:
+    """W 5.10: one field fewer than the usual, as many, or more."""
+    shown = "Pub^1^r^g^T^id^t^k^h^5^6^3^"
+    for rest, offset_id, success, host in (
+        ("true~", None, True, None),
+        ("off^true~", "off", True, None),
+        ("off^TRUE^10.0.0.9~", "off", True, "10.0.0.9"),
+        ("off^false^10.0.0.9^later~", "off", False, "10.0.0.9"),
+    ):
+        (read,) = decode_trace(text_of(shown + rest))
+        assert read == TracePub(
+            1, "r", "g", "T", "id", "t", "k", "h", 5, 6, 3, offset_id, success, host
+        )
+
+
+@pytest.mark.parametrize("record", [PUB, BEFORE, END, RECALL])
+def test_a_record_without_its_last_fields_is_refused(record: TraceRecord) -> None:
+    fields = encode_record(record)[:-1].split("\x01")
+    least = 13 if record is PUB else len(fields)
+    for size in range(1, least):
+        needed = size + 1
+        with pytest.raises(RemoteProtocolError, match=f"has {size} fields, at least {needed} "):
+            decode_trace("\x01".join(fields[:size]))

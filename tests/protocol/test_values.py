@@ -316,6 +316,32 @@ def test_clock_before_its_month_counts_as_its_start() -> None:
     assert unique_id_elapsed_ms(made.next(100)) == 0
 
 
+def test_the_start_of_a_month_is_asked_for_once_within_its_28_days() -> None:
+    """It takes the calendar of the machine's time zone."""
+    start, day = 1_793_491_200_000, 86_400_000
+    calls: list[int] = []
+
+    def month_start(now: int) -> int:
+        calls.append(now)
+        return start
+
+    made = UniqueIdGenerator(bytes(4), 0, 0, month_start)
+    for after in (0, day, 28 * day - 1):
+        assert unique_id_elapsed_ms(made.next(start + after)) == after
+    assert calls == [start]
+    for after in (28 * day, 28 * day + 1):
+        assert unique_id_elapsed_ms(made.next(start + after)) == after
+    assert calls == [start, start + 28 * day, start + 28 * day + 1]
+
+
+@pytest.mark.parametrize("now", [-1, 0, 1])
+def test_the_first_unique_id_of_a_generator_is_whole_at_any_time(now: int) -> None:
+    made = UniqueIdGenerator(bytes(4), 0, 0, lambda now: now - 5)
+    assert made.reserve(1, now)[0] == "0" * 20 + "00000005"
+    made = UniqueIdGenerator(bytes(4), 0, 0, lambda now: now - 5)
+    assert made.next(now) == "0" * 20 + "00000005" + "0000"
+
+
 def test_unique_ids_of_several_threads_differ() -> None:
     made = UniqueIdGenerator(bytes(4), 0, 0, lambda now: 0)
     with ThreadPoolExecutor(4) as pool:
