@@ -107,3 +107,31 @@ def test_codec_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -
             compress(b"x", kind)
         with pytest.raises(NotSupportedError, match=package):
             decompress(packed, flag)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_levels_are_those_of_zlib(kind: str) -> None:
+    body = bytes(range(256)) * 20
+    for level in (0, 1, 9):
+        packed, flag = compress(body, kind, level)
+        assert decompress(packed, flag) == body
+    if kind != "LZ4":  # which has one level here, the quickest
+        assert len(compress(body, kind, 9)[0]) <= len(compress(body, kind, 1)[0])
+    if kind == "ZLIB":
+        assert compress(body, kind, 0)[0] == zlib.compress(body, 0)
+    with pytest.raises(ConfigurationError, match="not in 0 to 9"):
+        compress(body, kind, 10)
+
+
+@pytest.mark.parametrize(("packed", "sys_flag"), VECTORS)
+def test_what_follows_a_whole_body_is_passed_over(packed: bytes, sys_flag: int) -> None:
+    """Though it be longer than what is read at once."""
+    for rest in (b"?", b"?" * 3_000):
+        assert decompress(packed + rest, sys_flag, bytes_max=200) == vectors.X200
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_body_that_is_cut_short_is_not_taken_for_one_that_is_too_large(kind: str) -> None:
+    packed, flag = compress(vectors.X200 * 9, kind)
+    with pytest.raises(RemoteProtocolError, match=f"{kind.lower()} body is cut short"):
+        decompress(packed[:-3], flag)

@@ -93,3 +93,7 @@ def test_receptions_before_are_told_by_message_or_not_at_all() -> None:
     assert order_counts("0 qo0%12 1", [2, 12]) == [0, 1]
     assert order_counts(None, [1, 2]) == [0, 0]
     assert order_counts("x", [1]) == [0]
+    assert order_counts("0", [7, 8]) == [0, 0]
+    assert order_counts("0 qo0%7 x;0 qo0%8 3", [7, 8]) == [0, 3]
+    assert order_counts("0 qo0%17 2", [7, 17]) == [0, 2]
+    assert order_counts("", [1]) == [0]
