@@ -17,7 +17,7 @@ from rocketstream.limits import (
     SQL_PARTS_MAX,
     SQL_TOKENS_MAX,
 )
-from rocketstream.protocol.sql92 import compile_expression
+from rocketstream.protocol.sql92 import compile_expression, property_names
 from rocketstream.protocol.sql92.tokens import tokens_of
 from rocketstream.protocol.sql92.values import (
     EvaluationError,
@@ -454,6 +454,8 @@ def test_a_condition_has_as_many_words_and_characters_as_it_may() -> None:
         ("a = 1 ? b", 6),
         ("a != 5", 2),
         ("a = 1 b = 2", 6),
+        ("a = 1 b = 'a text of more than twenty characters'", 6),
+        ("a = 1 /*/ b", 6),
         ("a = 1 AND 5", 0),
         ("b = 1 AND (a > 'b')", 11),
         ("a IN ('x' 'y')", 10),
@@ -505,3 +507,106 @@ def test_whole_numbers_are_compared_exactly_and_others_as_doubles(
             compile_expression(condition)
     else:
         assert compile_expression(condition).evaluate({"a": "9007199254740993"}) is wanted
+
+
+@pytest.mark.parametrize(
+    ("condition", "properties", "wanted"),
+    [
+        ("a BETWEEN 5 AND 5", {"a": "5"}, True),
+        ("a BETWEEN 5 AND 6", {"a": "6"}, True),
+        ("a BETWEEN 5 AND 6", {"a": "7"}, False),
+        ("a NOT BETWEEN 5 AND 6", {"a": "5"}, False),
+        ("a NOT BETWEEN 5 AND 6", {"a": "6"}, False),
+        ("a NOT BETWEEN 5 AND 6", {"a": "7"}, True),
+        ("a NOT BETWEEN 5 AND 6", {"a": "4"}, True),
+        ("a BETWEEN b AND 6", {"a": "5"}, None),
+        ("a BETWEEN b AND 6", {"a": "7"}, False),
+        ("a = b", {}, True),
+        ("a = b", {"a": "5"}, False),
+        ("a = b", {"b": "5"}, None),
+        ("a = b", {"a": "5", "b": "5.0"}, False),
+        ("a < b", {"a": "9", "b": "10"}, True),
+        ("a <= b", {"a": "5", "b": " 5.0d "}, True),
+        ("a < b", {"a": "5"}, None),
+        ("a < b", {"b": "5"}, None),
+        ("- a = 5", {"a": "5"}, None),
+        ("- a IS NULL", {"a": "5"}, True),
+        ("a = - 5", {"a": "-5"}, True),
+        ("- - 5 = a", {"a": "5"}, True),
+        ("+ a = + 5", {"a": "5"}, True),
+        ("1 = TRUE", {}, False),
+        ("TRUE = TRUE", {}, True),
+        ("TRUE <> FALSE", {}, True),
+        ("(a = 5) = 5", {"a": "5"}, False),
+        ("(a = 5) = (b = 6)", {"a": "5", "b": "6"}, True),
+        ("(a = 5) = (b = 6)", {"a": "5", "b": "7"}, False),
+        ("(a = 5) = 'true'", {"a": "5"}, None),
+        ("a = 'it''s'", {"a": "it's"}, True),
+        ("a CONTAINS 'x'", {}, False),
+        ("a NOT CONTAINS 'x'", {}, False),
+        ("a NOT CONTAINS 'x'", {"a": "y"}, True),
+        ("a CONTAINS ''", {"a": "y"}, False),
+        ("a NOT CONTAINS ''", {"a": "y"}, False),
+        ("5 CONTAINS '5'", {}, False),
+        ("NULL", {}, None),
+        ("NOT a", {"a": "true"}, True),
+        ("NOT a", {}, None),
+    ],
+)
+def test_operators_say_what_the_originals_say(
+    condition: str, properties: dict[str, str], wanted: bool | None
+) -> None:
+    """Covers C-389 to C-392 and C-583."""
+    assert compile_expression(condition).evaluate(properties) is wanted
+
+
+@pytest.mark.parametrize("pair", ["NULL AND 5", "5 AND NULL", "NULL AND NULL"])
+def test_null_bounds_nothing(pair: str) -> None:
+    with pytest.raises(SubscriptionError, match="values can not be null"):
+        compile_expression(f"a BETWEEN {pair}")
+
+
+@pytest.mark.parametrize("pair", ["6 AND 5", "5.5 AND 5", "2147483648 AND 5", "1e9 AND 5L"])
+def test_bounds_of_any_kind_are_in_order(pair: str) -> None:
+    with pytest.raises(SubscriptionError, match="must less than or equal to right value"):
+        compile_expression(f"a BETWEEN {pair}")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("5f", 5.0), ("5.D", 5.0), (".5e1F", 5.0), ("+5", 5.0), ("-Infinity", float("-inf")),
+        ("+Infinity", float("inf")), ("0x1p3", 8.0), ("-0X.8P1d", -1.0), ("0x1p9999", float("inf")),
+        ("-0x1p9999", float("-inf")), ("\x00 5\x1f", 5.0), ("0" * 399 + "5", 5.0),
+    ],
+)  # fmt: skip
+def test_a_double_is_whatever_java_takes_for_one(text: str, number: float) -> None:
+    """``Double.valueOf``: suffixes, hexadecimal digits, and what ``String.trim`` takes away."""
+    assert parse_double(text) == number
+    for beyond in ("!" + text, text + "!", "\xa0" + text, text + "ff"):
+        with pytest.raises(EvaluationError):
+            parse_double(beyond)
+
+
+def test_not_a_number_is_one_of_them() -> None:
+    for text in ("NaN", "-NaN", "+NaN", " NaN "):
+        assert parse_double(text) != parse_double(text)
+    assert compare_doubles(float("nan"), -float("nan")) == 0
+    assert compare_doubles(float("inf"), float("nan")) == -1
+    assert compare_doubles(-0.0, 0.0) == -1
+    assert compare_doubles(-5.0, -5.0) == 0
+
+
+@pytest.mark.parametrize("reader", [parse_integer, parse_long, parse_double])
+def test_a_longer_text_is_no_number(reader: Callable[[str], float]) -> None:
+    assert reader("0" * 399 + "5") == 5
+    with pytest.raises(EvaluationError):
+        reader("0" * 400 + "5")
+
+
+def test_the_properties_of_a_condition_are_told_in_their_order() -> None:
+    text = "b = 1 AND a IS NULL OR (b > 2 AND c CONTAINS 'd') OR e IN ('f') OR TRUE"
+    assert property_names(text) == ("b", "a", "c", "e")
+    assert property_names("TRUE") == ()
+    with pytest.raises(SubscriptionError):
+        property_names("a = 'x")

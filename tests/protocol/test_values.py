@@ -136,6 +136,13 @@ def test_tags_are_split_and_trimmed_and_the_text_is_kept() -> None:
     assert data.sub_string == " a || b||||  "
 
 
+def test_a_tag_is_trimmed_as_java_trims_it() -> None:
+    """``String.trim``: all up to the blank, and nothing else."""
+    data = build_subscription("T", "\x00a!\x1f ||\xa0b||!", 5)
+    assert data.tags_set == {"a!", "\xa0b", "!"}
+    assert data.code_set == {java_hash(tag) for tag in data.tags_set}
+
+
 @pytest.mark.parametrize("expression", ["||", "||||"])
 def test_expression_without_a_tag_is_refused(expression: str) -> None:
     with pytest.raises(SubscriptionError, match="subscription exception"):
@@ -218,6 +225,12 @@ def test_consumer_groups_leave_room_for_the_name_of_their_retry_topic() -> None:
     assert "256 bytes" in (names.storage_problem(names.retry_topic("g" * 249)) or "")
     for wrong in ("", "..", "a/b", "t o"):
         assert names.storage_problem(wrong) is not None
+
+
+def test_a_thread_of_a_group_is_named_by_its_first_hundred_characters() -> None:
+    """Java cuts the group there, and reads stacks by it."""
+    assert names.LISTENER_THREAD_PREFIX == "ConsumeMessageThread_"
+    assert names.THREAD_GROUP_CHARS_MAX == 100
 
 
 def test_system_names() -> None:
