@@ -238,16 +238,17 @@ def _nearest(
 ) -> list[str]:
     """Return the tests for a change, by test file: quick ones that reach it."""
     first, last = change.lines
-    if not change.at_import:
-        wanted = range(first, last + 1)
-        able = [
-            name
-            for name, each in reach.items()
-            if each.ok and not each.lines.get(str(file), frozenset()).isdisjoint(wanted)
-        ]
+    wanted = range(first, last + 1)
+    able = [
+        name
+        for name, each in reach.items()
+        if each.ok and not each.lines.get(str(file), frozenset()).isdisjoint(wanted)
+    ]
+    if able and not change.at_import:
         able.sort(key=lambda name: reach[name].seconds)
     else:
-        # A test of constants runs no statement of their module.
+        # A test of constants runs no statement of their module, nor of a function that makes them:
+        # such a function runs when it is imported, and a lambda it makes has no statement.
         able = [name for name, each in reach.items() if each.ok]
         text = "\n".join(file.read_text(encoding="utf-8").splitlines()[first - 1 : last])
         words = {word for word in re.findall(r"\w{3,}", text) if not word.isdigit()}

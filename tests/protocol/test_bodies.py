@@ -604,6 +604,29 @@ def test_a_queue_with_more_names_than_ours_is_a_key_too() -> None:
     assert ResetOffsetBody.decode('{"offsetTable":{' + key + ":5}}").offset_table == {MQ0: 5}
 
 
+def test_a_queue_may_be_given_as_text() -> None:
+    """Covers W 3.1, reading: as fastjson takes an object within quotes for one."""
+    text = MQ0_TEXT.replace('"', '\\"')
+    assert LockBatchRequestBody.decode(f'{{"mqSet":["{text}",null]}}').mq_set == {MQ0}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "batch", "compacted"),
+    [
+        (None, False, False),
+        ({}, False, False),
+        ({"queue.type": "BatchCQ"}, True, False),
+        ({"queue.type": "SimpleCQ", "cleanup.policy": "COMPACTION"}, False, True),
+        ({"cleanup.policy": "DELETE"}, False, False),
+    ],
+)
+def test_attributes_of_5x_tell_how_a_topic_is_kept(
+    attributes: dict[str, str] | None, batch: bool, compacted: bool
+) -> None:
+    topic = TopicConfig("T", attributes=attributes)
+    assert (topic.has_batch_queues, topic.is_compacted) == (batch, compacted)
+
+
 def test_broken_queue_is_refused() -> None:
     with pytest.raises(RemoteProtocolError):
         LockBatchRequestBody.decode('{"mqSet":["x"]}')

@@ -24,6 +24,8 @@ from rocketstream.protocol.message_ext import (
     decode_messages,
     decode_pulled,
     is_compressed,
+    read_pulled,
+    reassembled,
     taken_apart,
 )
 from rocketstream.protocol.properties import decode_properties
@@ -706,3 +708,38 @@ def test_a_message_of_a_transaction_has_its_id() -> None:
         ("TRAN_MSG\x01true", None),
     ):
         assert decode_message(record(properties=text)).transaction_id == wanted
+
+
+def test_a_pull_is_read_with_its_batches_taken_apart() -> None:
+    """From the offset that was asked for on; bodies are compared with their CRCs if wanted."""
+    queue = MessageQueue("T1", "broker-a", 3)
+    data = record(body=BATCH, sys_flag=WRAPPED, queue_offset=7) + record(queue_offset=10)
+    extra = {"MAX_OFFSET": "11"}
+    messages, whole = read_pulled(data, queue, 8, check_crc=True, extra_properties=extra)
+    assert [each.queue_offset for each in messages] == [8, 9, 10]
+    assert whole
+    assert {each.broker_name for each in messages} == {"broker-a"}
+    assert {each.get_property("MAX_OFFSET") for each in messages} == {"11"}
+    bad = bytearray(data)
+    bad[-len(record()) + 8] ^= 1
+    messages, whole = read_pulled(bytes(bad), queue, 8, check_crc=True, extra_properties=extra)
+    assert (len(messages), whole) == (3, False)
+    bad[8] ^= 1
+    with pytest.raises(RemoteProtocolError, match="body CRC"):
+        read_pulled(bytes(bad), queue, 8, check_crc=True, extra_properties=extra)
+    assert read_pulled(bytes(bad), queue, 8, check_crc=False, extra_properties=extra)[1]
+
+
+def test_an_assembled_message_is_made_again_as_it_was() -> None:
+    queue = MessageQueue("T1", "b", 3)
+    made = assemble_message(
+        queue, 7, b"x", {"TAGS": "t"}, commit_log_offset=9, reconsume_times=2, flag=5, sys_flag=2,
+        born_timestamp=11, born_host=bytes([10, 0, 0, 9, 0, 0, 0, 1]), store_timestamp=12,
+        store_host=bytes([10, 0, 0, 1, 0, 0, 0, 2]),
+    )  # fmt: skip
+    before = seen(copy.deepcopy(made))
+    made.topic, made.reconsume_times, made.broker_name = "Other", 9, "c"
+    made.properties["X"] = "1"
+    assert seen(reassembled(made, queue)) == before
+    assert (made.flag, made.sys_flag, made.born_timestamp, made.store_timestamp) == (5, 2, 11, 12)
+    assert (made.born_host, made.store_host) == ("10.0.0.9:1", "10.0.0.1:2")

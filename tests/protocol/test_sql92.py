@@ -608,5 +608,6 @@ def test_the_properties_of_a_condition_are_told_in_their_order() -> None:
     text = "b = 1 AND a IS NULL OR (b > 2 AND c CONTAINS 'd') OR e IN ('f') OR TRUE"
     assert property_names(text) == ("b", "a", "c", "e")
     assert property_names("TRUE") == ()
+    assert repr(compile_expression("a = 'x'")) == """Expression("a = 'x'")"""
     with pytest.raises(SubscriptionError):
         property_names("a = 'x")

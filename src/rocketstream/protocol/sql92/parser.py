@@ -22,7 +22,6 @@ from rocketstream.protocol.sql92.tokens import (
 _ORDERINGS = frozenset({">", ">=", "<", "<="})
 _SIGNS = frozenset({"+", "-", "NOT"})
 _COMPARISONS = _ORDERINGS | TEXT_TESTS | {"NOT", "BETWEEN", "IN"}
-_EQUALITIES = frozenset({"=", "<>", "IS"})
 
 
 def parse(text: str) -> tuple[Node, int]:
@@ -109,8 +108,6 @@ class _Parser:
         start = self._token.start
         left = self._comparison()
         while True:
-            if self._words[self._next] not in _EQUALITIES:
-                return left
             if self._take("="):
                 left = self._pair(start, nodes.equality, left, self._comparison())
             elif self._take("<>"):
