@@ -32,7 +32,7 @@ from rocketstream.server.broker.core.acl.edits import (
     update_account,
 )
 from rocketstream.server.broker.core.acl.rights import ADMIN_CODES, rights_of
-from rocketstream.server.broker.core.acl.verdict import refusal_of
+from rocketstream.server.broker.core.acl.verdict import account_of, lacking_rights, refusal_of
 
 SECRET = "secret-of-sales"
 SALES: dict[str, Any] = {
@@ -238,6 +238,17 @@ ADDRESSES = [
     ("2::ac5:78:1-200:*", ["2::ac5:78:1:0", "2::ac5:78:200:9"], ["2::ac5:78:201:9"]),
     ("1050::5:600:{1,200}", ["1050::5:600:200"], ["1050::5:600:2"]),
     ("fe80::1", ["fe80::1%eth0"], ["fe80::2%eth0"]),
+    ("*:*:*:*:*:*:*:*", ["1.2.3.4", "::1", "localhost"], []),
+    ("192.168.0.250-255", ["192.168.0.250", "192.168.0.255"], ["192.168.0.249"]),
+    ("192.168.0.255", ["192.168.0.255"], ["192.168.0.25", "192.168.255.0"]),
+    ("1:2:3:4:5:6:7:fff0-ffff", ["1:2:3:4:5:6:7:ffff"], ["1:2:3:4:5:6:7:ffef", "::ffff"]),
+    ("::7:*", ["::7:1"], ["::8:1", "1::7:1"]),
+    ("a:b::5-6", ["a:b::5", "a:b::6"], ["a:b::7", "a:b:1::5"]),
+    ("10.0.0.{7}", ["10.0.0.7"], ["10.0.0.77"]),
+    ("10.0.0.{1, 2 }", ["10.0.0.1", "10.0.0.2"], ["10.0.0.0"]),
+    (" 10.0.0.1 , ,10.0.0.3 ", ["10.0.0.1", "10.0.0.3"], ["10.0.0.2"]),
+    ("10.0.0.1,::1", ["10.0.0.1", "::1"], ["0.0.0.1", "::a00:1"]),
+    ("0.0.0.*", ["0.0.0.0"], ["::", "::1", "localhost"]),
 ]  # fmt: skip
 
 
@@ -255,7 +266,10 @@ def test_an_address_rule_lets_in_what_it_names(
     [
         "localhost", "192.168.0", "192.168.0.256", "192.168.0.9-1", "192.168.0.-5", "*.1.2.3",
         "192.168.0.{}", "192.168.0{1}", "{1}", "10.0.0.1,10.0.0.*", "2001:db8:*", "::g",
-        "1:2:3:4:5:6:7:8:*",
+        "1:2:3:4:5:6:7:8:*", "1:2:3:4:5:6:*", "*::1", "::0-10000", "192.168.0.250-256", "a.b.c.d",
+        "192.168.0{.1}", "10.0.0.{1,}", "192.168.0.7}", "}", ",", "10.0.0.1,x", "1.2.3.4.5",
+        "192.168.0.1-a",
+        "1:2:3:4:5:6:7:8:9-a", "1::2::3-4",
     ],
 )  # fmt: skip
 def test_an_address_that_means_nothing_is_refused_with_what_is_accepted(text: str) -> None:
@@ -418,3 +432,220 @@ def test_a_file_has_the_version_of_its_first_entry(
 ) -> None:
     read = parse_document({} if entries is None else {"dataVersion": entries})
     assert (read.counter, read.timestamp) == version
+
+
+def test_the_account_that_counts_is_the_one_whose_keys_were_needed() -> None:
+    """What a request may show depends on it; from an address that needs no keys everything."""
+    known = rules(SALES, OPERATOR | {"whiteRemoteAddress": "192.168.1.5"}, white=("10.0.0.*",))
+    mine = request(310)
+    found = account_of(known, mine, "192.168.1.5")
+    assert found is known.accounts["salesdesk"]
+    assert account_of(known, mine, "10.0.0.7") is None
+    theirs = request(310, key="operator", secret="secret-of-operator")
+    assert account_of(known, theirs, "192.168.1.5") is None
+    assert account_of(known, theirs, "192.168.1.6") is known.accounts["operator"]
+    assert account_of(known, RemotingCommand(310, ext_fields=None), "192.168.1.6") is None
+    assert account_of(known, RemotingCommand(310, ext_fields={}), "192.168.1.6") is None
+
+
+@pytest.mark.parametrize(
+    ("needed", "lacking"),
+    [
+        ({}, None),
+        ({"orders": PUB, "prices": SUB}, None),
+        ({"orders": PUB, "prices": PUB}, "No default permission for topic:prices"),
+        ({"audit": PUB}, None),
+        ({"audit": SUB}, "No default permission for topic:audit"),
+        ({"%RETRY%shop": SUB}, None),
+        ({"%RETRY%shop": PUB}, "No default permission for group:shop"),
+        ({"closed": SUB}, "No default permission for topic:closed"),
+    ],
+)
+def test_the_first_right_that_lacks_is_named(needed: dict[str, int], lacking: str | None) -> None:
+    account = rules(SALES).accounts["salesdesk"]
+    assert lacking_rights(account, needed) == lacking
+    assert lacking_rights(rules(OPERATOR).accounts["operator"], needed) is None
+
+
+def test_an_admin_with_rights_of_its_own_still_does_what_admins_do() -> None:
+    named = rules(OPERATOR | {"topicPerms": ["orders=PUB"]})
+    command = request(17, {"topic": "new"}, key="operator", secret="secret-of-operator")
+    assert refusal_of(named, command, "h") is None
+
+
+def test_only_writing_of_trace_is_open_to_every_account() -> None:
+    """Its group too, which the pull of a trace topic names as any other."""
+    topic = "RMQ_SYS_TRACE_TOPIC"
+    assert refusal_of(rules(SALES), request(310, {"b": topic}), "h") is None
+    named = {"b": topic, "group": "shut"}
+    assert refusal_of(rules(SALES), request(310, named), "h") is None
+    pulled = request(11, {"topic": topic, "consumerGroup": "shop"})
+    assert refusal_of(rules(SALES), pulled, "h") == f"No default permission for topic:{topic}"
+
+
+def test_a_key_of_any_length_is_repeated_in_part() -> None:
+    """A peer decides how long it is, and it goes into an answer and a log."""
+    command = request(310, key="k" * 129)
+    assert refusal_of(rules(SALES), command, "h") == "No acl config for " + "k" * 128
+
+
+def test_requests_that_change_a_broker_are_these() -> None:
+    """Upstream's five, four that would make an account an admin, four that touch others' data."""
+    assert set(ADMIN_CODES) == {17, 25, 200, 207, 215, 50, 51, 53, 54, 306, 316, 329, 323}
+
+
+@pytest.mark.parametrize("code", [10, 310, 320, 324, 325, 36, 11, 361, 12, 35, 38, 15, 222, 314])
+def test_a_request_that_names_nothing_needs_no_right(code: int) -> None:
+    """The handler refuses it for what is missing."""
+    assert rights_of(RemotingCommand(code, ext_fields=None)) == {}
+    assert rights_of(RemotingCommand(code, ext_fields={})) == {}
+
+
+def test_a_heartbeat_of_several_groups_needs_the_rights_of_all() -> None:
+    consumers = [
+        ConsumerData(group_name=group, subscription_data_set=[SubscriptionData(topic=topic)])
+        for group, topic in (("shop", "orders"), ("bar", "prices"))
+    ]
+    body = HeartbeatData(client_id="c", consumer_data_set=consumers).encode()
+    assert rights_of(request(34, body=body)) == {
+        "%RETRY%shop": SUB,
+        "orders": SUB,
+        "%RETRY%bar": SUB,
+        "prices": SUB,
+    }
+
+
+# --- documents and edits, at their edges -------------------------------------------------------
+
+
+def test_an_account_of_just_its_keys_may_do_nothing() -> None:
+    (account,) = parse_document(
+        {"accounts": [{"accessKey": 1234567, "secretKey": "1234567"}]}
+    ).accounts
+    assert (account.access_key, account.is_admin, dict(account.perms)) == ("1234567", False, {})
+    assert not account.default_topic_perm & (PUB | SUB)
+    assert not account.default_group_perm & (PUB | SUB)
+    assert not account.addresses.fits("127.0.0.1")
+    assert account.settings == {
+        "accessKey": "1234567", "secretKey": "1234567", "whiteRemoteAddress": None,
+        "defaultTopicPerm": None, "defaultGroupPerm": None, "admin": False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "topic", "rights"),
+    [
+        ("a=PUB", "a", PUB), ("a=SUB", "a", SUB), ("a=PUB|SUB", "a", PUB | SUB),
+        ("a=SUB|PUB", "a", PUB | SUB), ("a=DENY", "a", 0), (" a = PUB ", "a", PUB),
+        ("a==PUB", "a", PUB),
+    ],
+)  # fmt: skip
+def test_a_line_of_rights_is_a_name_and_one_of_five(text: str, topic: str, rights: int) -> None:
+    """Covers the forms of plain_acl.yml; the same lines are those of groups."""
+    document = parse_document({"accounts": [SALES | {"topicPerms": [text], "groupPerms": [text]}]})
+    perms = document.accounts[0].perms
+    assert set(perms) == {topic, f"%RETRY%{topic}"}
+    assert {perm & (PUB | SUB) for perm in perms.values()} == {rights}
+    assert document.warnings == ()
+
+
+@pytest.mark.parametrize("text", ["a", "=", "a=", "a=PUB=SUB"])
+def test_a_line_of_rights_without_both_is_refused(text: str) -> None:
+    for name in ("topicPerms", "groupPerms"):
+        with pytest.raises(ConfigurationError, match=f"{name} of account 'salesdesk'"):
+            parse_document({"accounts": [SALES | {name: [text]}]})
+        with pytest.raises(ConfigurationError, match="Parse Resource format error"):
+            AccountUpdate("salesdesk", SECRET, topic_perms=[text]).check()
+
+
+@pytest.mark.parametrize(
+    ("value", "is_admin"),
+    [(True, True), (False, False), (None, False), ("true", True), (" TRUE ", True),
+     ("false", False), ("", False)],
+)  # fmt: skip
+def test_an_admin_is_who_the_file_says_is_one(value: object, is_admin: bool) -> None:
+    account = parse_document({"accounts": [SALES | {"admin": value}]}).accounts[0]
+    assert account.is_admin is is_admin
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"accounts": [SALES, SALES | {"accessKey": None}]}, "accessKey of account 2 is None"),
+        ({1: 2}, "the file is dict: give a table of names"),
+        ({"accounts": [SALES | {"topicPerms": [None]}]}, "has an empty entry"),
+        ({"accounts": [SALES | {"accessKey": True}]}, "True, which YAML reads as bool"),
+        ({"accounts": [SALES | {"secretKey": True}]}, "what YAML reads as bool: put it in quotes"),
+        ({"accounts": [SALES | {"admin": 1}]}, "is 1: give true or false"),
+        ({"dataVersion": [{"counter": True}]}, "whole numbers"),
+        ({"dataVersion": [{"counter": 1, "timestamp": 1.5}]}, "whole numbers"),
+        ({"dataVersion": {}}, "dataVersion is dict"),
+        ({"dataVersion": ["x"]}, "dataVersion is str"),
+    ],
+)
+def test_what_yaml_made_of_a_document_is_said(document: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        parse_document(document)
+    assert said in str(refused.value)
+
+
+def test_a_usual_document_has_no_warnings_and_joined_ones_keep_theirs() -> None:
+    first = parse_document({"accounts": [SALES], "globalWhiteRemoteAddresses": ["10.0.0.1"]})
+    assert first.warnings == ()
+    assert first.white == ("10.0.0.1",)
+    second = parse_document(
+        {"accounts": [OPERATOR], "note": 1, "globalWhiteRemoteAddresses": ["::1"]}
+    )
+    joined = join([("a.yml", first), ("b.yml", second)])
+    assert joined.warnings == ("b.yml: 'note' is unknown and ignored",)
+    assert [rule.fits("::1") for rule in joined.white] == [False, True]
+    assert set(joined.accounts) == {"salesdesk", "operator"}
+
+
+@pytest.mark.parametrize("keys", [("seven77", "short1"), ("short1", "seven77"), ("", "seven77")])
+def test_either_key_of_an_update_may_be_too_short(keys: tuple[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be null and length should longer than 6"):
+        AccountUpdate(*keys).check()
+
+
+def test_an_update_may_deny_and_may_give_nothing() -> None:
+    AccountUpdate("salesdesk", SECRET).check()
+    AccountUpdate(
+        "salesdesk", SECRET, topic_perms=["a=DENY", "b=SUB|PUB"], group_perms=["g= DENY "]
+    ).check()
+    with pytest.raises(ConfigurationError, match="Parse resource permission error for a=ANY"):
+        AccountUpdate("salesdesk", SECRET, topic_perms=["b=PUB", "a=ANY"]).check()
+
+
+def test_an_update_sets_all_it_gives() -> None:
+    given = AccountUpdate(
+        "salesdesk", "another-secret", "10.0.0.1", admin=True, default_topic_perm="PUB",
+        default_group_perm="SUB", topic_perms=[], group_perms=["g=SUB"],
+    )  # fmt: skip
+    after = update_account({"accounts": [SALES]}, given, 7)
+    assert after["accounts"] == [
+        {
+            "accessKey": "salesdesk", "secretKey": "another-secret", "admin": True,
+            "whiteRemoteAddress": "10.0.0.1", "defaultTopicPerm": "PUB",
+            "defaultGroupPerm": "SUB", "topicPerms": [], "groupPerms": ["g=SUB"],
+        }
+    ]  # fmt: skip
+    bare = update_account({"accounts": [SALES]}, AccountUpdate("salesdesk", "another-secret"), 7)
+    assert bare["accounts"] == [SALES | {"secretKey": "another-secret", "admin": False}]
+    blank = AccountUpdate("salesdesk", SECRET, default_topic_perm="", default_group_perm="")
+    assert update_account({"accounts": [SALES]}, blank, 7)["accounts"] == [SALES | {"admin": False}]
+
+
+def test_an_edit_changes_the_document_it_returns_and_no_other() -> None:
+    """The old one counts until the new one is written."""
+    before: dict[str, Any] = {"accounts": [SALES | {"accessKey": 1234567}, OPERATOR]}
+    update_account(before, AccountUpdate("1234567", "another-secret"), 7)
+    update_account(before, AccountUpdate("newcomer", "another-secret"), 7)
+    delete_account(before, "1234567", 7)
+    set_white_addresses(before, ["::1"], 7)
+    assert before == {"accounts": [SALES | {"accessKey": 1234567}, OPERATOR]}
+    after = update_account(before, AccountUpdate("1234567", "another-secret"), 7)
+    assert [account["accessKey"] for account in after["accounts"]] == ["operator", "1234567"]
+    assert delete_account(before, "1234567", 7)["accounts"] == [OPERATOR]
+    assert delete_account(None, "1234567", 7)["accounts"] == []
+    assert delete_account({"accounts": []}, "x", 7)["accounts"] == []

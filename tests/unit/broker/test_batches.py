@@ -11,9 +11,14 @@ from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.drafts import record_head, record_sizes
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.message_ext import decode_message
-from rocketstream.protocol.properties import decode_properties, encode_properties
+from rocketstream.protocol.properties import (
+    PropertiesForm,
+    decode_properties,
+    encode_properties,
+)
 from rocketstream.protocol.record import encode_batch, new_record, pack_host, stamp_record
 from rocketstream.protocol.tag_hash import tags_code
+from rocketstream.server.broker.core import batches
 from rocketstream.server.broker.core.batches import Batch, index_keys, read_batch
 from rocketstream.server.broker.core.sends import SendRules
 
@@ -170,3 +175,130 @@ def test_records_of_a_batch_may_fill_their_bound(
     monkeypatch.setattr(name, size - 1)
     with pytest.raises(BrokerError, match="more than"):
         read(header(), items, host)
+
+
+def test_forms_are_made_for_the_first_four_kinds_of_messages_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two in a row: a batch of messages that differ two by two would pay for each."""
+    made: list[list[str]] = []
+
+    class Noted(PropertiesForm):
+        def __init__(self, names: list[str]) -> None:
+            made.append(names)
+            super().__init__(names)
+
+    monkeypatch.setattr(batches, "PropertiesForm", Noted)
+    items = [(0, b"x", b"p%d\x01v" % (n // 2)) for n in range(14)]
+    assert read(header(), items).count == 14
+    assert made == [["p0"], ["p1"], ["p2"], ["p3"]]
+    made.clear()
+    read(header(), [(0, b"x", b"p%d\x01v" % n) for n in range(14)])
+    read(header(), [(0, b"x", b"")] * 3)
+    assert made == []
+
+
+@pytest.mark.parametrize(
+    "order", ["TAGS KEYS UNIQ_KEY", "KEYS UNIQ_KEY TAGS", "UNIQ_KEY TAGS KEYS"]
+)
+def test_alike_messages_have_their_own_tags_and_keys_wherever_they_stand(order: str) -> None:
+    """The third and later ones are read the quick way, by the place of a property."""
+    texts = [
+        "\x02".join(f"{name}\x01{name[0]}{number}" for name in order.split()).encode()
+        for number in range(5)
+    ]
+    batch = read(header(), [(0, b"x", text) for text in texts])
+    assert [(draft[8], draft[9]) for draft in batch.drafts] == [
+        (tags_code(f"T{number}"), [f"U{number}", f"K{number}"]) for number in range(5)
+    ]
+
+
+@pytest.mark.parametrize("name", ["KEYS", "UNIQ_KEY", "TAGS", "u"])
+def test_alike_messages_with_one_of_the_properties_have_no_others(name: str) -> None:
+    batch = read(header(), [(0, b"x", f"{name}\x01v{number}".encode()) for number in range(4)])
+    assert [(draft[8], draft[9]) for draft in batch.drafts] == [
+        (
+            tags_code(f"v{number}") if name == "TAGS" else 0,
+            [f"v{number}"] if name in ("KEYS", "UNIQ_KEY") else [],
+        )
+        for number in range(4)
+    ]
+
+
+def test_a_message_is_found_by_its_id_and_as_many_keys_as_are_indexed() -> None:
+    assert index_keys(None, None) == []
+    assert index_keys("id", None) == ["id"]
+    assert index_keys("", "a  b") == ["a", "b"]
+    many = [str(number) for number in range(300)]
+    assert index_keys("id", " ".join(many)) == ["id", *many[:256]]
+
+
+@pytest.mark.parametrize(
+    ("given", "waits"), [("", True), ("WAIT\x01true", True), ("WAIT\x01false", False)]
+)
+def test_a_batch_waits_for_the_disk_unless_its_header_says_otherwise(
+    given: str, waits: bool
+) -> None:
+    assert read(header(given), [(0, b"x", b"u\x01v")]).wants_flush is waits
+
+
+def test_a_body_of_just_the_maximum_is_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Covers C-431, C-430."""
+    items = [(0, b"x", b"u\x01v")] * 2
+    size = len(encode_batch(items))
+    monkeypatch.setattr(f"{__name__}.RULES", SendRules("C1", "h", size, refuses_transactions=False))
+    assert read(header(), items).count == 2
+    monkeypatch.setattr(
+        f"{__name__}.RULES", SendRules("C1", "h", size - 1, refuses_transactions=False)
+    )
+    with pytest.raises(BrokerError, match=f"msg body length limit {size - 1}B"):
+        read(header(), items)
+
+
+def test_a_batch_of_nothing_and_one_for_retries_are_refused() -> None:
+    """Covers C-431."""
+    with pytest.raises(BrokerError, match="the message is illegal"):
+        read(header(), [])
+    with pytest.raises(BrokerError, match="the message is illegal"):
+        read(header(topic="%RETRY%g"), [(0, b"x", b"u\x01v")])
+
+
+def test_properties_of_each_message_may_fill_their_bound() -> None:
+    """Covers C-430: also of those that are read the quick way."""
+    room = 32_767 - len("CLUSTER\x01C1\x02u\x01")
+    for before in range(4):
+        items = [(0, b"x", b"u\x01v")] * before
+        assert read(header(), [*items, (0, b"x", b"u\x01" + b"x" * room)]).count == before + 1
+        with pytest.raises(BrokerError, match="the message is illegal"):
+            read(header(), [*items, (0, b"x", b"u\x01" + b"x" * (room + 1))])
+
+
+def test_a_delay_the_header_names_is_that_of_each_message() -> None:
+    """None may have one; a message's own 0 goes before it, behind any number of others."""
+    with pytest.raises(BrokerError):
+        read(header("DELAY\x013"), [(0, b"x", b"u\x01v")])
+    assert read(header("DELAY\x010"), [(0, b"x", b"u\x01v")] * 4).count == 4
+    items = [(0, b"x", b"DELAY\x010")] * 4
+    assert read(header("DELAY\x013"), items).count == 4
+    for before in range(4):
+        with pytest.raises(BrokerError):
+            read(header("DELAY\x010"), [*items[:before], (0, b"x", b"DELAY\x011")])
+
+
+@pytest.mark.parametrize("host", [HOST, pack_host("::1", 1)], ids=["v4", "v6"])
+def test_a_zero_byte_in_properties_is_stored_as_it_came(host: bytes) -> None:
+    """Only in records: a draft's properties end at none, so that such a batch has no drafts."""
+    items = [(0, b"x", b"u\x01v"), (0, b"y", b"u\x01\0"), (0, b"z", b"u\x01w")]
+    batch = read(header(), items, host)
+    assert (len(batch.drafts), len(batch.records), batch.count) == (0, 3, 3)
+    told = [decode_message(record).properties["u"] for record in records_of(batch)]
+    assert told == ["v", "\0", "w"]
+    common = read(header("n\x01\0"), [(0, b"x", b"u\x01v")] * 4, host)
+    assert [decode_message(record).properties["n"] for record in records_of(common)] == ["\0"] * 4
+
+
+def test_records_are_made_one_in_a_step() -> None:
+    """Between steps the broker serves others; reading took two steps of eight messages."""
+    body = encode_batch([(0, b"x", b"u\x01v")] * 9)
+    steps = read_batch(RULES, header(), 2, body, (pack_host("::1", 1), HOST))
+    assert len(list(steps)) == 2 + 9

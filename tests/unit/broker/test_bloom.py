@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from rocketstream.server.broker.core.bloom import BITS, bloom_positions, murmur3_64
@@ -9,10 +11,20 @@ from rocketstream.server.broker.core.bloom import BITS, bloom_positions, murmur3
 FOX = b"The quick brown fox jumps over the lazy dog"
 
 
-def test_murmur3_is_the_published_one() -> None:
-    """The test value of Guava and of the algorithm's other libraries: two blocks and a tail."""
-    assert murmur3_64(FOX) == 0xE34BBC7BBC071B6C
-    assert murmur3_64(b"") == 0
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b"", 0),
+        (b"hello", 0xCBD8A7B341BD9B02),
+        (b"hello, world", 0x342FAC623A5EBC8E),
+        (b"19 Jan 2038 at 3:14:07 AM", 0xB89E5988B737AFFC),
+        (b"The quick brown fox jumps over the lazy dog.", 0xCD99481F9EE902C9),
+        (FOX, 0xE34BBC7BBC071B6C),
+    ],
+)
+def test_murmur3_is_the_published_one(text: bytes, value: int) -> None:
+    """The test values of Guava and of the algorithm's other libraries: blocks and tails."""
+    assert murmur3_64(text) == value
 
 
 @pytest.mark.parametrize(
@@ -42,3 +54,14 @@ def test_positions_are_those_apaches_broker_computes(
     data = bloom_positions(group, topic)
     assert (data.bit_num, data.bit_pos) == (BITS, positions)
     assert BITS == 112
+
+
+def test_positions_of_many_names_are_those_they_were_when_compared() -> None:
+    """Covers C-394: of five hundred, since a bit of the hash may show in one name of a hundred."""
+    digest = hashlib.sha256()
+    for number in range(500):
+        group, topic = "g" * (number % 40) + str(number), f"T{number * 7}"
+        digest.update(bytes(bloom_positions(group, topic).bit_pos))
+    assert digest.hexdigest() == (
+        "9e6769141c35387166e14a61aa807d599a29fea677fac40745f3a4f2e9553ef8"
+    )

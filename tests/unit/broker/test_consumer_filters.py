@@ -169,3 +169,157 @@ def test_a_dead_condition_is_kept_for_a_day_and_a_loaded_one_half_a_minute_less(
     loaded.load(alive, START_MS + 30_001)
     assert loaded.snapshot(START_MS + 1 + day_ms - 1).filter_data_by_topic
     assert not loaded.snapshot(START_MS + 1 + day_ms).filter_data_by_topic
+
+
+def condition(text: str = "n = 1", version: int = 1, topic: str = "T1") -> SubscriptionData:
+    return SubscriptionData(topic, text, set(), set(), version, "SQL92")
+
+
+def test_a_subscription_by_tags_has_no_condition() -> None:
+    """Covers C-393: by tags are TAG, nothing, and what a 4.x client leaves out."""
+    assert [consumer_filters.is_tag_type(each) for each in ("TAG", "", None, "SQL92")] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+    filters = ConsumerFilters()
+    data = SubscriptionData("T1", "a || b", set(), set(), 1, "TAG")
+    assert register(filters, "a", [data], START_MS) == []
+    assert register(filters, "a", [condition("", topic="T2")], START_MS) == []
+    assert (filters.get("T1", "a"), filters.get("T2", "a")) == (None, None)
+    assert filters.generation == 0
+
+
+def test_an_unknown_type_of_condition_is_refused_with_what_is_accepted() -> None:
+    """Covers C-393."""
+    filters = ConsumerFilters()
+    data = SubscriptionData("T1", "n = 1", set(), set(), 1, "GROOVY")
+    (error,) = register(filters, "a", [data], START_MS)
+    assert "'GROOVY' is unknown; accepted are TAG and SQL92" in error.message
+    assert filters.get("T1", "a") is None
+
+
+def test_each_condition_of_a_heartbeat_is_a_step() -> None:
+    """Between steps the broker serves others; tags cost none."""
+    wanted = [condition(topic=f"T{number}") for number in range(3)]
+    wanted.append(SubscriptionData("T9", "*", set(), set(), 1, "TAG"))
+    assert len(list(ConsumerFilters().registering("a", wanted, START_MS))) == 3
+
+
+def test_every_change_counts_once_and_what_changes_nothing_does_not() -> None:
+    """The writer of the file compares the number with that of what it has saved."""
+    filters = ConsumerFilters()
+    seen = []
+    for wanted in (
+        [condition()],
+        [condition()],
+        [condition("n = 2", 2)],
+        [condition("n = 2", 3)],
+        [condition("n = 1", 2)],
+        [],
+        [],
+        [condition("n = 2", 3)],
+    ):
+        register(filters, "a", wanted, START_MS)
+        seen.append(filters.generation)
+    filters.unregister("a", START_MS)
+    filters.unregister("a", START_MS)
+    filters.unregister("nobody", START_MS)
+    assert seen == [1, 1, 2, 3, 3, 4, 4, 5]
+    assert filters.generation == 6
+
+
+def test_a_condition_sent_again_keeps_its_compiled_form_and_its_birth() -> None:
+    """Covers C-393: a client that restarts sends it with a newer version."""
+    filters = ConsumerFilters()
+    register(filters, "a", [condition()], START_MS)
+    first = filters.get("T1", "a")
+    assert first is not None
+    compiled = first.compiled
+    filters.unregister("a", START_MS + 1)
+    assert first.is_dead
+    register(filters, "a", [condition(version=2)], START_MS + 5)
+    known = filters.get("T1", "a")
+    assert known is first
+    assert (known.compiled, known.born_ms, known.client_version) == (compiled, START_MS, 2)
+    assert not known.is_dead
+    register(filters, "a", [condition("n = 2", 3)], START_MS + 7)
+    changed = filters.get("T1", "a")
+    assert changed is not None
+    assert (changed.born_ms, changed.is_dead) == (START_MS + 7, False)
+
+
+def test_a_condition_that_dies_when_it_is_born_or_by_a_clock_set_back_is_dead() -> None:
+    filters = ConsumerFilters()
+    register(filters, "a", [condition()], START_MS)
+    filters.unregister("a", START_MS - 60_000)
+    known = filters.get("T1", "a")
+    assert known is not None
+    assert (known.is_dead, known.dead_ms) == (True, START_MS)
+
+
+def test_the_file_holds_what_apaches_broker_reads() -> None:
+    """Covers C-394."""
+    filters = ConsumerFilters()
+    register(filters, "a", [condition("n = 1", 4), condition("n = 2", 5, "T2")], START_MS)
+    register(filters, "b", [condition("n = 3", 6)], START_MS + 1)
+    filters.unregister("b", START_MS + 9)
+    tables = filters.snapshot(START_MS + 9).filter_data_by_topic
+    assert {topic: set(table.group_filter_data) for topic, table in tables.items()} == {
+        "T1": {"a", "b"},
+        "T2": {"a"},
+    }
+    alive, dead = (tables["T1"].group_filter_data[group] for group in "ab")
+    assert (alive.consumer_group, alive.topic, alive.expression) == ("a", "T1", "n = 1")
+    assert (alive.expression_type, alive.client_version) == ("SQL92", 4)
+    assert (alive.born_time, alive.dead_time, alive.dead) == (START_MS, 0, False)
+    assert (dead.born_time, dead.dead_time, dead.dead) == (START_MS + 1, START_MS + 9, True)
+    assert alive.bloom_filter_data is not None
+    assert len(alive.bloom_filter_data.bit_pos) == 3
+
+
+def test_conditions_of_a_file_count_for_the_bound_and_bad_ones_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Even one that names the same group and topic twice takes its place once."""
+    filters = ConsumerFilters()
+    register(filters, "a", [condition("n = 12345"), condition("n = 2", 1, "T2")], START_MS)
+    table = filters.snapshot(START_MS)
+    table.filter_data_by_topic["again"] = table.filter_data_by_topic["T1"]
+    table.filter_data_by_topic["T2"].group_filter_data["a"].expression = "n ="
+    loaded = ConsumerFilters()
+    (error,) = loaded.load(table, START_MS)
+    assert "wrong at its end" in error.message
+    assert loaded.get("T2", "a") is None
+    monkeypatch.setattr(consumer_filters, "CONDITION_CHARS_MAX", 14)
+    assert register(loaded, "b", [condition("n = 3")], START_MS) == []
+    (error,) = register(loaded, "b", [condition("n = 4", 1, "T3")], START_MS)
+    assert "over the maximum of 14 characters" in error.message
+    known = loaded.get("T1", "a")
+    assert known is not None
+    loaded.snapshot(START_MS + 2 * DEAD_KEPT_MS)
+    assert register(loaded, "b", [condition("n = 45678", 1, "T3")], START_MS) == []
+
+
+@pytest.mark.parametrize(
+    ("born_ms", "dead_ms", "loaded_ms"),
+    [
+        (START_MS - 100_000, 0, START_MS - 30_000),
+        (START_MS - 10_000, 0, START_MS - 10_000),
+        (START_MS - 100_000, START_MS - 7, START_MS - 7),
+    ],
+)
+def test_a_condition_of_a_file_died_half_a_minute_ago_if_nothing_says_when(
+    born_ms: int, dead_ms: int, loaded_ms: int
+) -> None:
+    """Covers C-393: not before it was born."""
+    filters = ConsumerFilters()
+    register(filters, "a", [condition()], born_ms)
+    if dead_ms:
+        filters.unregister("a", dead_ms)
+    loaded = ConsumerFilters()
+    loaded.load(filters.snapshot(born_ms), START_MS)
+    known = loaded.get("T1", "a")
+    assert known is not None
+    assert (known.dead_ms, known.is_dead) == (loaded_ms, True)

@@ -199,3 +199,83 @@ def test_a_thousand_and_twenty_four_stale_deadlines_are_kept() -> None:
         kept.append(len(polls._deadlines))
         polls.arrived("T1", 0, 0)
     assert kept == [*range(1, 1_025), *range(1, 7)]
+
+
+def is_empty(polls: LongPolls[str]) -> bool:
+    return len(polls) == 0 and not (polls._queues or polls._owners or polls._counts)
+
+
+def test_nothing_is_kept_of_an_owner_or_a_queue_nothing_waits_for() -> None:
+    """Connections come and go, and a client may name any queue: either would fill memory."""
+    polls: LongPolls[str] = LongPolls(held_max=3)
+    assert is_empty(polls)
+    for number in range(3):
+        assert polls.hold(held(str(number), queue_id=number, owner=f"c{number}"))
+    assert not polls.hold(held("3", queue_id=9, owner="c9"))
+    assert set(polls._owners) == set(polls._counts) == {"c0", "c1", "c2"}
+    polls.arrived("T1", 0, 0)
+    polls.expired(1_000)
+    assert is_empty(polls)
+    assert polls.hold(held("a"))
+    forget(polls, "c1")
+    assert is_empty(polls)
+    assert polls.hold(held("b"))
+    polls.take_all()
+    assert is_empty(polls)
+
+
+def test_a_refused_pull_takes_nothing_from_those_that_wait() -> None:
+    polls: LongPolls[str] = LongPolls(of_queue_max=1)
+    assert polls.hold(held("a"))
+    assert polls.hold(held("b", queue_id=1))
+    assert not polls.hold(held("c"))
+    assert names(polls.arrived("T1", 0, 0)) == ["a"]
+    assert names(polls.expired(1_000)) == ["b"]
+
+
+def test_a_condition_on_properties_sees_the_offset_that_arrived() -> None:
+    """Covers C-375: both conditions must hold, and the tag is asked first."""
+    polls: LongPolls[str] = LongPolls()
+    seen: list[int] = []
+
+    def accept(offset: int) -> bool:
+        seen.append(offset)
+        return offset == 7
+
+    pull = HeldPull("T1", 0, {5}.__contains__, 1000, "c1", "a", accept)
+    assert polls.hold(pull)
+    assert pull.is_held
+    assert polls.arrived("T1", 0, 4, 7) == []
+    assert seen == []
+    assert polls.arrived("T1", 0, 5, 6) == []
+    assert names(polls.arrived("T1", 0, 5, 7)) == ["a"]
+    assert seen == [6, 7]
+    assert not pull.is_held
+    assert polls.hold(HeldPull("T1", 0, None, 1000, "c1", "b", lambda offset: offset == 0))
+    assert names(polls.arrived("T1", 0, 5)) == ["b"]
+
+
+def test_a_queue_is_that_of_its_topic() -> None:
+    polls: LongPolls[str] = LongPolls()
+    polls.hold(held("a"))
+    assert not polls.is_awaited("T2", 0)
+    assert not polls.is_awaited("T1", 1)
+    assert polls.arrived("T2", 0, 0) == []
+    assert names(polls.arrived("T1", 0, 0)) == ["a"]
+
+
+def test_pulls_of_one_deadline_end_in_the_order_they_came() -> None:
+    polls: LongPolls[str] = LongPolls()
+    for number in range(5):
+        polls.hold(held(str(number), queue_id=number, deadline_ms=10))
+    assert names(polls.expired(10)) == ["0", "1", "2", "3", "4"]
+
+
+def test_a_pull_that_was_answered_does_not_expire_and_frees_its_place_once() -> None:
+    polls: LongPolls[str] = LongPolls(held_max=2)
+    polls.hold(held("a", deadline_ms=10))
+    polls.hold(held("b", queue_id=1, deadline_ms=10))
+    polls.arrived("T1", 0, 0)
+    assert names(polls.expired(10)) == ["b"]
+    assert len(polls) == 0
+    assert [polls.hold(held(name)) for name in "cde"] == [True, True, False]

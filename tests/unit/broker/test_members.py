@@ -124,3 +124,71 @@ def test_members_of_a_producer_group_are_asked_in_turn() -> None:
     assert producers.next_channel("pg", lambda channel: True) == "b"
     assert producers.next_channel("pg", lambda channel: False) is None
     assert producers.next_channel("none", lambda channel: True) is None
+
+
+def test_a_group_is_what_its_newest_heartbeat_says() -> None:
+    """Covers C-339: as an operator is shown it."""
+    members = ConsumerMembers()
+    members.register(data(sub("T1")), member("a"))
+    again = ConsumerData("cg", "CONSUME_ACTIVELY", "BROADCASTING", "CONSUME_FROM_FIRST_OFFSET")
+    again.subscription_data_set = [sub("T1")]
+    members.register(again, member("b"))
+    group = members.group("cg")
+    assert group is not None
+    assert (group.name, group.consume_type, group.message_model, group.consume_from_where) == (
+        "cg",
+        "CONSUME_ACTIVELY",
+        "BROADCASTING",
+        "CONSUME_FROM_FIRST_OFFSET",
+    )
+    assert group.channels() == ["a", "b"]
+    assert group.client_ids() == ["id-a", "id-b"]
+    assert members.group("other") is None
+    assert members.subscription("other", "T1") is None
+    assert members.subscription("cg", "T2") is None
+
+
+def test_one_silent_client_leaves_all_its_groups_at_once() -> None:
+    """Covers C-343 c: each group that has others left is told."""
+    members, producers = ConsumerMembers(), ProducerMembers()
+    for group in ("g1", "g2"):
+        members.register(data(group=group), member("a"))
+        producers.register(group, member("a"))
+    members.register(data(group="g2"), member("b", now_ms=NOW + 60_000))
+    assert producers.expire(NOW + 120_000) == []
+    assert members.expire(NOW + 120_001) == (["a", "a"], {"g1": [], "g2": ["b"]})
+    assert members.names() == ["g2"]
+    assert producers.expire(NOW + 120_001) == ["a", "a"]
+    assert producers.names() == []
+
+
+def test_a_heartbeat_keeps_a_member() -> None:
+    members, producers = ConsumerMembers(), ProducerMembers()
+    for heard_ms in (NOW, NOW + 100_000):
+        members.register(data(), member("a", now_ms=heard_ms))
+        producers.register("pg", member("a", now_ms=heard_ms))
+    assert members.expire(NOW + 220_000) == ([], {})
+    assert producers.expire(NOW + 220_000) == []
+
+
+def test_a_client_is_reached_by_its_newest_channel_until_that_closes() -> None:
+    """Covers C-348: a reply is sent to the client that asked."""
+    producers = ProducerMembers()
+    producers.register("pg", member("a", "client"))
+    producers.register("pg", member("b", "client"))
+    producers.register("pg", member("c", "another"))
+    assert producers.channel_of("client") == "b"
+    producers.channel_closed("a")
+    assert producers.channel_of("client") == "b"
+    producers.channel_closed("b")
+    assert producers.channel_of("client") is None
+    assert producers.channel_of("another") == "c"
+    assert [each.channel for each in producers.members("pg")] == ["c"]
+
+
+def test_a_group_of_many_producers_is_asked_round() -> None:
+    producers = ProducerMembers()
+    for name in "abcde":
+        producers.register("pg", member(name))
+    asked = [producers.next_channel("pg", lambda channel: True) for _ in range(6)]
+    assert asked == ["b", "c", "d", "e", "a", "b"]

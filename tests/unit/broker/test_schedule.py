@@ -123,3 +123,58 @@ def test_a_clock_that_was_set_counts_from_its_message_on_until_all_before_are_de
     schedule.delivered(1, 5)
     assert schedule.due(1, [ahead], NOW, 6) == DueWork([], NOW + 1_000)
     assert schedule.due(1, [entry(4, NOW + 700)], NOW, 6) == DueWork([], NOW + 700)
+
+
+def test_sixty_four_levels_are_the_most() -> None:
+    assert parse_delay_levels("1s " * 64) == (1_000,) * 64
+    assert parse_delay_levels("999999999d") == (999_999_999 * 86_400_000,)
+    with pytest.raises(ConfigurationError):
+        parse_delay_levels("1000000000d")
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_clock_is_set_when_it_moves_by_a_second(sign: int) -> None:
+    """Less is drift, as it comes between two corrections by the network's time."""
+    schedule = DelaySchedule((1000,))
+    assert schedule.stamp(1, 0, NOW + sign * 999, NOW) == NOW + 1_000
+    assert schedule.stamp(1, 1, NOW + sign * 1_000, NOW) == NOW + sign * 1_000 + 1_000
+    assert schedule.stamp(1, 2, NOW + sign * 1_999, NOW) == NOW + sign * 1_000 + 1_000
+    assert schedule.stamp(1, 3, NOW, NOW) == NOW + 1_000
+    dues = [entry(0, NOW + 1_000), entry(1, NOW + 1_000 + sign * 1_000), entry(3, NOW + 1_000)]
+    for each in dues:
+        assert schedule.due(1, [each], NOW, 4).next_due_ms == NOW + 1_000
+    for delivered in range(1, 5):
+        schedule.delivered(1, delivered)
+        assert schedule.due(1, dues[2:], NOW, 4).next_due_ms == NOW + 1_000
+
+
+def test_each_level_has_its_own_offset_and_its_own_clock() -> None:
+    schedule = DelaySchedule((1_000, 60_000))
+    assert (schedule.delay_ms(1), schedule.delay_ms(2)) == (1_000, 60_000)
+    assert schedule.generation == 0
+    schedule.stamp(1, 0, NOW + 5_000, NOW)
+    assert schedule.stamp(2, 0, NOW + 10, NOW) == NOW + 60_000
+    assert schedule.due(2, [entry(0, NOW + 60_000)], NOW, 1) == DueWork([], NOW + 60_000)
+    schedule.delivered(1, 3)
+    schedule.delivered(2, 9)
+    assert (schedule.offset(1), schedule.offset(2), schedule.generation) == (3, 9, 2)
+    restarted = DelaySchedule((1_000, 60_000))
+    restarted.load(schedule.snapshot())
+    assert (restarted.offset(1), restarted.offset(2), restarted.generation) == (3, 9, 0)
+
+
+def test_a_due_time_of_just_the_level_from_now_is_not_ahead() -> None:
+    """Else what is stored a moment later would be delivered with it, a moment too early."""
+    schedule = DelaySchedule((1000,))
+    entries = [entry(0, NOW + 1_000), entry(1, NOW + 1_005)]
+    assert schedule.due(1, entries, NOW, 2) == DueWork([], NOW + 1_000)
+    assert schedule.due(1, entries, NOW + 1_000, 2) == DueWork(entries[:1], NOW + 1_005)
+
+
+def test_an_entry_that_is_ahead_holds_up_none_that_was_due_sooner() -> None:
+    schedule = DelaySchedule((1000,))
+    entries = [entry(0, NOW + 300), entry(1, NOW + 9_000), entry(2, NOW + 400)]
+    assert schedule.due(1, entries, NOW, 3) == DueWork([], NOW + 300)
+    assert schedule.due(1, entries, NOW + 300, 3) == DueWork(entries[:1], NOW + 1_300)
+    assert schedule.due(1, entries[1:], NOW + 1_299, 3) == DueWork([], NOW + 1_300)
+    assert schedule.due(1, entries[1:], NOW + 1_300, 3) == DueWork(entries[1:], None)

@@ -7,7 +7,13 @@ from datetime import UTC, datetime
 import pytest
 
 from rocketstream.server.broker.core.days import DayCounts, Mornings
-from rocketstream.server.broker.core.sampled import INTERVALS_MS, Pace, SampledTotals, Totals
+from rocketstream.server.broker.core.sampled import (
+    INTERVALS_MS,
+    SAMPLES,
+    Pace,
+    SampledTotals,
+    Totals,
+)
 from rocketstream.server.store.put_times import PutTimes
 
 TODAY = datetime(2026, 3, 1, tzinfo=UTC).toordinal()
@@ -93,7 +99,7 @@ def test_samples_are_as_many_as_their_window_has() -> None:
     for total in range(1_000):
         sampling.take(a=total)
     (track,) = sampling.samples._paces[Pace.MINUTE]._tracks.values()
-    assert len(track) <= 8
+    assert len(track) == 7
 
 
 def test_mornings_are_what_was_counted_at_midnight() -> None:
@@ -150,3 +156,68 @@ def test_what_came_to_rest_costs_no_more_samples() -> None:
         sampling.take(a=total)
     track = sampling.samples._paces[Pace.MINUTE]._tracks["a"]
     assert [(tick, totals.nums) for tick, totals in track] == [(1, 1), (2, 2)]
+
+
+def test_what_came_late_counts_from_one_interval_before_although_a_tick_was_late() -> None:
+    """As StatsItem: its zero is as old as the interval, whenever the tick before it was."""
+    sampling = Sampling()
+    sampling.take(old=1)
+    sampling.now_ms += 5_000
+    for total in range(1, 7):
+        sampling.take(old=total + 1, a=total)
+    assert sampling.window("a") == (6, 60_000)
+    assert sampling.window("old") == (6, 65_000)
+
+
+def test_samples_of_the_paces_are_taken_as_often_as_apaches() -> None:
+    """Code 315 tells a minute, an hour and a day, of 6, 6 and 24 intervals."""
+    assert INTERVALS_MS == (10_000, 600_000, 3_600_000)
+    assert [
+        interval * (samples - 1) for interval, samples in zip(INTERVALS_MS, SAMPLES, strict=True)
+    ] == [60_000, 3_600_000, 86_400_000]
+
+
+def test_bytes_calls_and_time_grow_with_what_is_counted() -> None:
+    sampling = Sampling()
+    sampling.take(a=Totals(1, 10, 1, 3), b=Totals(2, 20, 2, 4))
+    sampling.take(a=Totals(4, 50, 2, 9), b=Totals(2, 20, 2, 4))
+    window = sampling.samples.window(Pace.MINUTE, ["a", "b"])
+    assert window.grown == Totals(6, 70, 4, 13)
+    assert window.span_ms == 20_000
+    assert sampling.samples.window(Pace.HOUR, ["a"]).grown == Totals(0, 0, 0, 0)
+
+
+def test_a_thing_is_forgotten_in_every_pace() -> None:
+    samples = SampledTotals()
+    for pace in Pace:
+        list(samples.taking(pace, 1.0, [("a", Totals(1)), ("b", Totals(1))]))
+    samples.forget(lambda key: key == "a")
+    told = [(samples.window(pace, ["a"]), samples.window(pace, ["b"])) for pace in Pace]
+    assert [(gone.span_ms, kept.grown.nums) for gone, kept in told] == [(0.0, 1)] * 3
+
+
+def test_a_message_stored_and_one_given_count_each_by_itself() -> None:
+    days = DayCounts(since_ms=1, day=TODAY)
+    assert days.counted(TODAY, 0, 3).gets == 3
+    assert days.counted(TODAY, 2, 0).puts == 2
+    assert days.counted(TODAY, 0, 0) == days
+    assert (days.puts, days.gets) == (0, 0)
+    assert (days.put_mornings, days.get_mornings) == (Mornings(0, 0), Mornings(0, 0))
+
+
+def test_a_day_after_days_stopped_has_mornings_of_its_own() -> None:
+    days = DayCounts(since_ms=1, day=TODAY).counted(TODAY, 10, 4).counted(TODAY + 2, 1, 1)
+    assert (days.day, days.put_mornings, days.get_mornings) == (
+        TODAY + 2,
+        Mornings(10, 10),
+        Mornings(4, 4),
+    )
+    days = days.counted(TODAY + 3, 0, 0)
+    assert (days.put_mornings, days.get_mornings) == (Mornings(11, 10), Mornings(5, 4))
+
+
+def test_the_file_of_counts_is_one_line_unless_people_are_to_read_it() -> None:
+    days = DayCounts(since_ms=1, day=TODAY, puts=2, gets=3)
+    assert b"\n" not in days.encode()
+    assert b"\n\t" in days.encode(pretty=True)
+    assert DayCounts.decode(days.encode()) == DayCounts.decode(days.encode(pretty=True)) == days

@@ -10,11 +10,13 @@ from rocketstream.errors import BrokerError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
     DataVersion,
+    QueueLockTable,
+    SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from rocketstream.server.broker.core.groups import GroupTable
+from rocketstream.server.broker.core.groups import SYSTEM_GROUPS, GroupTable
 from rocketstream.server.broker.core.locks import QueueLocks
 from rocketstream.server.broker.core.offsets import (
     ConsumerOffsets,
@@ -239,7 +241,7 @@ def test_proposed_topics_count_for_the_bound() -> None:
         table.check_room("T2")
 
 
-def test_a_generation_never_comes_again() -> None:
+def test_a_generation_counts_the_changes_and_never_comes_again() -> None:
     """A writer that compares it would take a table it has not saved for the one it has."""
     table = topics()
     seen = [table.generation]
@@ -253,7 +255,7 @@ def test_a_generation_never_comes_again() -> None:
     ):
         change()
         seen.append(table.generation)
-    assert seen == sorted(set(seen))
+    assert seen == list(range(seen[0], seen[0] + 7))
 
 
 def test_the_longest_name_of_a_group_has_room() -> None:
@@ -410,3 +412,355 @@ def test_a_group_that_is_behind_the_others_is_told_by_the_greatest_number() -> N
     assert told == {0: greatest, 1: 10, 2: 10, 3: 9, 7: greatest}
     told = correction_offsets(offsets, "T", "me", {"me", "a"}, lambda queue_id: 9)
     assert told == {0: greatest, 1: greatest, 2: greatest, 3: 9, 7: greatest}
+
+
+def test_a_broker_starts_with_the_topics_clients_expect() -> None:
+    """Covers C-421: their queues and rights, as Apache's broker makes them."""
+    found = {
+        config.topic_name: (config.read_queue_nums, config.write_queue_nums, config.perm)
+        for config in system_topics(SETTINGS)
+    }
+    assert found == {
+        "SELF_TEST_TOPIC": (1, 1, 6),
+        "BenchmarkTest": (1024, 1024, 6),
+        "C1": (16, 16, 7),
+        "broker-a": (1, 1, 7),
+        "OFFSET_MOVED_EVENT": (1, 1, 6),
+        "SCHEDULE_TOPIC_XXXX": (18, 18, 6),
+        "C1_REPLY_TOPIC": (1, 1, 6),
+        "TBW102": (8, 8, 7),
+    }
+    traced = {config.topic_name: config for config in system_topics(replace(SETTINGS, trace=True))}
+    assert set(traced) - set(found) == {"RMQ_SYS_TRACE_TOPIC"}
+    assert traced["RMQ_SYS_TRACE_TOPIC"] == TopicConfig("RMQ_SYS_TRACE_TOPIC", 1, 1, 6)
+
+
+def test_topics_of_the_broker_itself_are_known_as_such() -> None:
+    """Those it started with, whatever they are called, and those no broker lets anybody make."""
+    table = topics()
+    table.put(TopicConfig("T1", 4, 4), NOW)
+    names = ["C1", "broker-a", "TBW102", "RMQ_SYS_TRANS_HALF_TOPIC", "T1", "another"]
+    assert [table.is_system(name) for name in names] == [True, True, True, True, False, False]
+    assert table.system_topic_names() == sorted(
+        config.topic_name for config in system_topics(SETTINGS)
+    )
+    assert sorted(table) == sorted([*table.system_topic_names(), "T1"])
+
+
+@pytest.mark.parametrize(("asked", "made"), [(-1, 0), (0, 0), (1, 1), (8, 8), (9, 8)])
+def test_a_send_gets_as_many_queues_as_it_asks_for_up_to_the_templates(
+    asked: int, made: int
+) -> None:
+    """Covers C-422: nobody makes a topic of less than no queues."""
+    config = topics().wanted_by_send("T1", "TBW102", asked)
+    assert config is not None
+    assert (config.read_queue_nums, config.write_queue_nums) == (made, made)
+
+
+def test_a_template_lends_its_rights_only_if_it_may_be_inherited() -> None:
+    """Covers C-422: without the right to write, for example, the new topic has none either."""
+    table = topics()
+    table.put(TopicConfig("plain", 8, 8, 6), NOW)
+    table.put(TopicConfig("read only", 8, 8, 5, topic_sys_flag=2), NOW)
+    assert table.wanted_by_send("T1", "plain", 4) is None
+    assert table.wanted_by_send("T1", "nowhere", 4) is None
+    assert table.wanted_by_send("T1", "read only", 4) == TopicConfig("T1", 4, 4, 4)
+    assert table.wanted_by_send("T1", "TBW102", 4, unit=True) == TopicConfig(
+        "T1", 4, 4, 6, topic_sys_flag=1
+    )
+
+
+def test_where_topics_are_not_created_by_themselves_another_template_still_counts() -> None:
+    """Covers C-422: the setting is about TBW102 alone."""
+    table = topics(auto_create=False)
+    assert table.wanted_by_send("T1", "C1", 4) == TopicConfig("T1", 4, 4, 6)
+
+
+def test_the_version_of_topics_goes_on_from_that_of_their_file() -> None:
+    """Covers W 2.7: a restarted broker's table must not look older than what was registered."""
+    table = TopicTable(auto_create=True)
+    table.put(TopicConfig("gone"), NOW)
+    table.load(
+        TopicConfigSerializeWrapper(
+            {"T1": TopicConfig("T1", 4, 4)}, DataVersion(counter=7, timestamp=NOW - 9)
+        )
+    )
+    assert list(table) == ["T1"]
+    assert table.data_version == DataVersion(counter=7, timestamp=NOW - 9)
+    table.put(TopicConfig("T2"), NOW)
+    assert table.data_version == DataVersion(counter=8, timestamp=NOW)
+    table.load(TopicConfigSerializeWrapper({"T3": TopicConfig("T3")}, None))
+    assert table.data_version == DataVersion(counter=8, timestamp=NOW)
+    assert held_by_file(table) == {"T3"}
+
+
+def test_stored_topics_that_have_enough_queues_stay_as_they_are() -> None:
+    """Fewer delay levels than before lose no queue; nor does what an operator made larger."""
+    table = topics()
+    larger = table.put(TopicConfig("SELF_TEST_TOPIC", 5, 5, 6), NOW)
+    assert not table.ensure_system_topics(
+        system_topics(replace(SETTINGS, schedule_queues=3)), NOW + 1
+    )
+    assert table.get("SELF_TEST_TOPIC") is larger
+    schedule = table.get("SCHEDULE_TOPIC_XXXX")
+    assert schedule is not None
+    assert schedule.write_queue_nums == 18
+
+
+def test_of_two_proposals_for_a_topic_the_last_withdrawn_gives_it_back() -> None:
+    """Until then the file may hold either; after it, exactly what counts."""
+    table = topics()
+    config = table.put(TopicConfig("T1", 4, 4), NOW)
+    table.propose("T1", None)
+    table.propose("T1", None)
+    table.withdraw("T1")
+    assert "T1" not in held_by_file(table)
+    table.withdraw("T1")
+    assert "T1" in held_by_file(table)
+    table.propose("T1", TopicConfig("T1", 8, 8))
+    table.withdraw("T1")
+    assert table.snapshot().encode() == table.wrapper().encode(pretty=True)
+    assert table.get("T1") is config
+
+
+def test_an_accepted_deletion_deletes() -> None:
+    table = topics()
+    table.put(TopicConfig("T1", 4, 4), NOW)
+    before = table.data_version.counter
+    table.propose("T1", None)
+    table.accept("T1", None, NOW + 3)
+    assert table.get("T1") is None
+    assert "T1" not in held_by_file(table)
+    assert table.data_version == DataVersion(counter=before + 1, timestamp=NOW + 3)
+    table.propose("gone", None)
+    table.accept("gone", None, NOW + 4)
+    assert table.get("gone") is None
+
+
+def test_a_proposal_of_what_the_file_holds_anyway_is_not_written() -> None:
+    table = topics()
+    table.put(TopicConfig("T1", 4, 4), NOW)
+    before = table.generation
+    table.propose("T1", TopicConfig("T1", 4, 4))
+    assert table.generation == before
+    table.propose("T1", TopicConfig("T1", 5, 5))
+    assert table.generation == before + 1
+    table.propose("T1", None)
+    assert table.generation == before + 2
+
+
+def test_only_topics_of_groups_count_for_the_bound_when_the_broker_needs_one() -> None:
+    table = TopicTable(auto_create=True, topics_max=0)
+    for name in ("%RETRY%g", "%DLQ%g"):
+        with pytest.raises(BrokerError, match="those of retries and dead letters included"):
+            table.ensure(name, 1, NOW)
+    config, is_new = table.ensure("RMQ_SYS_TRANS_HALF_TOPIC", 1, NOW)
+    assert (config, is_new) == (TopicConfig("RMQ_SYS_TRANS_HALF_TOPIC", 1, 1, 6), True)
+
+
+def test_part_of_the_table_has_the_version_of_the_whole() -> None:
+    """Covers W 2.7: what is registered by itself is compared with the whole."""
+    table = topics()
+    table.put(TopicConfig("T1", 4, 4), NOW + 1)
+    part = table.wrapper(["T1", "gone"])
+    assert part.topic_config_table == {"T1": TopicConfig("T1", 4, 4)}
+    assert part.data_version == table.data_version
+    assert table.wrapper([]).topic_config_table == {}
+    assert set(table.wrapper().topic_config_table) == set(table)
+
+
+def test_a_broker_starts_with_the_groups_of_tools() -> None:
+    """Covers C-349: those missing are added, a stored one stays what it is."""
+    table = GroupTable(auto_create=False)
+    mine = SubscriptionGroupConfig("TOOLS_CONSUMER", retry_max_times=3)
+    table.put(mine, NOW)
+    assert table.ensure_system_groups(NOW + 1)
+    assert set(table) == {
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PULL",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+    }
+    assert table.get("TOOLS_CONSUMER") is mine
+    assert table.get("CID_ONSAPI_PULL") == SubscriptionGroupConfig("CID_ONSAPI_PULL")
+    assert table.wrapper().data_version == DataVersion(
+        counter=len(SYSTEM_GROUPS), timestamp=NOW + 1
+    )
+    assert not table.ensure_system_groups(NOW + 2)
+    loaded = GroupTable(auto_create=False)
+    loaded.put(SubscriptionGroupConfig("gone"), NOW)
+    loaded.load(SubscriptionGroupWrapper(dict(table.wrapper().subscription_group_table), None))
+    assert set(loaded) == set(table)
+    assert loaded.wrapper().data_version == DataVersion(counter=1, timestamp=NOW)
+
+
+def test_a_group_that_is_set_has_room_by_the_bound() -> None:
+    table = GroupTable(auto_create=True, groups_max=2)
+    table.check_room("g1")
+    table.put(SubscriptionGroupConfig("g1"), NOW)
+    table.check_room("g2")
+    table.put(SubscriptionGroupConfig("g2"), NOW)
+    table.check_room("g2")
+    with pytest.raises(BrokerError, match="keeps 2 groups; delete some first") as refused:
+        table.check_room("g3")
+    assert refused.value.code == 1
+
+
+def test_offsets_are_counted_through_copies_removals_and_files() -> None:
+    """Covers C-330: the bound is of what is kept now."""
+    offsets = ConsumerOffsets(offsets_max=6)
+    for queue_id in range(3):
+        offsets.commit("g", "T", queue_id, 9)
+    offsets.commit("h", "T", 0, 1)
+    offsets.commit("h", "T", 7, 1)
+    offsets.clone("g", "h", "T")
+    assert offsets.of("h", "T") == {0: 9, 1: 9, 2: 9}
+    assert "keeps 6 offsets" in (offsets.no_room("i", "T", 0) or "")
+    loaded = ConsumerOffsets(offsets_max=6)
+    loaded.load(offsets.snapshot())
+    assert loaded.no_room("i", "T", 0) is not None
+    assert loaded.no_room("h", "T", 2) is None
+    offsets.commit("h", "T", 0, 2)
+    assert offsets.query("g", "T", 0) == 9, "a copy is one of its own"
+    offsets.remove_group("h")
+    assert offsets.no_room("i", "T", 0) is None
+    for queue_id in range(3):
+        offsets.commit("i", "T", queue_id, 9)
+    assert offsets.no_room("i", "T", 3) is not None
+
+
+def test_each_change_of_offsets_is_one_to_write() -> None:
+    offsets = ConsumerOffsets()
+    assert offsets.generation == 0
+    for group, topic in (("g", "T"), ("g", "U"), ("h", "T"), ("h", "U")):
+        offsets.commit(group, topic, 0, 5)
+    assert offsets.generation == 4
+    offsets.clone("nobody", "h", "T")
+    assert offsets.generation == 4
+    offsets.clone("g", "i", "T")
+    assert offsets.generation == 5
+    assert offsets.clamp(lambda topic, queue_id: 4 if topic == "T" else 5) == [
+        "T@g queue 0: 5 to 4",
+        "T@h queue 0: 5 to 4",
+        "T@i queue 0: 5 to 4",
+    ]
+    assert offsets.generation == 8
+    offsets.remove_group("h")
+    assert offsets.generation == 10
+    offsets.remove_topic("T")
+    assert offsets.generation == 12
+    assert offsets.topics_of("g") == {"U"}
+    offsets.remove_topic("T")
+    assert offsets.generation == 12
+
+
+def test_a_commit_within_the_queue_is_taken() -> None:
+    """Covers C-567: up to the end, where the next message comes."""
+    assert [commit_refusal(queue_id, 0, 4, 0) for queue_id in (0, 3)] == [None, None]
+    assert "offset 1 is beyond the end of queue 3, 0" in (commit_refusal(3, 1, 4, 0) or "")
+
+
+def test_holders_of_a_file_have_thirty_seconds_before_others_get_their_queues() -> None:
+    """Covers C-356: the age of a lease is unknown after the broker was away."""
+    queue, other = (MessageQueue("T", "b", number) for number in range(2))
+    table = QueueLockTable({"g": {queue: "c1", other: "c1"}})
+    locks = QueueLocks(held_max=2)
+    locks.load(table, NOW)
+    assert locks.generation == 0
+    assert locks.snapshot() == table
+    assert locks.lock("h", "c2", [queue], NOW) == set(), "two is the most, as loaded"
+    assert locks.holder("g", queue, NOW + 30_000) == "c1"
+    assert locks.lock("g", "c2", [queue], NOW + 30_000) == set()
+    assert locks.lock("g", "c1", [other], NOW + 30_000) == {other}
+    assert locks.generation == 0, "a renewal changes nothing that is written"
+    assert locks.lock("g", "c2", [queue, other], NOW + 30_001) == {queue}
+    assert (locks.since("g", queue), locks.since("g", other)) == (1, 0)
+    assert locks.snapshot() == QueueLockTable({"g": {queue: "c2", other: "c1"}})
+
+
+def test_leases_nobody_renews_are_forgotten_and_their_place_is_free() -> None:
+    locks = QueueLocks(held_max=2)
+    queues = [MessageQueue("T", "b", number) for number in range(3)]
+    assert locks.lock("g", "c1", queues, NOW) == set(queues[:2])
+    assert locks.lock("h", "c1", queues, NOW) == set()
+    assert locks.snapshot() == QueueLockTable({"g": dict.fromkeys(queues[:2], "c1")})
+    locks.lock("g", "c1", queues[:1], NOW + 1)
+    assert locks.generation == 2
+    locks.expire(NOW + 60_000)
+    assert locks.generation == 2
+    locks.expire(NOW + 60_001)
+    assert locks.generation == 3
+    assert locks.snapshot() == QueueLockTable({"g": {queues[0]: "c1"}})
+    assert locks.lock("h", "c1", queues, NOW + 60_001) == {queues[0]}
+    locks.expire(NOW + 60_002)
+    assert locks.snapshot() == QueueLockTable({"h": {queues[0]: "c1"}})
+    assert locks.generation == 5
+    assert locks.lock("g", "c1", queues[2:], NOW + 60_002) == {queues[2]}
+
+
+def test_only_its_own_leases_are_given_up_by_a_client() -> None:
+    """Covers C-355: named twice or not held, each counts once."""
+    locks = QueueLocks(held_max=2)
+    queues = [MessageQueue("T", "b", number) for number in range(3)]
+    locks.lock("g", "c1", queues[:1], NOW)
+    locks.lock("g", "c2", queues[1:2], NOW)
+    locks.unlock("g", "c1", queues)
+    assert locks.snapshot() == QueueLockTable({"g": {queues[1]: "c2"}})
+    assert locks.generation == 3
+    locks.unlock("g", "c1", queues)
+    locks.unlock("nobody", "c1", queues)
+    assert locks.generation == 3
+    locks.unlock("g", "c2", [queues[1], queues[1]])
+    assert locks.snapshot() == QueueLockTable({})
+    assert locks.generation == 4
+    assert locks.lock("g", "c1", queues, NOW) == set(queues[:2])
+
+
+def test_a_group_is_locked_while_one_of_its_leases_lasts() -> None:
+    locks = QueueLocks()
+    queues = [MessageQueue("T", "b", number) for number in range(2)]
+    assert not locks.is_locked("g", NOW)
+    locks.lock("g", "c1", queues[:1], NOW)
+    locks.lock("g", "c1", queues[1:], NOW + 10)
+    assert locks.is_locked("g", NOW + 60_010)
+    assert not locks.is_locked("h", NOW + 10)
+    assert not locks.is_locked("g", NOW + 60_011)
+    assert locks.holder("g", queues[0], NOW + 60_010) is None
+
+
+def test_a_rate_is_of_the_time_since_the_window_began() -> None:
+    """Covers the putTps figure of code 28: samples within the window, the first included."""
+    counter = Counter()
+    for second in range(12):
+        counter.sample(second * 1_000)
+        counter.total += 2**second
+    assert counter.rate(10_000, 11_000) == (2**12 - 2) / 10
+    assert counter.rate(9_999, 11_000) == pytest.approx((2**12 - 4) / 9)
+    assert counter.rate(0, 11_000) == 0.0, "no time has passed"
+    assert counter.rate(0, 11_500) == 0.0, "no sample is so young"
+    assert counter.rate(500, 11_500) == 2**11 * 2
+    assert counter.rates(11_000) == [(2**12 - 2) / 10, (2**12 - 1) / 11, (2**12 - 1) / 11]
+    assert counter.text(11_000) == " ".join(map(str, counter.rates(11_000)))
+
+
+def test_a_sample_half_a_second_after_the_last_is_one() -> None:
+    counter = Counter()
+    for now_ms in (0, 499, 500, 999, 1_000):
+        counter.total += 1
+        counter.sample(now_ms)
+    assert list(counter._samples) == [(0, 1), (500, 3), (1_000, 5)]
+
+
+def test_samples_older_than_the_longest_window_and_one_interval_go() -> None:
+    counter = Counter()
+    for now_ms in (0, 1, 601_000, 601_001):
+        counter.sample(now_ms)
+    assert [time for time, _ in counter._samples] == [0, 601_000]
+    counter.sample(601_600)
+    assert [time for time, _ in counter._samples] == [601_000, 601_600]
+    counter.sample(2_000_000)
+    assert [time for time, _ in counter._samples] == [2_000_000]
+    assert counter.rates(2_000_000) == [0.0, 0.0, 0.0]

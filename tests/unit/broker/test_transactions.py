@@ -51,7 +51,14 @@ def test_facts_are_read_from_properties() -> None:
     assert HalfFacts.of(given, 1) == HalfFacts(1, 3, 20_000)
     junk = {"TRANSACTION_CHECK_TIMES": "x", "CHECK_IMMUNITY_TIME_IN_SECONDS": "-1"}
     assert HalfFacts.of(junk, 1) == HalfFacts(1, 0, None)
+    zero = {"TRANSACTION_CHECK_TIMES": "-5", "CHECK_IMMUNITY_TIME_IN_SECONDS": "0"}
+    assert HalfFacts.of(zero, 1) == HalfFacts(1, 0, 0)
+    assert HalfFacts.of({}, 1) == HalfFacts(1) == HalfFacts(1, 0, None)
+    assert HalfFacts.of({"CHECK_IMMUNITY_TIME_IN_SECONDS": "1"}, 1).immunity_ms == 1_000
     assert origin_of({"TRAN_PREPARED_QUEUE_OFFSET": "7"}) == 7
+    assert origin_of({"TRAN_PREPARED_QUEUE_OFFSET": "0"}) == 0
+    assert origin_of({"TRAN_PREPARED_QUEUE_OFFSET": "-7"}) is None
+    assert origin_of({"TRAN_PREPARED_QUEUE_OFFSET": "x"}) is None
     assert origin_of({}) is None
 
 
@@ -61,6 +68,7 @@ def test_op_bodies_of_4_9_and_5() -> None:
     assert read_op_body(b"17") == (17,)
     assert read_op_body(b"17,18,20,") == (17, 18, 20)
     assert read_op_body(b"\xff,x,-4") == ()
+    assert read_op_body(b"0,-1,1") == (0, 1)
 
 
 def test_begin_passes_decided_messages_only() -> None:
@@ -185,3 +193,84 @@ def test_the_way_of_a_message_is_forgotten_with_its_decision() -> None:
     queue.ended((2,))
     assert [queue.current(offset) for offset in range(3)] == [0, 1, 2]
     assert all(queue.is_ended(offset) for offset in range(3))
+
+
+@pytest.mark.parametrize("origin", [4, 5, 9])
+def test_a_message_that_names_itself_or_a_later_one_as_its_origin_stands_where_it_is(
+    origin: int,
+) -> None:
+    """Properties come from clients: such a one must not send the search round in a circle."""
+    queue = HalfQueue(0, 0)
+    queue.stored(4, origin, 7.0)
+    assert queue.current(4) == 4
+    assert queue.current(origin) == origin
+    assert queue.since_ms(4) == 7.0
+    assert queue.pending() == [4]
+    queue.ended((4,))
+    assert queue.pending() == []
+
+
+def test_a_message_put_back_has_waited_since_it_was_first_stored() -> None:
+    """Covers C-418: else a message that is asked about again and again would never be too old."""
+    queue = HalfQueue(0, 0)
+    queue.stored(0, since_ms=5.0)
+    queue.stored(1, since_ms=6.0)
+    queue.put_back(0, 2)
+    assert [queue.since_ms(offset) for offset in queue.pending()] == [6.0, 5.0]
+    assert (queue.is_pending(0), queue.is_pending(2)) == (False, True)
+    assert queue.backlog == 1
+    queue.stored(3, 1, 99.0)
+    assert queue.since_ms(3) == 6.0
+    queue.stored(5, 4, 99.0)
+    assert queue.since_ms(5) == 99.0
+
+
+def test_an_end_that_comes_twice_is_known() -> None:
+    """Covers C-606: whichever place of the message it names."""
+    queue = HalfQueue(0, 0)
+    queue.stored(0)
+    queue.put_back(0, 1)
+    assert not queue.is_ended(1)
+    queue.ended((0,))
+    assert [queue.is_ended(offset) for offset in range(3)] == [True, True, False]
+    assert queue.pending() == []
+    queue.ended((0,))
+    assert queue.pending() == []
+    assert queue.advance() == (2, 3)
+
+
+def test_what_is_gone_or_discarded_is_examined_no_more() -> None:
+    """Also what nobody has heard of: the beginning moves past it."""
+    queue = HalfQueue(3, 0)
+    assert queue.advance() == (3, 0)
+    queue.missing(3)
+    assert queue.advance() == (4, 0)
+    queue.stored(4)
+    queue.stored(5)
+    queue.discarded(4)
+    queue.discarded(8)
+    assert queue.pending() == [5]
+    assert queue.advance() == (5, 1)
+    assert queue.backlog == 1
+    queue.missing(4)
+    assert queue.advance() == (5, 1)
+    queue.missing(5)
+    assert queue.pending() == []
+    assert queue.advance() == (6, 1)
+
+
+def test_an_op_message_is_passed_when_all_it_names_is() -> None:
+    """Covers C-417: 5.x names several in one; a restart needs it while one is undecided."""
+    queue = HalfQueue(0, 7)
+    for offset in range(4):
+        queue.stored(offset)
+    queue.ended((0, 3))
+    assert queue.pending() == [1, 2]
+    assert queue.advance() == (1, 7)
+    queue.ended((1,))
+    assert queue.advance() == (2, 7)
+    queue.ended((2,))
+    assert queue.advance() == (4, 10)
+    assert queue.backlog == 0
+    queue.ended(())
+    assert queue.advance() == (4, 11)

@@ -24,7 +24,7 @@ def bloom_positions(group: str, topic: str) -> BloomFilterData:
     positions = []
     for number in range(1, _HASHES + 1):
         combined = (first + number * second) & 0xFFFF_FFFF
-        if combined >= 1 << 31:
+        if combined >> 31:
             combined ^= 0xFFFF_FFFF  # ~ of a negative 32-bit number
         positions.append(combined % BITS)
     return BloomFilterData(bit_num=BITS, bit_pos=positions)

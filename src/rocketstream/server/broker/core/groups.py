@@ -53,9 +53,7 @@ class GroupTable:
         """Add the groups that must exist; return whether any was missing."""
         missing = [group for group in SYSTEM_GROUPS if group not in self._table]
         for group in missing:
-            config = SubscriptionGroupConfig(group_name=group)
-            config.consume_broadcast_enable = True
-            self.put(config, now_ms)
+            self.put(SubscriptionGroupConfig(group_name=group), now_ms)
         return bool(missing)
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:

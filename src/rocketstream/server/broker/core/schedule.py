@@ -89,7 +89,7 @@ class DelaySchedule:
     def __init__(self, delays_ms: Sequence[int]) -> None:
         self._delays_ms = tuple(delays_ms)
         self._offsets: dict[int, int] = {}
-        self._eras: dict[int, list[_Era]] = {level: [_Era(0, 0)] for level in self.levels}
+        self._eras: dict[int, list[_Era]] = {level: [] for level in self.levels}
         self._ahead: dict[int, _Ahead] = {}
         self.generation = 0
 
@@ -142,11 +142,11 @@ class DelaySchedule:
             wall_ms: the wall clock.
             steady_ms: the wall clock of this broker's start plus the time since then.
         """
-        eras = self._eras[level]
-        skew_ms = wall_ms - steady_ms
-        if abs(skew_ms - eras[-1].skew_ms) >= CLOCK_SET_MS:
-            eras.append(_Era(offset, skew_ms))
-        return steady_ms + eras[-1].skew_ms + self.delay_ms(level)
+        skew_ms = self._skew_ms(level, offset)
+        if abs(wall_ms - steady_ms - skew_ms) >= CLOCK_SET_MS:
+            skew_ms = wall_ms - steady_ms
+            self._eras[level].append(_Era(offset, skew_ms))
+        return steady_ms + skew_ms + self.delay_ms(level)
 
     def due(
         self, level: int, entries: Sequence[DelayedEntry], now_ms: int, max_offset: int

@@ -55,12 +55,12 @@ class HalfFacts:
 
     @classmethod
     def of(cls, properties: Mapping[str, str], since_ms: float) -> HalfFacts:
-        """Read the facts from the properties; text that is not a number counts as absent."""
+        """Read the facts from the properties; what ``_number`` does not take counts as absent."""
         immunity_s = _number(properties.get(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS))
         return cls(
             since_ms,
-            max(_number(properties.get(PROPERTY_TRANSACTION_CHECK_TIMES)) or 0, 0),
-            None if immunity_s is None or immunity_s < 0 else immunity_s * 1000,
+            _number(properties.get(PROPERTY_TRANSACTION_CHECK_TIMES)) or 0,
+            None if immunity_s is None else immunity_s * 1000,
         )
 
 
@@ -81,7 +81,7 @@ def op_body(half_offset: int) -> bytes:
 def read_op_body(body: bytes) -> tuple[int, ...]:
     """Return the half offsets an op message names: one (4.9), several (5.x), or none (damage)."""
     found = (_number(part) for part in body.decode("ascii", "replace").split(","))
-    return tuple(offset for offset in found if offset is not None and offset >= 0)
+    return tuple(offset for offset in found if offset is not None)
 
 
 def origin_of(properties: Mapping[str, str]) -> int | None:
@@ -90,12 +90,12 @@ def origin_of(properties: Mapping[str, str]) -> int | None:
 
 
 def _number(text: str | None) -> int | None:
-    if text is None:
-        return None
+    """Return the number a text names; None for other text, and for numbers below 0."""
     try:
-        return int(text)
+        number = int(text or "")
     except ValueError:
         return None
+    return number if number >= 0 else None
 
 
 class HalfQueue:

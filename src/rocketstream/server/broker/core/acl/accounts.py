@@ -15,7 +15,7 @@ from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.names import RETRY_PREFIX
 from rocketstream.server.broker.core.acl.addresses import NOBODY, AddressRule, parse_rule
 
-DENY: Final = 1
+DENY: Final = 0
 PUB: Final = 4
 SUB: Final = 8
 KEY_LENGTH_MIN: Final = 7

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import struct
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,7 @@ _ACCEPTED: Final = (
     "192.168.0.7,192.168.0.8, and the same of IPv6"
 )
 _V4_PARTS, _V6_PARTS = 4, 8
+_V6: Final = struct.Struct(">8H")
 
 Span = tuple[int, int]
 """Lowest and highest value of one part of an address."""
@@ -39,8 +41,8 @@ class AddressRule:
 
     def fits(self, host: str) -> bool:
         """Return whether a host is let in; a host that is not an address only by ``*``."""
-        if self.anybody or not self.patterns:
-            return self.anybody
+        if self.anybody:
+            return True
         parts = _parts_of(host)
         return any(
             len(pattern) == len(parts)
@@ -67,8 +69,8 @@ def parse_rule(text: str | None) -> AddressRule:
     if text in _ANYBODY:
         return AddressRule(anybody=True)
     if text.endswith("}"):
-        head, brace, listed = text.partition("{")
-        if not brace or not head.endswith((".", ":")):
+        head, _, listed = text.partition("{")
+        if not head.endswith((".", ":")):
             raise _unusable(text)
         return _of_singles(text, [head + item.strip() for item in listed[:-1].split(",")])
     if "," in text:
@@ -144,8 +146,7 @@ def _parts_of(host: str) -> tuple[int, ...]:
     if isinstance(address, ipaddress.IPv6Address):
         # The peer of a socket for both IP versions; Java shows it as IPv4 too.
         if address.ipv4_mapped is None:
-            packed = address.packed
-            return tuple(int.from_bytes(packed[at : at + 2]) for at in range(0, 16, 2))
+            return _V6.unpack(address.packed)
         address = address.ipv4_mapped
     return tuple(address.packed)
 

@@ -11,7 +11,7 @@ from rocketstream.errors import ProtocolError
 from rocketstream.protocol import names
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.signing import ACCESS_KEY, verify
-from rocketstream.server.broker.core.acl.accounts import DENY, PUB, Account, AclRules
+from rocketstream.server.broker.core.acl.accounts import PUB, Account, AclRules
 from rocketstream.server.broker.core.acl.rights import ADMIN_CODES, Rights, rights_of
 
 SHOWN_KEY_MAX: Final = 128
@@ -78,7 +78,7 @@ def lacking_rights(account: Account, rights: Rights) -> str | None:
         is_group = resource.startswith(names.RETRY_PREFIX)
         default = account.default_group_perm if is_group else account.default_topic_perm
         owned = account.perms.get(resource, default)
-        if owned & DENY or not owned & wanted:
+        if not owned & wanted:
             what = (
                 f"group:{resource[len(names.RETRY_PREFIX) :]}" if is_group else f"topic:{resource}"
             )
