@@ -340,6 +340,8 @@ def test_what_a_version_leaves_out_is_zero(entries: Any, version: tuple[int, int
 
 
 def test_an_empty_file_lets_nobody_in() -> None:
+    empty = parse_document(None)
+    assert (empty.accounts, empty.counter, empty.timestamp) == ((), 0, 0)
     assert refusal_of(join([("f", parse_document(None))]), request(310), "h")
 
 

@@ -489,8 +489,8 @@ def test_the_version_of_topics_goes_on_from_that_of_their_file() -> None:
     assert table.data_version == DataVersion(counter=7, timestamp=NOW - 9)
     table.put(TopicConfig("T2"), NOW)
     assert table.data_version == DataVersion(counter=8, timestamp=NOW)
-    table.load(TopicConfigSerializeWrapper({"T3": TopicConfig("T3")}, None))
-    assert table.data_version == DataVersion(counter=8, timestamp=NOW)
+    table.load(TopicConfigSerializeWrapper({"T3": TopicConfig("T3")}))
+    assert table.data_version == DataVersion(counter=0, timestamp=0)
     assert held_by_file(table) == {"T3"}
 
 
@@ -592,9 +592,9 @@ def test_a_broker_starts_with_the_groups_of_tools() -> None:
     assert not table.ensure_system_groups(NOW + 2)
     loaded = GroupTable(auto_create=False)
     loaded.put(SubscriptionGroupConfig("gone"), NOW)
-    loaded.load(SubscriptionGroupWrapper(dict(table.wrapper().subscription_group_table), None))
+    loaded.load(table.wrapper())
     assert set(loaded) == set(table)
-    assert loaded.wrapper().data_version == DataVersion(counter=1, timestamp=NOW)
+    assert loaded.wrapper() == table.wrapper()
 
 
 def test_a_group_that_is_set_has_room_by_the_bound() -> None:
@@ -761,6 +761,20 @@ def test_samples_older_than_the_longest_window_and_one_interval_go() -> None:
     assert [time for time, _ in counter._samples] == [0, 601_000]
     counter.sample(601_600)
     assert [time for time, _ in counter._samples] == [601_000, 601_600]
+    counter.sample(601_000 + 601_001)
+    assert [time for time, _ in counter._samples] == [601_600, 1_202_001]
     counter.sample(2_000_000)
     assert [time for time, _ in counter._samples] == [2_000_000]
     assert counter.rates(2_000_000) == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(("place", "window_ms"), list(enumerate((10_000, 60_000, 600_000))))
+def test_rates_are_of_ten_seconds_a_minute_and_ten_minutes(place: int, window_ms: int) -> None:
+    """Covers the putTps figure of code 28."""
+    counter = Counter()
+    counter.sample(0)
+    counter.total = 1_000
+    counter.sample(500)
+    counter.total = 1_001
+    assert counter.rates(window_ms)[place] == 1_001 * 1_000 / window_ms
+    assert counter.rates(window_ms + 1)[place] == 1_000 / (window_ms + 1 - 500)

@@ -45,9 +45,8 @@ class GroupTable:
     def load(self, wrapper: SubscriptionGroupWrapper) -> None:
         """Take over the content of a file."""
         self._table = dict(wrapper.subscription_group_table)
-        if wrapper.data_version:
-            self._counter = wrapper.data_version.counter
-            self._changed_ms = wrapper.data_version.timestamp
+        self._counter = wrapper.data_version.counter
+        self._changed_ms = wrapper.data_version.timestamp
 
     def ensure_system_groups(self, now_ms: int) -> bool:
         """Add the groups that must exist; return whether any was missing."""

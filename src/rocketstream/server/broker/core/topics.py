@@ -103,9 +103,8 @@ class TopicTable:
         """Take over the content of a file."""
         self._table = dict(wrapper.topic_config_table)
         self._entries = {name: topic_entry(name, config) for name, config in self._table.items()}
-        if wrapper.data_version:
-            self._counter = wrapper.data_version.counter
-            self._changed_ms = wrapper.data_version.timestamp
+        self._counter = wrapper.data_version.counter
+        self._changed_ms = wrapper.data_version.timestamp
 
     def ensure_system_topics(self, topics: Iterable[TopicConfig], now_ms: int) -> bool:
         """Add the topics that must exist; return whether any was missing."""

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.names import RETRY_PREFIX
-from rocketstream.server.broker.core.acl.addresses import NOBODY, AddressRule, parse_rule
+from rocketstream.server.broker.core.acl.addresses import AddressRule, parse_rule
 
 DENY: Final = 0
-PUB: Final = 4
-SUB: Final = 8
+PUB: Final = 1
+SUB: Final = 2
 KEY_LENGTH_MIN: Final = 7
 """Shortest length; upstream requires more than 6 characters."""
 
@@ -48,12 +48,12 @@ class Account:
 
     access_key: str
     secret_key: str = field(repr=False)
-    addresses: AddressRule = NOBODY
-    is_admin: bool = False
-    default_topic_perm: int = DENY
-    default_group_perm: int = DENY
-    perms: Mapping[str, int] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    addresses: AddressRule
+    is_admin: bool
+    default_topic_perm: int
+    default_group_perm: int
+    perms: Mapping[str, int]
+    settings: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
