@@ -393,6 +393,13 @@ def test_keys_of_seven_characters_are_long_enough() -> None:
     dataclasses.replace(UPDATE, access_key="seven77", secret_key="seven77").check()
 
 
+def test_of_several_versions_the_first_is_counted_on() -> None:
+    """As upstream, which writes one and reads the first."""
+    document = {"dataVersion": [{"counter": 4, "timestamp": 1}, {"counter": 8, "timestamp": 2}]}
+    after = set_white_addresses(document, [], 11)
+    assert after["dataVersion"] == [{"counter": 5, "timestamp": 11}]
+
+
 def test_a_first_change_has_version_one() -> None:
     after = set_white_addresses({}, ["10.0.0.*"], 11)
     assert after["dataVersion"] == [{"counter": 1, "timestamp": 11}]

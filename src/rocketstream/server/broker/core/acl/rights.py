@@ -8,6 +8,7 @@ Law: a request in, rights out. Upstream: PlainAccessValidator.parse and Permissi
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from rocketstream.protocol import names
@@ -48,8 +49,8 @@ def rights_of(request: RemotingCommand) -> Rights:
     return {} if rule is None else rule(request)
 
 
-def _of_group(group: str | None, perm: int = SUB) -> Rights:
-    return {} if group is None else {names.RETRY_PREFIX + group: perm}
+def _of_group(group: str | None) -> Rights:
+    return {} if group is None else {names.RETRY_PREFIX + group: SUB}
 
 
 def _of_topic(topic: str | None, perm: int) -> Rights:
@@ -60,48 +61,40 @@ def _get(request: RemotingCommand, name: str) -> str | None:
     return (request.ext_fields or {}).get(name)
 
 
-def _sends(topic_name: str) -> Callable[[RemotingCommand], Rights]:
+def _sends(topic_name: str, request: RemotingCommand) -> Rights:
     """Return the rights of a send; one to a retry topic is a consumer's.
 
     Upstream checks the sender's group instead, which the user never named, and nothing with code
     10.
     """
-
-    def rule(request: RemotingCommand) -> Rights:
-        topic = _get(request, topic_name)
-        if topic is not None and topic.startswith(names.RETRY_PREFIX):
-            return {topic: SUB}
-        return _of_topic(topic, PUB)
-
-    return rule
+    topic = _get(request, topic_name)
+    if topic is not None and topic.startswith(names.RETRY_PREFIX):
+        return {topic: SUB}
+    return _of_topic(topic, PUB)
 
 
-def _replies(topic_name: str) -> Callable[[RemotingCommand], Rights]:
+def _replies(topic_name: str, request: RemotingCommand) -> Rights:
     """Return the rights of a reply: its topic needs none, as everywhere upstream."""
-
-    def rule(request: RemotingCommand) -> Rights:
-        topic = _get(request, topic_name)
-        if topic is None or topic.endswith(names.REPLY_TOPIC_SUFFIX):
-            return {}
-        return _of_topic(topic, PUB)
-
-    return rule
+    topic = _get(request, topic_name)
+    if topic is None or topic.endswith(names.REPLY_TOPIC_SUFFIX):
+        return {}
+    return _of_topic(topic, PUB)
 
 
-def _consumes(group_name: str, topic_name: str = "topic") -> Callable[[RemotingCommand], Rights]:
-    def rule(request: RemotingCommand) -> Rights:
-        topic = _of_topic(_get(request, topic_name), SUB)
-        return topic | _of_group(_get(request, group_name))
-
-    return rule
+def _consumes(group_name: str, request: RemotingCommand) -> Rights:
+    return _reads(request) | _group(group_name, request)
 
 
 def _reads(request: RemotingCommand) -> Rights:
     return _of_topic(_get(request, "topic"), SUB)
 
 
-def _group(group_name: str) -> Callable[[RemotingCommand], Rights]:
-    return lambda request: _of_group(_get(request, group_name))
+def _recalls(request: RemotingCommand) -> Rights:
+    return _of_topic(_get(request, "topic"), PUB)
+
+
+def _group(group_name: str, request: RemotingCommand) -> Rights:
+    return _of_group(_get(request, group_name))
 
 
 def _heartbeat(request: RemotingCommand) -> Rights:
@@ -122,27 +115,27 @@ def _unlocks(request: RemotingCommand) -> Rights:
 
 
 _UPSTREAM_RULES: Final[dict[int, Callable[[RemotingCommand], Rights]]] = {
-    RequestCode.SEND_MESSAGE: _sends("topic"),
-    RequestCode.SEND_MESSAGE_V2: _sends("b"),
-    RequestCode.CONSUMER_SEND_MSG_BACK: _group("group"),
-    RequestCode.PULL_MESSAGE: _consumes("consumerGroup"),
+    RequestCode.SEND_MESSAGE: partial(_sends, "topic"),
+    RequestCode.SEND_MESSAGE_V2: partial(_sends, "b"),
+    RequestCode.CONSUMER_SEND_MSG_BACK: partial(_group, "group"),
+    RequestCode.PULL_MESSAGE: partial(_consumes, "consumerGroup"),
     RequestCode.QUERY_MESSAGE: _reads,
     RequestCode.HEART_BEAT: _heartbeat,
-    RequestCode.UNREGISTER_CLIENT: _group("consumerGroup"),
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _group("consumerGroup"),
-    RequestCode.UPDATE_CONSUMER_OFFSET: _consumes("consumerGroup"),
+    RequestCode.UNREGISTER_CLIENT: partial(_group, "consumerGroup"),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: partial(_group, "consumerGroup"),
+    RequestCode.UPDATE_CONSUMER_OFFSET: partial(_consumes, "consumerGroup"),
 }
 _OUR_RULES: Final[dict[int, Callable[[RemotingCommand], Rights]]] = {
-    RequestCode.SEND_BATCH_MESSAGE: _sends("b"),
-    RequestCode.SEND_REPLY_MESSAGE: _replies("topic"),
-    RequestCode.SEND_REPLY_MESSAGE_V2: _replies("b"),
-    RequestCode.LITE_PULL_MESSAGE: _consumes("consumerGroup"),
+    RequestCode.SEND_BATCH_MESSAGE: partial(_sends, "b"),
+    RequestCode.SEND_REPLY_MESSAGE: partial(_replies, "topic"),
+    RequestCode.SEND_REPLY_MESSAGE_V2: partial(_replies, "b"),
+    RequestCode.LITE_PULL_MESSAGE: partial(_consumes, "consumerGroup"),
     RequestCode.LOCK_BATCH_MQ: _locks,
     RequestCode.UNLOCK_BATCH_MQ: _unlocks,
     # Another way to do what code 15 does.
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _consumes("group"),
-    RequestCode.CLONE_GROUP_OFFSET: _consumes("destGroup"),
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: _group("consumerGroup"),
-    RequestCode.RECALL_MESSAGE: lambda request: _of_topic(_get(request, "topic"), PUB),
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: partial(_consumes, "group"),
+    RequestCode.CLONE_GROUP_OFFSET: partial(_consumes, "destGroup"),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: partial(_group, "consumerGroup"),
+    RequestCode.RECALL_MESSAGE: _recalls,
 }
 _RULES: Final = _UPSTREAM_RULES | _OUR_RULES
