@@ -54,8 +54,8 @@ class Admission:
         limits = [rows for rows in (self._limits.rows_max,) if rows is not None]
         if self._limits.bytes_max is not None and rows:
             size = self._row_bytes(begins, waiting) * rows
-            if size > self._limits.bytes_max:
-                limits.append(max(1, int(rows * self._limits.bytes_max / size)))
+            if size:
+                limits.append(int(rows * self._limits.bytes_max / size))
         return admit(begins, ends, min(limits)) if limits else ends
 
     def triggered(self) -> None:

@@ -97,7 +97,7 @@ def plan(
         return []
     rows = sum(span.count for span in ranges)
     count = partition_count(ranges, cores, minimum)
-    largest = rows if minimum is None else max(1, rows // count)
+    largest = rows if minimum is None else rows // count
     if rows_max is not None:
         count, largest = max(count, -(-rows // rows_max)), min(largest, rows_max)
     return _pack(_split(ranges, largest), count, rows_max)
@@ -140,26 +140,17 @@ def first_at(low: int, high: int, hint: int, reached: Callable[[int], bool]) -> 
         hint: where the search begins; the nearer to the result, the fewer questions.
         reached: a question whose answer, once true, stays true for all larger offsets.
     """
-    if low >= high:
-        return high
-    hint = min(max(hint, low), high - 1)
-    step = 1
-    if reached(hint):
-        high = hint
-        while low < high and reached(probe := max(low, high - step)):
-            high, step = probe, step * 2
-        else:
-            low = min(high, probe + 1) if low < high else low
-    else:
-        low = hint + 1
-        while low < high and not reached(probe := min(high - 1, low + step - 1)):
-            low, step = probe + 1, step * 2
-        else:
-            high = probe if low < high else high
+    probe, step, answers = min(max(hint, low), high - 1), 1, set[bool]()
     while low < high:
-        middle = (low + high) // 2
-        if reached(middle):
-            high = middle
+        is_reached = reached(probe)
+        if is_reached:
+            high = probe
         else:
-            low = middle + 1
-    return low
+            low = probe + 1
+        answers.add(is_reached)
+        if len(answers) == 2:  # it lies between two offsets that were asked about
+            probe = (low + high) // 2
+        else:
+            probe = max(low, high - step) if is_reached else min(high - 1, low + step - 1)
+            step *= 2
+    return min(low, high)

@@ -72,4 +72,4 @@ def head_at(body: bytes, offset: int | None) -> RecordHead | None:
         count = max(1, int(told)) if told.isascii() and told.isdigit() else 1
     if offset is not None and not head.queue_offset <= offset < head.queue_offset + count:
         return None
-    return head if count == 1 else dataclasses.replace(head, total_size=head.total_size // count)
+    return dataclasses.replace(head, total_size=head.total_size // count)
