@@ -161,7 +161,9 @@ def test_only_rows_that_are_there_are_counted_and_held_back() -> None:
     assert admission.admitted(begins, {A: 104, B: 50}, final=False) == begins
     assert admission.holds_back
     assert admission.admitted(begins, {A: 104, B: 40}, final=False) == begins
+    assert admission.admitted(begins, {A: 101, B: 50}, final=False) == begins
     assert admission.admitted(begins, {A: 105, B: 50}, final=False) == {A: 105, B: 50}
+    assert admission.admitted(begins, {A: 105, B: 40}, final=False)[A] == 105
     assert admission.admitted(begins, dict(begins), final=False) == begins
     assert not admission.holds_back
 
@@ -185,3 +187,33 @@ def test_rows_whose_sizes_nobody_knows_are_not_held_back() -> None:
     """All that were sampled have been deleted meanwhile."""
     admission = Admission(TriggerLimits(bytes_max=5), lambda rows: {}, ManualClock())
     assert admission.admitted({A: 0}, {A: 100}, final=False) == {A: 100}
+
+
+def test_a_great_message_is_read_by_itself() -> None:
+    """The only queue gives one row where not even that is within the limit."""
+    admission = Admission(
+        TriggerLimits(bytes_max=5), lambda rows: dict.fromkeys(rows, 10), ManualClock()
+    )
+    assert admission.admitted({A: 3}, {A: 100}, final=False) == {A: 4}
+
+
+def test_rows_wait_for_just_the_longest_delay_since_the_last_batch() -> None:
+    clock = ManualClock()
+    clock.advance(700)
+    admission = Admission(TriggerLimits(rows_min=5, delay_max_ms=1_000), lambda rows: {}, clock)
+    admission.triggered()
+    clock.advance(999)
+    assert admission.admitted({A: 0}, {A: 1}, final=False) == {A: 0}
+    clock.advance(1)
+    assert admission.admitted({A: 0}, {A: 1}, final=False) == {A: 1}
+
+
+def test_spark_is_answered_no_sooner_while_rows_are_held_back() -> None:
+    """It would ask a hundred times a second."""
+    cluster = FakeCluster(minOffsetsPerTrigger="1000")
+    end = cluster.latest(cluster.source.initial(), True)
+    cluster.table[A][1] += 1
+    assert cluster.source.latest(end, True) is end
+    began = cluster.clock.monotonic_ms()
+    assert cluster.source.latest(end, True) is end
+    assert cluster.clock.monotonic_ms() - began == 100

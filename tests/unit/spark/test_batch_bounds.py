@@ -6,18 +6,22 @@ The cases of Spark's own suite for its Kafka relation that need no Spark.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from rocketstream.errors import ConfigurationError, DataLossError
+from rocketstream.errors import ConfigurationError, DataLossError, RouteNotFoundError
+from rocketstream.model import MessageQueue
 from rocketstream.spark import worker
 from rocketstream.spark.driver.batch import batch_ranges
+from rocketstream.spark.driver.partitions import partition_plans
 from rocketstream.spark.options import read_options
+from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import QueueRange
-from tests.unit.spark.fake_cluster import A, FakeCluster
+from tests.unit.spark.fake_cluster import A, B, FakeCluster, pause
 from tests.unit.spark.micro_batches import Topics, batch_rows
 
 QUEUES = 3
@@ -186,3 +190,57 @@ def test_a_beginning_after_the_end_is_a_mistake_only_among_rows_that_are_there(
             batch_ranges(options, FakeCluster())
     else:
         assert batch_ranges(options, FakeCluster()) == [QueueRange(A, 0, 100)]
+
+
+def test_rows_that_expire_while_a_batch_is_planned_are_no_loss_where_none_were_named() -> None:
+    """Earliest is what was there at the first question."""
+    cluster = FakeCluster()
+
+    def ask(queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        begins = FakeCluster.min_offsets(cluster, queues)
+        for queue in begins:
+            cluster.table[queue][0] += 1
+        return begins
+
+    cluster.min_offsets = ask  # type: ignore[method-assign]
+    options = read_options({"nameServer": "h:1", "topic": "T"}, "batch")
+    assert batch_ranges(options, cluster) == [QueueRange(A, 0, 100), QueueRange(B, 5, 50)]
+
+
+def test_an_offset_beyond_the_end_is_a_loss_without_a_last_row() -> None:
+    """Nobody asked for the rows 60 to 59."""
+    named = json.dumps({"T": {"broker": {"0": 0, "1": 60}}})
+    given = {"nameServer": "h:1", "topic": "T", "startingOffsets": named, "endingOffsets": named}
+    with pytest.raises(DataLossError, match="offsets 60 and on were asked for"):
+        batch_ranges(read_options(given, "batch"), FakeCluster())
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_batch_of_topics_without_queues_says_that_there_is_nothing(
+    is_there: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a pattern that matches no topic has none."""
+    cluster = FakeCluster()
+    if not is_there:
+        cluster.table.clear()
+    options = read_options({"nameServer": "h:1", "topic": "T"}, "batch")
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        assert bool(batch_ranges(options, cluster)) == is_there
+    assert ("there is nothing to read: T" in caplog.text) == (not is_there)
+
+
+def test_a_route_that_is_away_when_tasks_are_planned_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The queues were found before, so their topic is no wrong name."""
+    monkeypatch.setattr(Patience, "pause", pause)
+    cluster, refusals = FakeCluster(), [RouteNotFoundError("no route")]
+
+    def addresses(queues: Iterable[MessageQueue]) -> dict[str, str]:
+        if refusals:
+            raise refusals.pop()
+        return {queue.broker_name: "h:2" for queue in queues}
+
+    cluster.addresses = addresses  # type: ignore[method-assign]
+    (planned,) = partition_plans(cluster._options, [QueueRange(A, 0, 5)], cluster)
+    assert (planned.spans, planned.addresses) == ((QueueRange(A, 0, 5),), {"broker": "h:2"})

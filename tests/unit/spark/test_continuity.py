@@ -504,3 +504,79 @@ def test_a_queue_that_came_back_and_went_again_is_judged_again(
         cluster.table[B] = known
         cluster.latest(end)
     assert caplog.text.count("has left the route; all of it was read") == 2
+
+
+def test_a_queue_that_came_back_while_another_was_waited_for_is_judged_again_when_it_goes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nobody asked for the ends between its return and its next leave."""
+    cluster = FakeCluster(**READ_ON)
+    end = cluster.start()
+    first, second = cluster.table.pop(A), cluster.table.pop(B)
+    cluster.table[A] = first
+    cluster.elsewhere = {A: 100, B: 50}
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        cluster.latest(end)
+        assert caplog.text.count("queue 1 has left the route") == 1
+        del cluster.table[A]
+        looks: list[int] = []
+
+        def queues(**_: object) -> list[MessageQueue]:
+            looks.append(1)
+            if len(looks) == 3:
+                cluster.table |= {A: first, B: second}
+            return sorted(cluster.table)
+
+        cluster.queues = queues  # type: ignore[method-assign]
+        cluster.latest(end)
+        assert sorted(cluster.table) == [A, B]
+        del cluster.table[B]
+        cluster.latest(end)
+    assert caplog.text.count("left the route; all of it was read") == 2
+
+
+def test_what_was_left_out_of_a_planned_batch_is_neither_told_nor_waited_for_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = FakeCluster(**READ_ON)
+    start = cluster.start()
+    planned = StreamOffset({A: 120, B: 60})
+    cluster.table[A][1] = 120
+    del cluster.table[B]
+    cluster.clock.advance(200)
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        cluster.source.ranges(start, planned)
+        told = len(caplog.messages)
+        began = cluster.clock.monotonic_ms()
+        assert cluster.source.latest(planned, False) is planned
+    assert cluster.clock.monotonic_ms() - began < 3_000
+    assert len(caplog.messages) == told
+
+
+def test_a_queue_that_is_back_to_where_it_was_read_is_not_read_again() -> None:
+    """Its master has all that was read, and no row more."""
+    cluster = FakeCluster(retryTimeoutMs="0", **READ_ON)
+    end = cluster.start()
+    cluster.table[A] = [0, 90]
+    assert cluster.latest(end) is end
+    cluster.table[A] = [0, 100]
+    assert cluster.latest(end) is end
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "told"),
+    [
+        (1_700_000_000_000, "2023-11-14T22:13:20.099+00:00"),
+        (10**17, "100000000000000099 ms"),
+    ],
+)
+def test_a_loss_says_when_both_rows_were_stored(late_ms: int, told: str) -> None:
+    """So that the user can tell the topics apart; a date beyond all calendars is a number."""
+    cluster = FakeCluster()
+    cluster.late_ms = late_ms
+    end = cluster.start()
+    cluster.again(A, 130)
+    with pytest.raises(DataLossError) as caught:
+        cluster.latest(end)
+    assert "was stored at 1970-01-01T00:00:00.099+00:00 at 99000 of the log" in str(caught.value)
+    assert f"is now stored at {told} at {(late_ms + 99) * 1_000} of the log" in str(caught.value)

@@ -303,7 +303,12 @@ def test_one_partition_is_enough_for_one_row() -> None:
 
 @pytest.mark.parametrize(
     ("waiting", "rows_max", "granted"),
-    [([10**7, 1, 1, 1], 4, [1, 1, 1, 1]), ([1_000, 700, 1, 1, 1], 17, [7, 7, 1, 1, 1])],
+    [
+        ([10**7, 1, 1, 1], 4, [1, 1, 1, 1]),
+        ([10**7, 1, 1, 1, 1], 3, [1, 1, 1, 1, 1]),
+        ([1_000, 1_000, 1], 4, [1, 2, 1]),
+        ([1_000, 700, 1, 1, 1], 17, [7, 7, 1, 1, 1]),
+    ],
 )
 def test_who_gives_is_asked_again_until_one_row_is_left(
     waiting: list[int], rows_max: int, granted: list[int]
@@ -343,3 +348,42 @@ def test_a_partition_begun_for_what_did_not_fit_is_the_emptiest_with_what_it_has
     ]
     packed = plan(spans, cores=1, rows_max=10)
     assert sorted(packed) == [(spans[0],), (spans[1],), (spans[2],), (spans[3], spans[4])]
+
+
+def test_what_is_left_of_a_limit_goes_to_the_largest_remainder() -> None:
+    """Not to the largest queue: 6.1 and 3.9 of ten."""
+    assert admit({A: 0, B: 0}, {A: 61, B: 39}, 10) == {A: 6, B: 4}
+
+
+def test_a_single_row_is_read() -> None:
+    assert plan([QueueRange(A, 4, 5)], cores=4) == [(QueueRange(A, 4, 5),)]
+
+
+def test_as_many_partitions_as_rows_have_one_row_each() -> None:
+    """More partitions than that were asked for."""
+    planned = plan([QueueRange(A, 0, 2), QueueRange(B, 7, 8)], cores=1, minimum=9)
+    assert sorted(planned) == [
+        (QueueRange(A, 0, 1),),
+        (QueueRange(A, 1, 2),),
+        (QueueRange(B, 7, 8),),
+    ]
+
+
+def test_a_partition_begun_for_what_did_not_fit_holds_no_more_than_it_may() -> None:
+    spans = [
+        QueueRange(MessageQueue("T", "b", number), 0, rows)
+        for number, rows in enumerate((6, 6, 6, 6, 5))
+    ]
+    assert sorted(plan(spans, cores=1, rows_max=10)) == [(span,) for span in spans]
+
+
+def test_a_queue_that_ends_before_it_begins_is_asked_about_nothing() -> None:
+    """It was cut off between the questions where it begins and where it ends."""
+    questions: list[int] = []
+    assert first_at(5, 3, 4, lambda offset: bool(questions.append(offset))) == 3  # type: ignore[func-returns-value]
+    assert questions == []
+
+
+def test_a_queue_of_which_no_offset_says_where_it_begins_is_read_from_its_first_row() -> None:
+    """None is passed over."""
+    assert ranges_between(StreamOffset({}), StreamOffset({A: 5})) == [QueueRange(A, 0, 5)]

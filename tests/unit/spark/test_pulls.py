@@ -9,6 +9,7 @@ from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.record import encode_batch
 from rocketstream.spark.driver.pulls import head_at, pull_one
 from rocketstream.spark.options import read_options
+from rocketstream.spark.scan import DEFAULT_GROUP
 from tests.unit.spark.records import record
 from tests.unit.spark.test_unwrap import THREE, batch
 
@@ -60,6 +61,7 @@ def test_one_message_is_asked_for_and_nothing_else_said(hold_ms: int, flags: int
     assert {name: asked[name] for name in told} == told
     assert (asked["sysFlag"], asked["subVersion"]) == (str(flags), "0")
     assert asked["suspendTimeoutMillis"] == str(hold_ms)
+    assert asked["consumerGroup"] == DEFAULT_GROUP
     if not hold_ms:
         assert pull_one(options, MessageQueue("T", "b", 3), 7).ext_fields == asked
 
@@ -81,3 +83,11 @@ def test_only_a_record_with_both_marks_is_a_batch(sys_flag: int) -> None:
     assert head is not None
     assert head.total_size == len(body)
     assert head_at(body, 6) is None
+
+
+def test_the_drivers_questions_are_asked_by_the_group_of_the_read() -> None:
+    """A broker may let no other group read the topic."""
+    options = read_options({"nameServer": "h:1", "topic": "T", "group": "g"}, "stream")
+    asked = pull_one(options, MessageQueue("T", "b", 3), 7).ext_fields
+    assert asked is not None
+    assert asked["consumerGroup"] == "g"

@@ -230,3 +230,11 @@ def test_who_has_a_claim_asks_for_members_no_more() -> None:
     silent = Reporter(FakeCluster()._options, cluster, cluster.clock)
     silent.claim([A])
     assert (silent.has_claim, cluster.asked_for_members) == (True, 1)
+
+
+def test_who_reads_no_failed_messages_may_have_done_so_before() -> None:
+    """The retry topic was taken out of the options: its offset stays, and is nobody's."""
+    cluster = FakeCluster(group="g")
+    gone = MessageQueue("%RETRY%one", "b", 0)
+    end = cluster.latest(StreamOffset({A: 30, B: 50, gone: 2}))
+    assert end.ends == {A: 100, B: 50, gone: 2}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 import pytest
 
 from rocketstream.errors import ConfigurationError, DataLossError
+from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.batch import batch_ranges
 from rocketstream.spark.driver.resolving import Resolver
 from rocketstream.spark.options import read_options
@@ -64,12 +66,13 @@ def test_a_strategy_makes_a_time_after_everything_an_error() -> None:
         strict.begins([A, B])
 
 
-def test_queues_that_do_not_exist_are_named_beside_those_that_do() -> None:
+@pytest.mark.parametrize("option", ["startingOffsets", "startingOffsetsByTimestamp"])
+def test_queues_that_do_not_exist_are_named_beside_those_that_do(option: str) -> None:
     """A typing error would go unseen."""
-    strange = resolver(startingOffsets='{"T":{"broker":{"9":7},"other":1}}')
+    strange = resolver(**{option: '{"T":{"broker":{"9":7},"other":1}}'})
     with pytest.raises(
         ConfigurationError,
-        match="do not exist: T/broker/9, T/other; there are T/broker/0, T/broker/1",
+        match=f"'{option}'.* do not exist: T/broker/9, T/other; there are T/broker/0, T/broker/1",
     ):
         strange.begins([A, B])
 
@@ -118,3 +121,16 @@ def test_queues_unnamed_are_read_whole_in_a_stream_too() -> None:
 def test_times_of_no_queue_are_no_offsets() -> None:
     assert resolver(startingTimestamp="20000", endingTimestamp="30000").begins([]) == {}
     assert resolver(startingTimestamp="20000", endingTimestamp="30000").ends([]) == {}
+
+
+def test_the_offsets_are_those_of_the_group_that_was_given() -> None:
+    cluster = FakeCluster()
+    asked: list[str] = []
+
+    def committed(group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        asked.append(group)
+        return dict.fromkeys(queues, 7)
+
+    cluster.committed = committed  # type: ignore[method-assign]
+    assert batch(cluster, startingOffsets="group", endingOffsets="latest")[0].begin == 7
+    assert asked == ["g"]

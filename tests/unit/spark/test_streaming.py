@@ -327,6 +327,7 @@ def test_the_only_row_of_a_queue_is_remembered_too() -> None:
     cluster = FakeCluster()
     cluster.table = {A: [0, 1], B: [0, 0]}
     assert set(cluster.start().marks) == {A}
+    assert all(at >= 0 for rows in cluster.marked for at in rows.values())
 
 
 @pytest.mark.parametrize(
@@ -387,3 +388,19 @@ def test_a_route_that_is_away_when_a_batch_is_planned_is_waited_for() -> None:
     cluster.queues = queues  # type: ignore[method-assign]
     ranges = cluster.source.ranges(cluster.source.initial(), end)
     assert (ranges, refusals) == ([QueueRange(A, 0, 100), QueueRange(B, 5, 50)], [])
+
+
+def test_news_that_are_none_keep_spark_waiting_for_three_looks() -> None:
+    """A broker that calls at once, again and again, is not asked for ever."""
+    cluster = FakeCluster()
+    end = cluster.start()
+    assert cluster.latest(end) is end
+    looks: list[float] = []
+
+    def calls(ends: Mapping[MessageQueue, int], timeout_ms: float) -> bool:
+        looks.append(timeout_ms)
+        return True
+
+    cluster.held_pulls.news = calls  # type: ignore[method-assign]
+    assert cluster.source.latest(end, False) is end
+    assert looks == [100] * 3
