@@ -404,3 +404,12 @@ def test_news_that_are_none_keep_spark_waiting_for_three_looks() -> None:
     cluster.held_pulls.news = calls  # type: ignore[method-assign]
     assert cluster.source.latest(end, False) is end
     assert looks == [100] * 3
+
+
+def test_a_query_that_stopped_listens_no_more_and_has_no_connections() -> None:
+    cluster = FakeCluster()
+    closed: list[str] = []
+    cluster.held_pulls.close = lambda: closed.append("pulls")  # type: ignore[method-assign]
+    cluster.close = lambda: closed.append("cluster")  # type: ignore[method-assign]
+    cluster.source.stop()
+    assert closed == ["pulls", "cluster"]
