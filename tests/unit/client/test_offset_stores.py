@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -305,6 +306,20 @@ def test_a_crash_between_any_two_steps_leaves_a_whole_file(
         monkeypatch.undo()
 
 
+def test_what_replaces_a_file_has_reached_the_disk_before(
+    store: LocalFileOffsetStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-574: after a power cut the name must not stand for a text that was never written."""
+    on_disk: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda at: on_disk.append(os.fstat(at).st_size))
+    store.update_offset(mq(0), 1)
+    store.persist_all([mq(0)])
+    assert on_disk == [store.path.stat().st_size]
+    store.update_offset(mq(0), 20)
+    store.persist_all([mq(0)])
+    assert on_disk[1:] == [store.path.stat().st_size, store.backup_path.stat().st_size]
+
+
 @pytest.mark.parametrize("broken", ["", "{"])
 def test_a_broken_file_never_becomes_the_backup(
     tmp_path: Path, store: LocalFileOffsetStore, broken: str
@@ -516,6 +531,8 @@ def test_a_store_of_the_users_own_has_zero_noted_and_is_behind_nobody() -> None:
     offsets.update_offset(mq(0), 0)
     assert offsets.read_memory(mq(0)) == 0
     assert offsets.overtaken([mq(0)]) == {}
+    asyncio.run(offsets.persist([mq(0)]))
+    assert asyncio.run(offsets.read_store(mq(0))) == 0
 
 
 def test_a_store_is_told_whether_an_answer_is_wanted() -> None:

@@ -649,3 +649,22 @@ def test_a_failing_commit_and_a_failing_question_are_told_once(
         assert sum("asking for offsets of g" in line for line in caplog.messages) == 1
 
     run(use())
+
+
+def test_of_a_queue_that_comes_back_nothing_is_doubted_from_before() -> None:
+    """Its new owner has just asked where it begins; to ask once more would hold the offset back."""
+
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 5)
+        await say(store, mq())
+        store.connection_lost(MASTER)
+        store.remove_offset(mq())
+        brokers.stored[mq()] = 5
+        await store.read_store(mq())
+        store.update_offset(mq(), 6)
+        brokers.asked.clear()
+        await store.persist([mq()])
+        assert (brokers.asked, brokers.offsets()[-1]) == ([], 6)
+
+    run(use())

@@ -297,7 +297,7 @@ class RemoteBrokerOffsetStore:
 
     def _is_behind(self, mq: MessageQueue) -> bool:
         ahead = self._ahead.get(mq)
-        if ahead is not None and self._offsets.get(mq, 0) >= ahead:
+        if ahead is not None and self._offsets[mq] >= ahead:
             self._ahead.pop(mq, None)
             return False
         return ahead is not None
