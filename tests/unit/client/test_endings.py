@@ -11,11 +11,12 @@ import pytest
 
 from rocketstream import LitePullConsumer, Message, Producer, PullConsumer, PushConsumer, aio
 from rocketstream._util.ending import take_all
+from rocketstream.client.core.queue_rotation import ANY_QUEUE
 from rocketstream.client.instance import engine as engines
 from rocketstream.client.instance import started
 from rocketstream.client.instance.life_lock import LifeLock
 from rocketstream.client.instance.service_state import ServiceState
-from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.errors import ClientStateError, ConfigurationError, SendError, SendOutcome
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from tests.behaviour.support import SUCCESS
@@ -311,3 +312,22 @@ def test_a_request_of_a_producer_that_does_not_run_is_only_refused() -> None:
     """Nothing is begun that would warn of having been forgotten."""
     with pytest.raises(ClientStateError, match="call start"):
         Producer("p", namesrv_addr="127.0.0.1:1").request(Message(TOPIC, b"x"))
+
+
+@pytest.mark.parametrize("auto_batch", [False, True])
+def test_what_a_thread_hands_over_when_the_producer_is_closed_has_an_end(
+    broker: FakeBroker, auto_batch: bool
+) -> None:
+    """Several threads were in the middle of ``send_async``: none may wait for ever."""
+    with Producer("p", namesrv_addr=broker.address, auto_batch=auto_batch) as producer:
+        outbox = producer._machine.outbox
+    ends: list[Any] = []
+    for _ in range(3):
+        prepared = producer._preparer.one(Message(TOPIC, b"x"))
+        if auto_batch:
+            future = outbox.gather(prepared, {}, None, 1_000, None)
+        else:
+            future = outbox.put(prepared, ANY_QUEUE, 1_000, None)
+        future.add_done_callback(lambda done: ends.append(done.exception()))
+    assert [(type(end), end.outcome) for end in ends] == [(SendError, SendOutcome.NOT_SENT)] * 3
+    assert outbox.flush(0) == 0

@@ -52,6 +52,7 @@ class Outbox:
         self._window = SendWindow(limits.ASYNC_SENDS_IN_FLIGHT_MAX, bytes_max)
         self._waiting: deque[tuple[PreparedSend, SendTarget, float, SendDone]] = deque()
         self._due = False
+        self._closed = False
 
     def put(
         self,
@@ -171,6 +172,8 @@ class Outbox:
                 self._engine.loop.call_soon_threadsafe(self._drain)
             except RuntimeError:  # shut down by another thread meanwhile: the loop is closed
                 self._give_up()
+        if self._closed:  # and so may be the loop that was to look
+            self._give_up()
 
     def wait_empty(self, timeout_ms: float) -> None:
         """Wait until nothing is on its way, or the time is over; what is gathered goes now."""
@@ -186,6 +189,7 @@ class Outbox:
 
     def close(self) -> None:
         """Fail what was not sent and end the callback thread; once the loop takes no more."""
+        self._closed = True  # before: what is appended from now on is given up by who appends it
         self._give_up()
         if self._gatherer is not None:
             self._gatherer.close()
@@ -196,9 +200,11 @@ class Outbox:
         # and the whole window would be sent before the first of them is known.
         waiting = self._waiting
         for _ in range(_SENDS_PER_PASS):
-            if not waiting:
+            try:
+                next_one = waiting.popleft()
+            except IndexError:  # the last one may be given up by the thread that closes
                 break
-            self._sender.send(*waiting.popleft())
+            self._sender.send(*next_one)
         else:
             self._engine.loop.call_soon(self._drain)
             return
@@ -208,8 +214,11 @@ class Outbox:
             self._engine.loop.call_soon(self._drain)
 
     def _give_up(self) -> None:
-        while self._waiting:
-            prepared, _, _, on_done = self._waiting.popleft()
+        while True:
+            try:
+                prepared, _, _, on_done = self._waiting.popleft()
+            except IndexError:  # the last one, which several threads may be after
+                return
             text = "the producer was shut down before the message was sent"
             on_done(None, SendError(text, SendOutcome.NOT_SENT, topic=prepared.topic))
 
