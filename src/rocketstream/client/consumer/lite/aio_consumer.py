@@ -144,7 +144,8 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncWithBlock):
     async def poll(self, timeout_ms: float | None = None) -> list[MessageExt]:
         """Return the next messages: at most ``pull_batch_size``, all of one queue.
 
-        What the last call returned counts as consumed now.
+        What the last call returned counts as consumed now, whichever task made it:
+        let only one task poll.
 
         Args:
             timeout_ms: how long to wait for some; by default ``poll_timeout_ms``.
