@@ -24,8 +24,10 @@ from rocketstream import (
     MessageExt,
     MessageQueue,
     MessageSelector,
+    MQPullConsumerScheduleService,
     Producer,
     PullConsumer,
+    PullTaskContext,
     PushConsumer,
     TransactionProducer,
     aio,
@@ -422,3 +424,13 @@ def test_a_producer_that_could_not_start_may_be_started_again(
         with pytest.raises(ConfigurationError, match=r"none\.pem"):
             asyncio.run(start())
     assert producer.state is ServiceState.CREATE_JUST
+
+
+def test_a_coroutine_function_is_no_task_of_threads(broker: FakeBroker) -> None:
+    """It would never be awaited, and its queue never be pulled."""
+
+    async def task(_queue: MessageQueue, _context: PullTaskContext) -> None: ...
+
+    service = MQPullConsumerScheduleService("g", namesrv_addr=broker.address)
+    with pytest.raises(ConfigurationError, match=r"aio\.MQPullConsumerScheduleService"):
+        service.register_pull_task_callback(TOPIC, task)

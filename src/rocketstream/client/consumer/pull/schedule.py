@@ -191,7 +191,13 @@ class MQPullConsumerScheduleService(_Schedule, WithBlock):
             ConfigurationError: a bad topic name, or no such callback.
         """
         check_topic(topic)
-        self._callbacks[topic] = self._callback(callback)
+        task = self._callback(callback)
+        if inspect.iscoroutinefunction(task):
+            raise ConfigurationError(
+                f"the pull task {callback!r} is a coroutine function, which nobody would "
+                "await here; give a plain one, or use rocketstream.aio.MQPullConsumerScheduleService"
+            )
+        self._callbacks[topic] = task
         self.consumer.register_message_queue_listener(topic, self._queues_changed)
 
     def start(self) -> None:
