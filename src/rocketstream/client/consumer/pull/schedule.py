@@ -195,7 +195,7 @@ class MQPullConsumerScheduleService(_Schedule, WithBlock):
         if inspect.iscoroutinefunction(task):
             raise ConfigurationError(
                 f"the pull task {callback!r} is a coroutine function, which nobody would "
-                "await here; give a plain one, or use rocketstream.aio.MQPullConsumerScheduleService"
+                "await here; give a plain one or use rocketstream.aio.MQPullConsumerScheduleService"
             )
         self._callbacks[topic] = task
         self.consumer.register_message_queue_listener(topic, self._queues_changed)
