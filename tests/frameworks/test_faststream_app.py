@@ -42,7 +42,8 @@ from rocketstream.frameworks.faststream.registrator import (
 from rocketstream.frameworks.faststream.versions import END, FIRST, check_version
 from rocketstream.model import MessageSelector
 from tests.behaviour.cluster import Cluster
-from tests.frameworks.faststream_support import WAIT_S, Seen, committed, made, running
+from tests.frameworks.faststream_support import made, running
+from tests.frameworks.seen import WAIT_S, Seen, committed
 
 ROOT = Path(__file__).resolve().parents[2]
 

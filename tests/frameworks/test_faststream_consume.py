@@ -15,16 +15,8 @@ from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.frameworks.faststream import RocketMQBroker, RocketMQMessage
 from rocketstream.model import Message, MessageModel, MessageSelector
 from tests.behaviour.cluster import Cluster
-from tests.frameworks.faststream_support import (
-    WAIT_S,
-    Seen,
-    committed,
-    dead,
-    made,
-    running,
-    sent_by_hand,
-    until,
-)
+from tests.frameworks.faststream_support import dead, made, running, sent_by_hand
+from tests.frameworks.seen import WAIT_S, Seen, committed, until
 
 
 class Order(BaseModel):

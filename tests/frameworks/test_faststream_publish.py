@@ -25,17 +25,8 @@ from rocketstream.frameworks.faststream import (
 )
 from rocketstream.model import Message, SendStatus
 from tests.behaviour.cluster import Cluster
-from tests.frameworks.faststream_support import (
-    WAIT_S,
-    Seen,
-    committed,
-    dead,
-    made,
-    running,
-    sent_by_hand,
-    stored,
-    until,
-)
+from tests.frameworks.faststream_support import dead, made, running, sent_by_hand, stored
+from tests.frameworks.seen import WAIT_S, Seen, committed, until
 
 
 class Invoice(BaseModel):

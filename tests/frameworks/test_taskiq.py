@@ -19,9 +19,12 @@ from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.frameworks.taskiq import DELAY_LEVELS_S, RocketMQBroker
 from rocketstream.server.broker.core.schedule import DEFAULT_DELAY_LEVELS
 from tests.behaviour.cluster import Cluster
+from tests.frameworks.seen import WAIT_S, Seen, committed
 
-QUEUES = 2
-WAIT_S = 30.0
+
+def workers(topic: str) -> str:
+    """Return the group of a topic's workers."""
+    return f"{topic}-workers"
 
 
 def made(cluster: Cluster, topic: str, **settings: Any) -> RocketMQBroker:
@@ -43,35 +46,6 @@ async def working(broker: RocketMQBroker, **receiver: Any) -> AsyncIterator[None
         await broker.shutdown()
 
 
-class Counted:
-    """What tasks did, in order; tests wait for as many as they expect."""
-
-    def __init__(self) -> None:
-        self.items: list[Any] = []
-        self._changed = asyncio.Condition()
-
-    async def add(self, item: Any) -> None:
-        async with self._changed:
-            self.items.append(item)
-            self._changed.notify_all()
-
-    async def wait(self, count: int) -> list[Any]:
-        async with asyncio.timeout(WAIT_S), self._changed:
-            await self._changed.wait_for(lambda: len(self.items) >= count)
-        return self.items
-
-
-async def committed_up_to(cluster: Cluster, topic: str, count: int) -> None:
-    """Wait until the workers have committed so many messages."""
-    group = f"{topic}-workers"
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            offsets = await asyncio.to_thread(cluster.committed, group, topic, QUEUES)
-            if sum(max(offset, 0) for offset in offsets) == count:
-                return
-            await asyncio.sleep(0.02)
-
-
 async def taken(broker: RocketMQBroker, count: int) -> list[AckableMessage]:
     """Take deliveries as Taskiq's receiver does, without acknowledging any."""
     found: list[AckableMessage] = []
@@ -88,7 +62,7 @@ async def taken(broker: RocketMQBroker, count: int) -> list[AckableMessage]:
 
 def test_every_task_is_done_and_its_message_consumed(cluster: Cluster, topic: str) -> None:
     async def scenario() -> list[int]:
-        broker, done = made(cluster, topic), Counted()
+        broker, done = made(cluster, topic), Seen()
 
         @broker.task
         async def double(number: int) -> None:
@@ -98,7 +72,7 @@ def test_every_task_is_done_and_its_message_consumed(cluster: Cluster, topic: st
             for number in range(50):
                 await double.kiq(number)
             results = await done.wait(50)
-            await committed_up_to(cluster, topic, 50)
+            await committed(cluster, workers(topic), topic, 50)
         return results
 
     assert sorted(asyncio.run(scenario())) == [2 * number for number in range(50)]
@@ -137,14 +111,18 @@ def test_no_offset_passes_a_task_that_is_not_acknowledged(cluster: Cluster, topi
         for found in deliveries:
             if found is not kept:
                 await _ack(found)
-        await committed_up_to(cluster, topic, 10)  # the other queue's, and nothing of this one's
+        await committed(
+            cluster, workers(topic), topic, 10
+        )  # the other queue's, and nothing of this one's
         for number in (20, 21):
             await broker.kick(_message(b"%d" % number))
         for found in await taken(broker, 2):
             await _ack(found)
-        await committed_up_to(cluster, topic, 11)  # later, and still nothing of this one's
+        await committed(
+            cluster, workers(topic), topic, 11
+        )  # later, and still nothing of this one's
         await _ack(kept)
-        await committed_up_to(cluster, topic, 22)
+        await committed(cluster, workers(topic), topic, 22)
         await broker.shutdown()
 
     asyncio.run(scenario())
@@ -220,7 +198,7 @@ def test_a_worker_holds_no_more_than_it_may(cluster: Cluster, topic: str) -> Non
 
 def test_a_failed_task_is_retried_by_taskiqs_middleware(cluster: Cluster, topic: str) -> None:
     async def scenario() -> list[int]:
-        broker, tries = made(cluster, topic), Counted()
+        broker, tries = made(cluster, topic), Seen()
         broker.add_middlewares(SimpleRetryMiddleware(default_retry_count=3))
 
         @broker.task(retry_on_error=True, delay=0.05)
@@ -232,7 +210,7 @@ def test_a_failed_task_is_retried_by_taskiqs_middleware(cluster: Cluster, topic:
             await fails.kiq()
             found = await tries.wait(3)
             # All three are consumed, at the first, by middleware, or from the delay topic.
-            await committed_up_to(cluster, topic, 3)
+            await committed(cluster, workers(topic), topic, 3)
         return found
 
     assert asyncio.run(scenario()) == [0, 1, 2]
@@ -242,7 +220,7 @@ def test_a_task_may_be_acknowledged_when_it_is_received(cluster: Cluster, topic:
     """Taskiq's own choice of the moment is kept: here at most once."""
 
     async def scenario() -> None:
-        broker, begun = made(cluster, topic), Counted()
+        broker, begun = made(cluster, topic), Seen()
         never = asyncio.Event()
 
         @broker.task
@@ -253,7 +231,7 @@ def test_a_task_may_be_acknowledged_when_it_is_received(cluster: Cluster, topic:
         async with working(broker, ack_time=AcknowledgeType.WHEN_RECEIVED):
             await hangs.kiq()
             await begun.wait(1)
-            await committed_up_to(cluster, topic, 1)
+            await committed(cluster, workers(topic), topic, 1)
 
     asyncio.run(scenario())
 
