@@ -5,7 +5,12 @@ Law: knows nothing of the steps; waits for each, and for nothing else.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+
+CUT_SHORT = (Exception, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
+"""What a coroutine can still clean up after by awaiting: all but being thrown away, as by the end
+of its loop (GeneratorExit), when there is nothing left that could wait."""
 
 
 async def take_all(*steps: Callable[[], Awaitable[object]]) -> None:
@@ -21,7 +26,7 @@ async def take_all(*steps: Callable[[], Awaitable[object]]) -> None:
     for step in steps:
         try:
             await step()
-        except BaseException as error:  # a cancellation most of all
+        except CUT_SHORT as error:  # a cancellation most of all
             first = first or error
     if first is not None:
         raise first

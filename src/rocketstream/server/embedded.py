@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Self, Unpack
 
+from rocketstream._util.ending import CUT_SHORT
 from rocketstream._util.loops import LoopThread, new_event_loop
 from rocketstream.errors import ClientStateError
 from rocketstream.protocol.addresses import format_address
@@ -235,7 +236,7 @@ class EmbeddedCluster:
             raise ClientStateError("the cluster is running already")
         try:
             await self._start_servers()
-        except BaseException:
+        except CUT_SHORT:
             await self.close_async()
             raise
         return self

@@ -82,6 +82,29 @@ def test_every_step_of_an_end_is_taken_and_the_first_error_raised() -> None:
     assert taken == ["a", "b", "c"]
 
 
+def test_an_end_that_is_thrown_away_takes_no_more_steps() -> None:
+    """As when its loop is gone: a coroutine that is closed may await nothing."""
+    taken: list[str] = []
+
+    async def first() -> None:
+        taken.append("first")
+        await asyncio.Future()
+
+    async def second() -> None:
+        taken.append("second")
+
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        ending = take_all(first, second)
+        ending.send(None)
+        ending.close()
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+    assert taken == ["first"]
+
+
 def test_a_cancelled_end_takes_the_steps_that_are_left() -> None:
     taken: list[str] = []
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.ending import CUT_SHORT
 from rocketstream._util.loops import LoopThread
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.instance.mq_client import MQClientInstance
@@ -215,7 +216,7 @@ async def loop_engine(config: ClientConfig, clock: Clock = SYSTEM_CLOCK) -> Engi
             engine = _engines[key] = Engine(key, instance, loop, threading.get_ident(), None)
     try:
         await engine.instance.start()
-    except BaseException:
+    except CUT_SHORT:
         await engine.leave_here()
         raise
     return engine
@@ -232,7 +233,7 @@ async def _make(config: ClientConfig, client_id: str, clock: Clock) -> tuple[MQC
     instance = MQClientInstance(config, client_id, clock)
     try:
         await instance.start()
-    except BaseException:
+    except CUT_SHORT:
         await instance.close()
         raise
     return instance, threading.get_ident()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from rocketstream._util.clock import Clock
+from rocketstream._util.ending import CUT_SHORT
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.instance.engine import Engine, loop_engine, threaded_engine
 from rocketstream.client.instance.life_lock import LifeLock
@@ -89,7 +90,7 @@ class Startable(StaysHere, Generic[M]):
         try:
             engine = await loop_engine(config, self._clock)
             started = Started(engine, await make(engine))
-        except BaseException:
+        except CUT_SHORT:
             self.state = ServiceState.CREATE_JUST
             if engine is not None:
                 await engine.leave_here()

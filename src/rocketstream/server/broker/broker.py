@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.ending import CUT_SHORT
 from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol import names
@@ -162,7 +163,7 @@ class Broker:
         """
         try:
             await self._start()
-        except BaseException:
+        except CUT_SHORT:
             await self.close()
             raise
 

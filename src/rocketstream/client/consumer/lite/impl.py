@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from rocketstream._util.ending import take_all
+from rocketstream._util.ending import CUT_SHORT, take_all
 from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.consumer.consume.runs import PullRequest
 from rocketstream.client.consumer.lite.pull_service import LitePullService
@@ -139,7 +139,7 @@ class LitePullConsumerImpl(CallsNoListener):
             await self.apply_assignment()
             for topic, listener in (topic_listeners or {}).items():
                 await self.topic_changes.register(topic, listener)
-        except BaseException:
+        except CUT_SHORT:
             await self.shutdown(commit=False)
             raise
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from rocketstream._util.ending import take_all
+from rocketstream._util.ending import CUT_SHORT, take_all
 from rocketstream.client.consumer.consume.calls import CallObserver, is_being_cancelled
 from rocketstream.client.consumer.listener import Listener
 from rocketstream.client.consumer.lite_topics.acknowledging import BrokerAcknowledger
@@ -137,7 +137,7 @@ class LitePushConsumerImpl:
         """Ask every broker of the parent topic, subscribe, and begin to receive."""
         try:
             self.instance.register_consumer(self)
-        except BaseException:
+        except CUT_SHORT:
             await self.service.shutdown(0)
             raise
         try:
@@ -150,7 +150,7 @@ class LitePushConsumerImpl:
             self.topics.serve(self._brokers())
             await self.announcer.introduce()
             await self.instance.heartbeat()
-        except BaseException:
+        except CUT_SHORT:
             await take_all(
                 lambda: self.announcer.withdraw(
                     list(filter(self.topics.is_told, self.topics.brokers))

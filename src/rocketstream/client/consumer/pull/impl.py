@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from rocketstream._util.ending import take_all
+from rocketstream._util.ending import CUT_SHORT, take_all
 from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.consumer.consume.runs import PullRequest
 from rocketstream.client.consumer.offsets.store import Offsets, RemoteBrokerOffsetStore
@@ -109,7 +109,7 @@ class PullConsumerImpl(CallsNoListener):
         if self._listeners:
             try:
                 await self.register_topics(list(self._listeners))
-            except BaseException:
+            except CUT_SHORT:
                 await self.shutdown()
                 raise
 

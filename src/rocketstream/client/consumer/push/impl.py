@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rocketstream._util.ending import take_all
+from rocketstream._util.ending import CUT_SHORT, take_all
 from rocketstream.client.consumer.consume.calls import is_being_cancelled
 from rocketstream.client.consumer.consume.runs import (
     ConsumeService,
@@ -150,12 +150,12 @@ class PushConsumerImpl:
         """Register, learn routes, tell the brokers, take queues (C-111)."""
         try:
             self.instance.register_consumer(self)
-        except BaseException:
+        except CUT_SHORT:
             await self.service.shutdown(0)
             raise
         try:
             await self._announce()
-        except BaseException:
+        except CUT_SHORT:
             await self.service.shutdown(0)
             await self.instance.unregister_consumer(self.group)
             raise
