@@ -125,6 +125,22 @@ def test_a_clock_that_was_set_counts_from_its_message_on_until_all_before_are_de
     assert schedule.due(1, [entry(4, NOW + 700)], NOW, 6) == DueWork([], NOW + 700)
 
 
+def test_a_clock_that_was_set_twice_counts_for_what_was_stored_between() -> None:
+    """Each setting is forgotten when all that was stored under it has been delivered."""
+    schedule = DelaySchedule((1_000,))
+    hours = {0: 1, 10: 2, 20: 3}  # what the clock was ahead, from which offset on
+    for offset, hour in hours.items():
+        schedule.stamp(1, offset, NOW + hour * 3_600_000, NOW)
+    waiting = {offset: entry(offset, NOW + h * 3_600_000 + 500) for offset, h in hours.items()}
+    between = entry(15, NOW + 2 * 3_600_000 + 500)
+    for delivered in (5, 10, 12):
+        schedule.delivered(1, delivered)
+        for each in (between, waiting[20]):
+            assert schedule.due(1, [each], NOW, 21) == DueWork([], NOW + 500)
+    schedule.delivered(1, 20)
+    assert schedule.due(1, [waiting[20]], NOW, 21) == DueWork([], NOW + 500)
+
+
 def test_sixty_four_levels_are_the_most() -> None:
     assert parse_delay_levels("1s " * 64) == (1_000,) * 64
     assert parse_delay_levels("999999999d") == (999_999_999 * 86_400_000,)
