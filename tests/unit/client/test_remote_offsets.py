@@ -668,3 +668,24 @@ def test_of_a_queue_that_comes_back_nothing_is_doubted_from_before() -> None:
         assert (brokers.asked, brokers.offsets()[-1]) == ([], 6)
 
     run(use())
+
+
+def test_a_forgotten_queue_leaves_nothing_behind() -> None:
+    """A member that lives for months is given thousands of queues in turn."""
+
+    async def use() -> None:
+        brokers, store = made()
+        brokers.stored[mq()] = 3
+        assert await store.read_store(mq()) == 3
+        store.update_offset(mq(), 7)
+        await store.persist([mq()])
+        store.carried(mq())
+        assert brokers.offsets() == [7]
+        store.remove_offset(mq())
+        assert [name for name, held in vars(store).items() if holds(held, mq())] == []
+
+    run(use())
+
+
+def holds(held: object, queue: MessageQueue) -> bool:
+    return isinstance(held, dict | set) and queue in held
