@@ -44,7 +44,7 @@ def outcome(function: Any, value: Any, error: type[Exception]) -> tuple[str, Any
 @example(-(1 << 63))
 @example(-(1 << 63) - 1)
 @example(b"bytes")
-@example((1, "two", float("nan")))
+@example((1, "two", 1.5, -2.25, float("nan"), float("-inf")))
 def test_values_are_written_as_orjson_writes_them(value: Any) -> None:
     ours = outcome(dumps_without_orjson, value, TypeError)
     assert ours == outcome(orjson.dumps, value, TypeError)

@@ -457,6 +457,8 @@ def test_who_was_cut_off_says_nothing_lower_than_what_somebody_else_did() -> Non
         assert store.committable(mq()) == 0, "a pull would say it too"
         assert store.overtaken([mq(), mq(1)]) == {mq(): 67}
         assert store.read_memory(mq()) == 3
+        store.update_offset(mq(), 67)
+        assert not store.overtaken([mq()]), "it is where the other one is"
         store.update_offset(mq(), 68)
         await store.persist([mq()])
         assert brokers.sent[2:] == [(MASTER, mq(), 68)]
