@@ -13,7 +13,7 @@ from tests.interop.cluster import ApacheCluster, JavaPrograms, create_retry_topi
 from tests.interop.ours import push_consumer
 from tests.plugins.waiting import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
 COUNT = 20
 FAILED = tuple(map(str, range(0, COUNT, 2)))
@@ -60,7 +60,7 @@ def test_messages_of_java_are_found_tracked_and_traced(
             )
         dead_ones = [by_index[index] for index in sorted(FAILED)]
         message, told = wait_until(
-            lambda: traced(admin, topic, dead_ones, trace), "the trace of a message of Java's"
+            lambda: traced(admin, topic, dead_ones, trace), "the trace of a message of Java's", 90
         )
         consumer.end_input()
         consumer.wait_event("closed")
