@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Callable
 
 from rocketstream import limits
+from rocketstream._util.patience import up_to
 from rocketstream.errors import ClientStateError
 from rocketstream.protocol.addresses import cannot_connect, parse_address
 from rocketstream.protocol.command import RemotingCommand
@@ -147,7 +148,7 @@ class RemotingClient:
         host, port = parse_address(address)
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(self._connect_timeout_ms / 1000):
+            async with up_to(self._connect_timeout_ms / 1000):
                 _, connection = await loop.create_connection(
                     lambda: self._new_connection(loop, address), host, port, ssl=self._ssl
                 )

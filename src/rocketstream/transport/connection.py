@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
 from rocketstream import limits
+from rocketstream._util.patience import another_look_s
 from rocketstream.errors import (
     ConnectError,
     ConnectionLostError,
@@ -128,6 +129,7 @@ class Connection(asyncio.BaseProtocol):
             int, tuple[float, asyncio.Future[RemotingCommand] | AnswerCallback]
         ] = {}
         self._sweep_at = math.inf
+        self._looks = 0
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._idle_checks = 0
@@ -458,6 +460,12 @@ class Connection(asyncio.BaseProtocol):
         """
         now = self._time()
         self._sweep_timer = None
+        if more := another_look_s(now, self._sweep_at, self._looks):
+            # The loop stood still: what has come in meanwhile is read before anyone is blamed.
+            self._looks += 1
+            self._sweep_later(now + more)
+            return
+        self._looks = 0
         self._sweep_at = math.inf
         due = [opaque for opaque, entry in self._pending.items() if entry[0] <= now]
         for opaque in due:

@@ -6,10 +6,10 @@ nothing: does what ``core.send_policy`` wants.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable
 
+from rocketstream._util.patience import up_to
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.queue_rotation import QueueRotation, SendTarget
 from rocketstream.client.core.send_policy import Began, End, Queues, SendPolicy, Steps, Try
@@ -70,7 +70,7 @@ class AsyncSender:
         """
         remoting = self.instance.remoting
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with up_to(timeout_ms / 1000):
                 return await remoting.connection(address)
         except TimeoutError:
             text = f"cannot connect to {address} within {timeout_ms:.0f} ms"

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 
+from rocketstream._util.patience import up_to
 from rocketstream.client.core.fault_latency import FaultTable
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.queue_rotation import FaultAvoidingRotation
@@ -93,7 +94,7 @@ class FaultStrategy:
         header = GetMaxOffsetRequestHeader(self._settings.create_topic_key, 0)
         command = RemotingCommand.request(RequestCode.GET_MAX_OFFSET, header)
         try:
-            async with asyncio.timeout(self._settings.detect_timeout_ms / 1000):
+            async with up_to(self._settings.detect_timeout_ms / 1000):
                 await self._instance.remoting.request(
                     address, command, self._settings.detect_timeout_ms
                 )

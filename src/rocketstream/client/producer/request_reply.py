@@ -10,6 +10,7 @@ import concurrent.futures
 import logging
 from collections.abc import Callable
 
+from rocketstream._util.patience import up_to
 from rocketstream.client.config import new_uuid
 from rocketstream.client.core.queue_rotation import SendTarget
 from rocketstream.client.instance.callbacks import CallbackExecutor
@@ -121,7 +122,7 @@ class Requests:
         self._instance.replies.expect(correlation_id, reply)
         self._mine.add(correlation_id)
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with up_to(timeout_ms / 1000):
                 await self._announce(prepared.topic)
                 left_ms = max(0.0, deadline - self._sender.now())
                 self._sender.send(prepared, target, left_ms, done)
