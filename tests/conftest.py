@@ -4,6 +4,7 @@ Law: names plugins only; fixtures live in them or next to their tests.
 """
 
 pytest_plugins = [
+    "tests.plugins.collected",
     "tests.plugins.hangs",
     "tests.plugins.lacking",
     "tests.plugins.leaks",
