@@ -313,6 +313,29 @@ def test_a_refused_name_is_not_subscribed(broker: FakeBroker) -> None:
             made.subscribe_lite("b c")
 
 
+def test_a_name_subscribed_twice_at_once_is_refused_to_both(broker: FakeBroker) -> None:
+    """The second has nothing to add only if the first succeeds."""
+
+    async def main() -> None:
+        made = aio.LitePushConsumer(
+            GROUP, TOPIC, namesrv_addr=broker.address, listener=Listener().__call__
+        )
+        async with made:
+            query = RequestCode.QUERY_CONSUMER_OFFSET
+            broker.on[query] = lambda _: None
+            first = asyncio.ensure_future(made.subscribe_lite("b"))
+            (question,) = await asyncio.to_thread(broker.wait_for, query)
+            second = asyncio.ensure_future(made.subscribe_lite("b"))
+            await asyncio.sleep(0)
+            broker.on[query] = refusal(2018, "quota exceeded")
+            broker.reply(question, RemotingCommand.response(2018, "quota exceeded"))
+            results = await asyncio.gather(first, second, return_exceptions=True)
+            assert [type(each) for each in results] == [LiteSubscriptionQuotaError] * 2
+            assert made.lite_topics == set()
+
+    asyncio.run(main())
+
+
 def test_unsubscribing_gives_back_what_no_listener_has_begun(broker: FakeBroker) -> None:
     listener = Listener()
     listener.holds[b"a5"] = threading.Event()

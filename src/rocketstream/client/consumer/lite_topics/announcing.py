@@ -39,6 +39,7 @@ class Announcer:
         self._requests = requests
         self._topics = topics
         self._locks: dict[str, asyncio.Lock] = {}
+        self._changing = asyncio.Lock()
 
     def address(self, broker: str) -> str:
         """Return where a broker's master is.
@@ -85,10 +86,14 @@ class Announcer:
         Raises:
             RocketMQError: a broker refuses, or none of them can be reached; none is subscribed.
         """
-        topics = self._topics
-        new = topics.new(names)
+        # A name on its way counts as subscribed only when it has arrived: one change at a time.
+        async with self._changing:
+            await self._add_new(self._topics.new(names), option)
+
+    async def _add_new(self, new: Sequence[str], option: OffsetOption | None) -> None:
         if not new:
             return
+        topics = self._topics
         topics.add(new, option)
 
         async def announce(broker: str) -> None:
@@ -112,17 +117,18 @@ class Announcer:
         Raises:
             RocketMQError: a broker refuses, or none of them can be reached.
         """
-        known = self._topics.known(names)
-        if not known:
-            return
-        self._topics.remove(known)
+        async with self._changing:
+            known = self._topics.known(names)
+            if not known:
+                return
+            self._topics.remove(known)
 
-        async def announce(broker: str) -> None:
-            async with self._lock_of(broker):
-                for part in in_requests(known):
-                    await self._requests.subscribe(self.address(broker), PARTIAL_REMOVE, part)
+            async def announce(broker: str) -> None:
+                async with self._lock_of(broker):
+                    for part in in_requests(known):
+                        await self._requests.subscribe(self.address(broker), PARTIAL_REMOVE, part)
 
-        await self._each(announce)
+            await self._each(announce)
 
     async def withdraw(self, brokers: Collection[str]) -> None:
         """Have brokers forget all they were told; what fails is logged."""
