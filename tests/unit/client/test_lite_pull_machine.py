@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import socket
 import threading
@@ -10,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from rocketstream import ClientConfig, ConsumeFromWhere, LitePullConsumer, MessageExt, MessageQueue
+from rocketstream import (
+    ClientConfig,
+    ConsumeFromWhere,
+    LitePullConsumer,
+    MessageExt,
+    MessageQueue,
+    aio,
+)
 from rocketstream.client.consumer.lite.pull_service import LitePullService
 from rocketstream.errors import ConnectError, RocketMQError
 from rocketstream.protocol.bodies import (
@@ -217,6 +225,26 @@ def test_an_assigned_queue_whose_start_is_unknown_is_asked_for_again(
         broker.offsets[0] = 7
         broker.on[QUERY] = broker._query_offset
         broker.wait_pull(7)
+
+
+def test_an_assignment_that_nobody_waits_for_any_more_is_still_made(broker: FakeBroker) -> None:
+    """The queues are the consumer's from then on: nothing else would ever begin them."""
+
+    async def main() -> None:
+        consumer = aio.LitePullConsumer(GROUP, namesrv_addr=broker.address)
+        async with consumer:
+            broker.on[QUERY] = lambda _: None
+            assigning = asyncio.ensure_future(consumer.assign([MQ]))
+            (question,) = await asyncio.to_thread(broker.wait_for, QUERY)
+            assigning.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await assigning
+            broker.offsets[0] = 7
+            broker.reply(question, broker._query_offset(question.command))
+            await asyncio.to_thread(broker.wait_pull, 7)
+            assert consumer.assignment() == [MQ]
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(

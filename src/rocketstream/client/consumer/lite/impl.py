@@ -359,7 +359,25 @@ class LitePullConsumerImpl(CallsNoListener):
         return sorted(queues)
 
     async def apply_assignment(self) -> None:
-        """Drop what is no longer assigned and begin what is new (C-506)."""
+        """Drop what is no longer assigned and begin what is new (C-506).
+
+        Done in full though the caller be cancelled: nothing else begins an assigned queue.
+        """
+        applying = asyncio.get_running_loop().create_task(self._apply_assignment())
+        try:
+            await asyncio.shield(applying)
+        except asyncio.CancelledError:
+
+            async def go_on() -> None:
+                await applying
+
+            def dropped() -> None:
+                applying.cancel()
+
+            self.instance.run_soon(go_on(), dropped)
+            raise
+
+    async def _apply_assignment(self) -> None:
         wanted = self._plan.assigned
         if wanted is None:
             return
