@@ -53,7 +53,7 @@ def checked_settings(group: str, given: Mapping[str, Any]) -> PushConsumerSettin
         raise unknown_setting(
             "SparkPushConsumer", name, [PushConsumerSettings], _KEYWORDS, SETTINGS
         )
-    made = PushConsumerSettings(group, **_fewest(given), **given)
+    made = PushConsumerSettings(group, **given)
     made.check()
     return made
 
@@ -73,14 +73,4 @@ def told_settings(options: Mapping[str, str]) -> PushConsumerSettings:
         "consume_timeout_minutes": told.timeout_ms / 60_000,
         "send_back_cause": told.send_back_cause,
     }
-    return PushConsumerSettings(told.group, **_fewest(given), **given)
-
-
-def _fewest(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a lower bound for the number of threads that is not above the upper bound.
-
-    No threads are started ahead of need here, so fewer than Java's minimum is allowed.
-    """
-    most, usual = given.get("consume_thread_max"), PushConsumerSettings("any").consume_thread_min
-    too_few = type(most) is int and 0 < most < usual  # the check names anything else that is wrong
-    return {"consume_thread_min": most} if too_few else {}
+    return PushConsumerSettings(told.group, **given)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import rocketstream.spark
+from rocketstream.client.consumer.push.remote import properties_of
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.errors import (
     ClientStateError,
@@ -150,9 +151,10 @@ def test_few_threads_are_no_contradiction() -> None:
 def test_facade_and_writer_tell_the_cluster_the_same_of_their_threads(threads: int) -> None:
     made = consumer(consume_thread_max=threads)
     given = {"nameServer": "127.0.0.1:1", "group": "billing", "consumeThreadMax": str(threads)}
-    told = told_settings(sink_options(listener, False, given))
-    for name in ("consume_thread_min", "consume_thread_max"):
-        assert getattr(told, name) == getattr(made.settings, name) <= threads
+    told = properties_of(told_settings(sink_options(listener, False, given)))
+    shown = properties_of(made.settings)
+    for name in ("consumeThreadMin", "consumeThreadMax"):
+        assert int(told[name]) == int(shown[name]) <= threads
 
 
 def test_what_needs_a_running_consumer_says_so() -> None:

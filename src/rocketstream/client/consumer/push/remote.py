@@ -183,6 +183,8 @@ def properties_of(settings: Any) -> dict[str, str]:
 def _java_text(name: str, value: Any, settings: Any) -> str:
     if name == "namesrv_addr" and isinstance(settings, ClientConfig):
         return ";".join(settings.name_servers())
+    if name == "consume_thread_min":
+        value = min(value, settings.consume_thread_max)  # the usual minimum bounds nothing here
     if value is None:
         return ""
     if isinstance(value, bool):
