@@ -480,6 +480,14 @@ def test_a_batch_stored_compressed_is_its_messages() -> None:
     assert [each.body for each in found[:3]] == [b"body 0", b"body 1", b"body 2"]
 
 
+def test_a_batch_has_as_many_messages_as_its_broker_counts() -> None:
+    """A queue of 5.x counts the messages of a batch in 16 bits with a sign."""
+    most = encode_batch([(0, b"", b"")] * 32_767)
+    assert len(taken_apart(stored_batch(body=most), 0)) == 32_767 + 1
+    with pytest.raises(RemoteProtocolError, match="32767"):
+        taken_apart(stored_batch(body=most + encode_batch([(0, b"", b"")])), 0)
+
+
 @pytest.mark.parametrize("body", [b"", BATCH[:-1], b"no batch at all"])
 def test_a_batch_that_is_none_is_refused_and_not_handed_out(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):

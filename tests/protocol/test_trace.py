@@ -106,9 +106,10 @@ def test_keys_are_ids_and_words() -> None:
     assert record_keys(RECALL) == ["FD08"]
 
 
-def test_separators_in_values_do_not_split_records() -> None:
-    """A property's value may hold U+0001; it becomes a space."""
-    record = TraceSubBefore(1, None, "cg", "q", "id", 0, "a\x01b\x02c")
+@pytest.mark.parametrize("keys", ["a\x01b\x02c", "a\x01b c", "a b\x02c"])
+def test_separators_in_values_do_not_split_records(keys: str) -> None:
+    """A property's value may hold U+0001 and U+0002; each becomes a space."""
+    record = TraceSubBefore(1, None, "cg", "q", "id", 0, keys)
     (read,) = decode_trace(encode_record(record))
     assert isinstance(read, TraceSubBefore)
     assert read.keys == "a b c"
