@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketstream.client.core import offset_questions as questions
-from rocketstream.client.core.offset_questions import OffsetQuestion
+from rocketstream.client.core.question import Question
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
@@ -37,7 +37,7 @@ OF_QUEUE = {"topic": "T", "queueId": "3", "bname": "broker-a"}
     ],
 )
 def test_a_question_names_the_queue_and_its_broker(
-    question: OffsetQuestion[int | None], code: int, more: dict[str, str], answer: Header
+    question: Question[int | None], code: int, more: dict[str, str], answer: Header
 ) -> None:
     """A proxy of 5.x refuses what names no broker."""
     command = question.command()

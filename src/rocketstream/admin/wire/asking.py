@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from rocketstream.admin.wire.questions import Question
 from rocketstream.client.admin.blocking import BlockingAdminClient
+from rocketstream.client.core.question import Question
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 
@@ -26,9 +26,8 @@ class Wire:
         self._timeout_ms = timeout_ms
 
     def _ask(self, address: str, question: Question[T], *, timeout_ms: int | None = None) -> T:
-        command = RemotingCommand.request(question.code, question.header)
         patience_ms = timeout_ms or self._timeout_ms * question.patience
-        return question.read(self._client.request(address, command, patience_ms))
+        return question.read(self._client.request(address, question.command(), patience_ms))
 
     def _body(
         self,

@@ -6,11 +6,11 @@ Law: no joins, no decisions; an error in an answer takes the answer's place; sil
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.core import offset_questions
-from rocketstream.client.core.offset_questions import OffsetQuestion
+from rocketstream.client.core.question import Question
 from rocketstream.errors import (
     BrokerError,
     RemoteProtocolError,
@@ -50,21 +50,9 @@ from rocketstream.protocol.headers import (
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 CONSUME_STATS_PATIENCE = 3
 """examineConsumeStats waits three times as long as other questions (C-525)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question(Generic[T_co]):
-    """One request and the way its answer is read."""
-
-    code: RequestCode
-    header: Any
-    read: Callable[[RemotingCommand], T_co]
-    patience: int = 1
-    """How many times as long as for other questions its answer is waited for."""
 
 
 @dataclass(slots=True)
@@ -133,7 +121,7 @@ class Asking:
         self, questions: Sequence[Question[Any]], read: Callable[[int, RemotingCommand], None]
     ) -> None:
         self.requests += len(questions)
-        commands = [RemotingCommand.request(each.code, each.header) for each in questions]
+        commands = [each.command() for each in questions]
         timeout_ms = self.timeout_ms * max((each.patience for each in questions), default=1)
         self.client.request_each(self.address, commands, read, timeout_ms)
 
@@ -237,18 +225,14 @@ def running_of(
     )
 
 
-def _of_queue(asked: OffsetQuestion[T_co]) -> Question[T_co]:
-    return Question(asked.code, asked.header, asked.read)
-
-
 def min_of(queue: MessageQueue) -> Question[int]:
     """GET_MIN_OFFSET (31)."""
-    return _of_queue(offset_questions.min_offset(queue))
+    return offset_questions.min_offset(queue)
 
 
 def max_of(queue: MessageQueue) -> Question[int]:
     """GET_MAX_OFFSET (30)."""
-    return _of_queue(offset_questions.max_offset(queue))
+    return offset_questions.max_offset(queue)
 
 
 def entries_of(topic: str, queue_id: int, index: int, count: int) -> Question[QueueEntries]:

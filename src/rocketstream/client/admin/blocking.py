@@ -16,7 +16,7 @@ from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.stopping import check_stop
 from rocketstream.client.core import misplaced, offset_questions
-from rocketstream.client.core.offset_questions import OffsetQuestion
+from rocketstream.client.core.question import Question
 from rocketstream.client.credentials import signer
 from rocketstream.client.route_check import check_route
 from rocketstream.errors import (
@@ -353,7 +353,7 @@ class BlockingAdminClient:
         else:
             self.request(address, command)
 
-    def _ask(self, queue: MessageQueue, question: OffsetQuestion[T]) -> T:
+    def _ask(self, queue: MessageQueue, question: Question[T]) -> T:
         def attempt(refresh: bool) -> T:
             address = self.address(queue.broker_name, refresh=refresh)
             return question.read(self.request(address, question.command()))
@@ -363,7 +363,7 @@ class BlockingAdminClient:
     def _ask_all(
         self,
         queues: Iterable[MessageQueue],
-        ask: Callable[[MessageQueue], OffsetQuestion[int]],
+        ask: Callable[[MessageQueue], Question[int]],
     ) -> dict[MessageQueue, int]:
         by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
         for queue in queues:
@@ -376,9 +376,7 @@ class BlockingAdminClient:
                 found[queue] = question.read(answer)
         return found
 
-    def _pipelined(
-        self, broker_name: str, questions: list[OffsetQuestion[int]]
-    ) -> list[RemotingCommand]:
+    def _pipelined(self, broker_name: str, questions: list[Question[int]]) -> list[RemotingCommand]:
         def attempt(refresh: bool) -> list[RemotingCommand]:
             address = self.address(broker_name, refresh=refresh)
             commands = [question.command() for question in questions]

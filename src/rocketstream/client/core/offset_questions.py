@@ -9,10 +9,7 @@ Law: requests and values; who asks, whom and how long, is theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Generic, TypeVar
-
-from rocketstream.late import dataclass
+from rocketstream.client.core.question import Question
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
@@ -23,7 +20,6 @@ from rocketstream.protocol.headers import (
     GetMaxOffsetResponseHeader,
     GetMinOffsetRequestHeader,
     GetMinOffsetResponseHeader,
-    Header,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
     SearchOffsetRequestHeader,
@@ -31,69 +27,48 @@ from rocketstream.protocol.headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 
-T_co = TypeVar("T_co", covariant=True)
 
-
-@dataclass(frozen=True, slots=True)
-class OffsetQuestion(Generic[T_co]):
-    """A request about one queue.
-
-    Attributes:
-        code: its code.
-        header: its fields.
-        read: returns what a successful answer says.
-    """
-
-    code: RequestCode
-    header: Header
-    read: Callable[[RemotingCommand], T_co]
-
-    def command(self) -> RemotingCommand:
-        """Return the request, made anew each time."""
-        return RemotingCommand.request(self.code, self.header)
-
-
-def max_offset(queue: MessageQueue) -> OffsetQuestion[int]:
+def max_offset(queue: MessageQueue) -> Question[int]:
     """Ask for the offset the next message of a queue will get (30)."""
     header = GetMaxOffsetRequestHeader(queue.topic, queue.queue_id, bname=queue.broker_name)
-    return OffsetQuestion(
+    return Question(
         RequestCode.GET_MAX_OFFSET, header, lambda a: a.header(GetMaxOffsetResponseHeader).offset
     )
 
 
-def min_offset(queue: MessageQueue) -> OffsetQuestion[int]:
+def min_offset(queue: MessageQueue) -> Question[int]:
     """Ask for the offset of the oldest message still in a queue (31)."""
     header = GetMinOffsetRequestHeader(queue.topic, queue.queue_id, bname=queue.broker_name)
-    return OffsetQuestion(
+    return Question(
         RequestCode.GET_MIN_OFFSET, header, lambda a: a.header(GetMinOffsetResponseHeader).offset
     )
 
 
-def oldest_store_time(queue: MessageQueue) -> OffsetQuestion[int]:
+def oldest_store_time(queue: MessageQueue) -> Question[int]:
     """Ask when the oldest message of a queue was stored, ms since 1970; -1 if it is empty (32)."""
     header = GetEarliestMsgStoretimeRequestHeader(
         queue.topic, queue.queue_id, bname=queue.broker_name
     )
-    return OffsetQuestion(
+    return Question(
         RequestCode.GET_EARLIEST_MSG_STORETIME,
         header,
         lambda a: a.header(GetEarliestMsgStoretimeResponseHeader).timestamp,
     )
 
 
-def offset_at(queue: MessageQueue, timestamp_ms: int) -> OffsetQuestion[int]:
+def offset_at(queue: MessageQueue, timestamp_ms: int) -> Question[int]:
     """Ask for the offset stored nearest to a time, by the broker's rule (29; C-372)."""
     header = SearchOffsetRequestHeader(
         queue.topic, queue.queue_id, timestamp_ms, bname=queue.broker_name
     )
-    return OffsetQuestion(
+    return Question(
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
         header,
         lambda a: a.header(SearchOffsetResponseHeader).offset,
     )
 
 
-def committed_offset(group: str, queue: MessageQueue) -> OffsetQuestion[int | None]:
+def committed_offset(group: str, queue: MessageQueue) -> Question[int | None]:
     """Ask for the offset a group has stored for a queue (14); None when the answer has none.
 
     A broker that has none answers with an error instead, OffsetNotFoundError; every other error is
@@ -102,7 +77,7 @@ def committed_offset(group: str, queue: MessageQueue) -> OffsetQuestion[int | No
     header = QueryConsumerOffsetRequestHeader(
         group, queue.topic, queue.queue_id, bname=queue.broker_name
     )
-    return OffsetQuestion(RequestCode.QUERY_CONSUMER_OFFSET, header, _committed)
+    return Question(RequestCode.QUERY_CONSUMER_OFFSET, header, _committed)
 
 
 def _committed(answer: RemotingCommand) -> int | None:

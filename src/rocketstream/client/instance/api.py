@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core import misplaced, offset_questions
-from rocketstream.client.core.offset_questions import OffsetQuestion
+from rocketstream.client.core.question import Question
 from rocketstream.client.instance.outage_log import NAME_SERVERS, OutageLog
 from rocketstream.client.route_check import check_route
 from rocketstream.errors import (
@@ -242,7 +242,7 @@ class MQClientAPI:
         return await self.ask_offset(address, offset_questions.offset_at(mq, timestamp_ms))
 
     async def ask_offset(
-        self, address: str, question: OffsetQuestion[T], timeout_ms: float = SEARCH_TIMEOUT_MS
+        self, address: str, question: Question[T], timeout_ms: float = SEARCH_TIMEOUT_MS
     ) -> T:
         """Ask a broker about a queue's offsets; the errors are those of ``invoke``."""
         return question.read(
