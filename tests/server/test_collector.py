@@ -89,16 +89,24 @@ def test_server_that_is_never_idle_looks_through_them_after_its_patience(
     assert looks.collections == 1
 
 
-def test_no_full_collection_comes_of_itself_until_the_end(looks: Looks) -> None:
+@pytest.mark.parametrize(("frozen_before", "thaws"), [(0, 1), (7, 0)])
+def test_no_full_collection_comes_of_itself_until_the_end(
+    looks: Looks, monkeypatch: pytest.MonkeyPatch, frozen_before: int, thaws: int
+) -> None:
+    """What the program froze itself stays frozen: nobody can tell its objects from ours."""
+    calls: list[str] = []
+    for name in ("freeze", "unfreeze"):
+        monkeypatch.setattr(gc, name, lambda name=name: calls.append(name))
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: frozen_before)
     before = gc.get_threshold()
     loop: Any = looks
     collector = Collector(loop, used_s=lambda: looks.used_s, collect=looks.collect)
     collector.start()
     try:
         assert gc.get_threshold()[2] >= 1_000_000
-        assert gc.get_freeze_count() > 0
+        assert calls == ["freeze"]
     finally:
         collector.close()
     assert gc.get_threshold() == before
-    assert gc.get_freeze_count() == 0
+    assert calls == ["freeze"] + ["unfreeze"] * thaws
     assert looks.handle.is_cancelled

@@ -47,12 +47,14 @@ class Collector:
         self._collect = collect
         self._timer: asyncio.TimerHandle | None = None
         self._before = gc.get_threshold()
+        self._thaws = False
         self._last_used_s = 0.0
         self._waited_s = 0.0
 
     def start(self) -> None:
         """Take control of the collector."""
         self._before = gc.get_threshold()
+        self._thaws = gc.get_freeze_count() == 0
         gc.collect()
         gc.freeze()
         gc.set_threshold(YOUNG_MAX, YOUNG_ROUNDS, NEVER)
@@ -60,12 +62,13 @@ class Collector:
         self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def close(self) -> None:
-        """Restore the collector."""
+        """Restore the collector; where the program had frozen objects before, all stay frozen."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
             gc.set_threshold(*self._before)
-            gc.unfreeze()
+            if self._thaws:
+                gc.unfreeze()
 
     def _look(self) -> None:
         used_s = self._used_s()

@@ -26,9 +26,11 @@ from rocketstream.testing.clock import ManualClock
 
 @pytest.fixture
 def thawed() -> Iterator[None]:
-    """Undo a freeze of this process."""
+    """Undo a freeze of this process, unless it was frozen before."""
+    frozen = gc.get_freeze_count()
     yield
-    gc.unfreeze()
+    if not frozen:
+        gc.unfreeze()
     worker._keeper().frozen_pid = 0
 
 
