@@ -269,6 +269,8 @@ class ClientConfig:
             ConfigurationError: one that cannot; the text names it and what is accepted.
         """
         check_values(self)
+        if self.namesrv_addr and self.namesrv_addr.strip():
+            self.name_servers()
         if self.ssl_context is not None:
             import ssl
 

@@ -10,7 +10,13 @@ from typing import Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.errors import ConfigurationError, LocalProtocolError
-from rocketstream.model import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, Message
+from rocketstream.model import (
+    PROPERTY_KEYS,
+    PROPERTY_LITE_TOPIC,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_KEY,
+    Message,
+)
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
 from rocketstream.protocol.names import check_topic
 from rocketstream.protocol.properties import encode_properties
@@ -21,7 +27,7 @@ _BORN_HOST: Final = ("127.0.0.1", 50_000)
 _STORE_HOST: Final = ("127.0.0.1", 10_911)
 _INT_MAX: Final = 0x7FFF_FFFF
 _LONG_MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
-_WORDS: Final = (PROPERTY_TAGS, PROPERTY_KEYS)
+_WORDS: Final = (PROPERTY_TAGS, PROPERTY_KEYS, PROPERTY_LITE_TOPIC)
 
 
 def received_message(
@@ -31,6 +37,7 @@ def received_message(
     tags: str | None = None,
     keys: str | list[str] | tuple[str, ...] | None = None,
     properties: Mapping[str, str] | None = None,
+    lite_topic: str | None = None,
     queue_id: int = 0,
     queue_offset: int = 0,
     reconsume_times: int = 0,
@@ -53,6 +60,7 @@ def received_message(
         keys: the keys; several are joined by spaces.
         properties: all other properties, by any name: a received message also has those that
             brokers set.
+        lite_topic: the lite topic below ``topic`` it was sent to.
         queue_id: id of the queue it is read from.
         queue_offset: its place in that queue.
         reconsume_times: how often it was sent back before.
@@ -67,7 +75,7 @@ def received_message(
     Raises:
         ConfigurationError: what no message can have; the text names it.
     """
-    sent = Message(topic, body, tags=tags, keys=keys, flag=flag)
+    sent = Message(topic, body, tags=tags, keys=keys, flag=flag, lite_topic=lite_topic)
     check_topic(topic)
     stored = SYSTEM_CLOCK.now_ms() if store_timestamp is None else store_timestamp
     _check_whole(_INT_MAX, queue_id=queue_id, reconsume_times=reconsume_times)

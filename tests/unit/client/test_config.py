@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import ssl
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from typing import Any
 
@@ -245,6 +246,15 @@ def test_a_configuration_cannot_be_changed_behind_a_clients_back() -> None:
 def test_a_shared_setting_is_checked_by_each_client() -> None:
     with pytest.raises(ConfigurationError, match="heartbeat_broker_interval_ms"):
         Producer("p", namesrv_addr=NAMESRV, heartbeat_broker_interval_ms=0)
+
+
+@pytest.mark.parametrize("address", ["nowhere", "host:99999", "host:1;:2", "http://host"])
+@pytest.mark.parametrize("client", [Producer, PushConsumer, LitePullConsumer])
+def test_an_address_nobody_can_have_is_refused_where_the_client_is_made(
+    client: Callable[..., object], address: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"not an address: .*give host:port"):
+        client("g", namesrv_addr=address)
 
 
 def test_secrets_are_not_shown() -> None:

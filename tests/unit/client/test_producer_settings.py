@@ -108,7 +108,7 @@ def test_another_code_can_be_made_worth_a_retry() -> None:
             producer.add_retry_response_code("13")  # type: ignore[arg-type]
 
 
-def test_the_four_states() -> None:
+def test_the_four_states(monkeypatch: pytest.MonkeyPatch) -> None:
     """Covers C-444, C-445, C-446, C-448."""
     with FakeBroker() as broker:
         producer = Producer("g", namesrv_addr=broker.address)
@@ -127,7 +127,8 @@ def test_the_four_states() -> None:
         for call in (lambda: producer.send(Message(TOPIC, b"x")), producer.start):
             with pytest.raises(ClientStateError, match="SHUTDOWN_ALREADY"):
                 call()
-    nowhere = Producer("g", config=ClientConfig(namesrv_addr="not an address"))
+    monkeypatch.setenv("NAMESRV_ADDR", "not an address")
+    nowhere = Producer("g")
     with pytest.raises(ConfigurationError):
         nowhere.start()
 

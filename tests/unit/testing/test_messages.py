@@ -12,6 +12,7 @@ import pytest
 from rocketstream import (
     ConsumeConcurrentlyStatus,
     ConsumeFromWhere,
+    LiteTopicContext,
     Message,
     Producer,
     PushConsumer,
@@ -48,6 +49,13 @@ def test_it_has_what_was_given() -> None:
     assert message.message_queue == ("orders", "broker-b", 3)
     own = {"UNIQ_KEY": "0A" * 16, "TAGS": "A", "KEYS": "k1 k2"}
     assert message.properties == {**own, "city": "Oslo", "RETRY_TOPIC": "orders"}
+
+
+def test_it_is_of_a_lite_topic() -> None:
+    message = received_message("agents", b"x", lite_topic="agent-7")
+    assert message.lite_topic == "agent-7"
+    context = LiteTopicContext("agent-7", message.message_queue, 1_000)
+    assert context.lite_topic == message.lite_topic
 
 
 def test_it_is_a_whole_record() -> None:
@@ -89,6 +97,7 @@ def test_ids_differ_by_place_and_are_the_same_each_time() -> None:
         ({"reconsume_times": True}, "reconsume_times must be a whole number"),
         ({"tags": 5}, "tags must be one str"),
         ({"keys": 5}, "keys must be a str"),
+        ({"lite_topic": "a b"}, "lite_topic must be a str of 1 to 64 characters"),
         ({"properties": {"price": 5}}, "given is 'price': 5"),
         ({"properties": {"a": "b\x01c"}}, "without the separators"),
         ({"properties": {"a": "b" * 40_000}}, "do not fit a record"),
