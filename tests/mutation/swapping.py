@@ -27,9 +27,11 @@ def functions_of(files: Sequence[Path]) -> Functions:
     """Return every living function of some files, by file and place."""
     wanted = {str(file) for file in files}
     found: Functions = {name: defaultdict(list) for name in wanted}
+    gc.unfreeze()  # what was collected is frozen (tests.plugins.collected), and not told of then
     for each in gc.get_objects():
         if isinstance(each, FunctionType) and each.__code__.co_filename in wanted:
             found[each.__code__.co_filename][_key(each.__code__)].append(each)
+    gc.freeze()
     return found
 
 

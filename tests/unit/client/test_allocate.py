@@ -92,6 +92,11 @@ def test_consistent_hash_refuses_a_negative_count() -> None:
         AllocateMessageQueueConsistentHash(-1)
 
 
+def test_consistent_hash_without_positions_gives_nobody_anything() -> None:
+    """As upstream's: no member has a place on the ring."""
+    assert split(AllocateMessageQueueConsistentHash(0), queues(2), members(2)) == [[], []]
+
+
 def test_machine_room_takes_only_queues_of_its_rooms() -> None:
     """Covers C-170: 8 queues in room r1, 4 in r2 that nobody takes."""
     strategy = AllocateMessageQueueByMachineRoom(["r1"])

@@ -179,6 +179,10 @@ def test_workers_double_while_all_wait_in_their_listeners() -> None:
     assert seen == [2, 4, 8, 16, 20, 20, 20]
 
 
+def test_one_worker_is_wanted_before_anything_is_known() -> None:
+    assert Governor(20).target == 1
+
+
 def test_no_worker_is_added_while_the_processor_is_the_limit() -> None:
     governor = Governor(20)
     governor.start(0, 0, 0, awake=1)

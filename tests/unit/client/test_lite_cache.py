@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rocketstream.client.core.lite_pull import LiteBounds, LiteCache, LiteQueue
+from rocketstream.client.core.pull_settings import LitePullConsumerSettings
 from rocketstream.model import MessageQueue
 
 A = MessageQueue("T", "b", 0)
@@ -157,6 +158,40 @@ def test_held_queues_go_on_when_half_is_handed_out() -> None:
     assert cache.released() == []
     cache.take(2)
     assert cache.released() == [a]
+
+
+def test_held_queues_go_on_when_half_of_all_messages_is_handed_out() -> None:
+    """Covers C-579: of the whole consumer."""
+    cache, a = cache_with(LiteBounds(messages_all=4))
+    for start in range(0, 6, 2):
+        cache.arrived(a, 0, fakes(start, start + 1), start + 2)
+    assert not cache.may_pull(a)
+    cache.take(2)
+    assert cache.released() == []
+    cache.take(2)
+    assert cache.released() == [a]
+
+
+def test_held_queues_go_on_at_half_the_span() -> None:
+    """Covers C-69, C-579."""
+    cache, a = cache_with(LiteBounds(span=4))
+    cache.arrived(a, 0, fakes(0, 3, 4, 6), 7)
+    assert not cache.may_pull(a)
+    cache.take(1)
+    assert cache.released() == []
+    cache.take(1)
+    assert (a.span, cache.released()) == (2, [a])
+
+
+def test_bounds_are_those_of_a_consumer_that_is_told_nothing() -> None:
+    """Covers C-66 to C-69."""
+    usual = LitePullConsumerSettings("g")
+    assert LiteBounds() == LiteBounds(
+        usual.pull_threshold_for_all,
+        usual.pull_threshold_for_queue,
+        usual.pull_threshold_size_for_queue * 1024 * 1024,
+        usual.consume_max_span,
+    )
 
 
 def test_a_paused_queue_is_not_pulled_but_handed_out() -> None:

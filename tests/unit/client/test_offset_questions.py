@@ -54,6 +54,10 @@ def test_a_commit_names_the_queue_and_its_broker(oneway: bool) -> None:
     assert command.is_oneway is oneway
 
 
+def test_an_answer_is_waited_for_as_long_as_others_are() -> None:
+    assert questions.max_offset(MessageQueue("T", "b", 0)).patience == 1
+
+
 def test_a_negative_offset_of_a_group_is_none() -> None:
     """Some brokers answer so instead of with an error; zero is an offset."""
     read = questions.committed_offset("G", QUEUE).read

@@ -132,6 +132,15 @@ def test_a_broker_that_answers_out_of_order_cannot_break_the_commit(
     assert [m.queue_offset for m in process_queue.take(4)] == [2, 3]
 
 
+def test_what_comes_between_those_that_wait_is_taken_in_its_place(
+    process_queue: OrderlyProcessQueue,
+) -> None:
+    """Covers C-243: by offset, however the answers came."""
+    process_queue.put(msgs(1, 9))
+    process_queue.put(msgs(5))
+    assert [m.queue_offset for m in process_queue.take(3)] == [1, 5, 9]
+
+
 def test_dead_letters_are_over_the_limit_of_every_broker() -> None:
     """Covers C-289, C-290, C-401, C-592: 4.x compares with >=, 5.x with >; no delay stays."""
     given = {"DELAY": "5", "TRAN_MSG": "true", "KEYS": "k", "MIN_OFFSET": "0"}

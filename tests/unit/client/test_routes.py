@@ -51,6 +51,11 @@ def test_an_order_configuration_pins_the_queues() -> None:
     assert ids(info.queues) == [("a", 0), ("a", 1), ("x", 0)]
 
 
+def test_an_order_configuration_names_as_many_queues_as_a_topic_may_have() -> None:
+    queues = publish_info("T", route(order=f"broker-a:{limits.TOPIC_QUEUES_MAX}")).queues
+    assert len(queues) == limits.TOPIC_QUEUES_MAX
+
+
 @pytest.mark.parametrize("conf", ["broker-a", ":3", "a:x", f"a:{limits.TOPIC_QUEUES_MAX + 1}"])
 def test_a_malformed_order_configuration_is_the_peers_fault(conf: str) -> None:
     with pytest.raises(RemoteProtocolError, match="order configuration"):
