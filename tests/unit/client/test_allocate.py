@@ -17,6 +17,7 @@ from rocketstream.client.core.allocate import (
     queue_key,
     ring_hash,
 )
+from rocketstream.client.core.kinds import check_natural
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 
@@ -90,6 +91,12 @@ def test_consistent_hash_refuses_a_negative_count() -> None:
     """Covers C-172."""
     with pytest.raises(ConfigurationError, match="virtual_node_cnt must be 0 or more, not -1"):
         AllocateMessageQueueConsistentHash(-1)
+
+
+def test_none_is_a_number_of_something_there_may_be_none_of() -> None:
+    check_natural("virtual_node_cnt", 0)
+    with pytest.raises(ConfigurationError, match="a whole number from 0 on, not -1"):
+        check_natural("virtual_node_cnt", -1)
 
 
 def test_consistent_hash_without_positions_gives_nobody_anything() -> None:

@@ -102,6 +102,7 @@ def test_the_first_try_of_a_usual_send_needs_no_generator() -> None:
     assert Play().policy.first("T", ANY_QUEUE, 3000) == next(Play().send())
     fixed = SendTarget(queue=QUEUES[3])
     assert Play().policy.first("T", fixed, 50) == next(Play().send(fixed, 50))
+    assert Play().policy.first("T", fixed, 1) == next(Play().send(fixed, 1))
 
 
 def test_what_is_not_usual_begins_with_the_generator() -> None:
