@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -148,21 +149,10 @@ def test_each_bound_holds_pulling_back() -> None:
         assert cache.released() == []
 
 
-def test_held_queues_go_on_when_half_is_handed_out() -> None:
+@pytest.mark.parametrize("bounds", [LiteBounds(messages=4), LiteBounds(messages_all=4)])
+def test_held_queues_go_on_when_half_is_handed_out(bounds: LiteBounds) -> None:
     """Covers C-579: once per half of the bound, not for every message."""
-    cache, a = cache_with(LiteBounds(messages=4))
-    for start in range(0, 6, 2):
-        cache.arrived(a, 0, fakes(start, start + 1), start + 2)
-    assert not cache.may_pull(a)
-    cache.take(2)
-    assert cache.released() == []
-    cache.take(2)
-    assert cache.released() == [a]
-
-
-def test_held_queues_go_on_when_half_of_all_messages_is_handed_out() -> None:
-    """Covers C-579: of the whole consumer."""
-    cache, a = cache_with(LiteBounds(messages_all=4))
+    cache, a = cache_with(bounds)
     for start in range(0, 6, 2):
         cache.arrived(a, 0, fakes(start, start + 1), start + 2)
     assert not cache.may_pull(a)

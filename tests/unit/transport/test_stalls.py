@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -38,6 +40,20 @@ async def step(times: int = 3) -> None:
         await asyncio.sleep(0)
 
 
+@asynccontextmanager
+async def stalled_request(
+    address: str,
+) -> AsyncIterator[tuple[Connection, asyncio.Future[RemotingCommand]]]:
+    """Send a request, and let the loop stand still until its time is over."""
+    client = RemotingClient()
+    connection = await client.connection(address)
+    answer = connection.request_future(request(), TIMEOUT_MS)
+    await step()
+    stand_still()
+    yield connection, answer
+    await client.close()
+
+
 def test_connection_made_while_the_loop_stood_still_is_no_timeout(run: Run) -> None:
     async def main(address: str) -> None:
         client = RemotingClient(connect_timeout_ms=TIMEOUT_MS)
@@ -55,13 +71,8 @@ def test_answer_that_came_while_the_loop_stood_still_is_no_timeout(run: Run) -> 
     """More of it than one round of the loop reads."""
 
     async def main(address: str) -> None:
-        client = RemotingClient()
-        connection = await client.connection(address)
-        answer = connection.request_future(request(), TIMEOUT_MS)
-        await step()
-        stand_still()
-        assert len((await answer).body) == len(LARGE)
-        await client.close()
+        async with stalled_request(address) as (_, answer):
+            assert len((await answer).body) == len(LARGE)
 
     with ThreadedServer(on_request=large) as server:
         run(main(server.address))
@@ -69,14 +80,9 @@ def test_answer_that_came_while_the_loop_stood_still_is_no_timeout(run: Run) -> 
 
 def test_peer_that_stays_silent_after_a_stall_times_out(run: Run) -> None:
     async def main(address: str) -> None:
-        client = RemotingClient()
-        connection = await client.connection(address)
-        answer = connection.request_future(request(), TIMEOUT_MS)
-        await step()
-        stand_still()
-        with pytest.raises(RequestTimeoutError):
-            await answer
-        await client.close()
+        async with stalled_request(address) as (_, answer):
+            with pytest.raises(RequestTimeoutError):
+                await answer
 
     with ThreadedServer(on_request=Held()) as server:
         run(main(server.address))
@@ -86,16 +92,11 @@ def test_a_later_request_keeps_its_own_deadline_across_a_stall(run: Run) -> None
     """The stalled sweep is put off: a request sent meanwhile is not timed out with it."""
 
     async def main(address: str) -> None:
-        client = RemotingClient()
-        connection = await client.connection(address)
-        early = connection.request_future(request(), TIMEOUT_MS)
-        await step()
-        stand_still()
-        late = connection.request_future(request(), LONG_MS)
-        with pytest.raises(RequestTimeoutError):
-            await early
-        assert not late.done()
-        await client.close()
+        async with stalled_request(address) as (connection, early):
+            late = connection.request_future(request(), LONG_MS)
+            with pytest.raises(RequestTimeoutError):
+                await early
+            assert not late.done()
         await asyncio.gather(late, return_exceptions=True)
 
     with ThreadedServer(on_request=Held()) as server:
