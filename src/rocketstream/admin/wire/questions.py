@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.client.core import offset_questions
 from rocketstream.client.core.question import Question
 from rocketstream.errors import (
     BrokerError,
@@ -19,7 +18,6 @@ from rocketstream.errors import (
     broker_error,
 )
 from rocketstream.late import dataclass
-from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
     ConsumerConnection,
     ConsumerOffsetTable,
@@ -223,16 +221,6 @@ def running_of(
     return Question(
         RequestCode.GET_CONSUMER_RUNNING_INFO, header, _body(ConsumerRunningInfo.decode)
     )
-
-
-def min_of(queue: MessageQueue) -> Question[int]:
-    """GET_MIN_OFFSET (31)."""
-    return offset_questions.min_offset(queue)
-
-
-def max_of(queue: MessageQueue) -> Question[int]:
-    """GET_MAX_OFFSET (30)."""
-    return offset_questions.max_offset(queue)
 
 
 def entries_of(topic: str, queue_id: int, index: int, count: int) -> Question[QueueEntries]:
