@@ -34,6 +34,7 @@ class Place:
     broker_addr: str
     topic: str
     group: str
+    embedded: bool = False
 
 
 @pytest.fixture(params=["apache", "embedded"])
@@ -45,7 +46,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         return
     with EmbeddedCluster(delay_levels=SHORT_DELAYS) as ours:
         ours.create_topic("mixed", queues=4)
-        yield Place(ours.namesrv_addr, ours.broker_addr, "mixed", "mixed-group")
+        yield Place(ours.namesrv_addr, ours.broker_addr, "mixed", "mixed-group", embedded=True)
 
 
 @pytest.mark.parametrize("size", [100, 20_000])
@@ -85,17 +86,28 @@ def test_java_consumes_what_python_sends(
 def test_python_retries_what_java_gave_back(
     java: JavaPrograms, place: Place, tmp_path: Path
 ) -> None:
-    """A member that dies with failures leaves them to another language's member of the group."""
+    """A member that leaves with failures leaves them to another language's member.
+
+    Apache's broker has a thread for each request, so the offset that a pull carries may be stored
+    after the newer one the member commits as it leaves: the other then consumes a queue's tail
+    again, for the first time by its count. Ours takes requests in their order.
+    """
+    failed = set(range(0, 100, 10))
     send_many(place.namesrv_addr, place.topic, 100)
     consume(java, place, tmp_path / "received", 90, failmodulo=10, failtimes=99)
     collector = Collector()
+
+    def retried() -> set[int]:
+        return {int(each.index) for each in collector.consumed() if each.reconsume_times >= 1}
+
     with push_consumer(place.namesrv_addr, place.group, place.topic, collector):
-        collector.wait(10)
+        wait_until(lambda: retried() >= failed, "what was given back", timeout_s=60)
 
     again = collector.consumed()
-    assert {int(each.index) for each in again} == set(range(0, 100, 10))
+    assert retried() == failed
     assert {each.topic for each in again} == {place.topic}
-    assert min(each.reconsume_times for each in again) >= 1
+    if place.embedded:
+        assert {int(each.index) for each in again} == failed
 
 
 @pytest.mark.parametrize("victim", ["java", "python"])
