@@ -71,6 +71,14 @@ def test_what_finds_nothing_under_way_leaves_at_once() -> None:
     assert machine.take() == []
 
 
+def test_messages_wait_for_each_other_unless_one_is_said_to_go_alone() -> None:
+    machine = Machine()
+    machine.under_way()
+    for item in (1, 2):
+        machine.machine.add(item, "T", None, 10, 40, machine.now, TIMEOUT_MS)
+    assert items(machine.take(everything=True)) == [[1, 2]]
+
+
 def test_while_a_batch_is_under_way_the_next_is_gathered_until_the_answer() -> None:
     machine = Machine()
     first = machine.under_way()

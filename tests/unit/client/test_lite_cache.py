@@ -53,6 +53,16 @@ def test_messages_come_first_come_first_served_and_whole_or_in_parts() -> None:
     assert cache.cached == a.cached == a.cached_bytes == 0
 
 
+def test_the_last_message_of_a_pull_asks_for_a_look_around_and_no_earlier_one() -> None:
+    cache, a = cache_with()
+    cache.arrived(a, 0, fakes(0, 1), 2)
+    assert not cache.pull_ended
+    cache.next_one()
+    assert not cache.pull_ended
+    cache.next_one()
+    assert cache.pull_ended
+
+
 def test_what_was_handed_out_may_be_committed_after_the_next_call() -> None:
     """Covers C-515, apache/rocketmq 1470: not before, and not what was not handed out."""
     cache, a = cache_with()

@@ -35,9 +35,9 @@ def test_a_broker_is_told_at_first_and_again_before_it_forgets() -> None:
     topics.serve(["a"])
     assert topics.due(0) == ["a"]
     topics.told_all("a", topics.mark("a"), 0)
-    assert topics.due(TELL_ALL_AGAIN_MS - 1) == []
-    assert topics.due(TELL_ALL_AGAIN_MS) == ["a"]
-    assert 3 * TELL_ALL_AGAIN_MS <= 180_000
+    assert topics.due(60_000 - 1) == []
+    assert topics.due(60_000) == ["a"]
+    assert 3 * TELL_ALL_AGAIN_MS == 180_000
 
 
 def test_a_lost_broker_is_told_now_and_no_other() -> None:

@@ -86,6 +86,14 @@ def test_backlog_is_measured_from_the_newest_message(process_queue: ProcessQueue
     assert process_queue.backlog == 0
 
 
+def test_a_queue_that_never_held_anything_tells_no_largest_offset(
+    process_queue: ProcessQueue,
+) -> None:
+    """Covers C-239: what tools are told of it begins at 0, as after ``clear``."""
+    assert process_queue.queue_offset_max == 0
+    assert (process_queue.min_offset, process_queue.max_span, process_queue.backlog) == (-1, 0, 0)
+
+
 def test_clear_forgets_everything(process_queue: ProcessQueue) -> None:
     """Covers C-247."""
     process_queue.put(msgs(5, 6))
