@@ -38,7 +38,7 @@ class Area:
 
 
 AREAS = (
-    Area("client", ("client/core",), ("unit/client",)),
+    Area("client", ("client/core",), ("unit/client",), ("unit/client/test_settings_table.py",)),
     Area(
         "offsets",
         ("client/consumer/offsets",),

@@ -36,14 +36,13 @@ def another_look_s(now: float, due: float, looks: int) -> float:
 
 
 @asynccontextmanager
-async def up_to(seconds: float | None) -> AsyncIterator[None]:
-    """Bound what is awaited in the block, as ``asyncio.timeout`` does; None bounds nothing.
+async def up_to(seconds: float) -> AsyncIterator[None]:
+    """Bound what is awaited in the block, as ``asyncio.timeout`` does.
 
     Raises:
         TimeoutError: the block was not done, and the loop ran when its time was over.
     """
     loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle | None = None
 
     def over(due: float, looks: int) -> None:
         nonlocal timer
@@ -54,11 +53,9 @@ async def up_to(seconds: float | None) -> AsyncIterator[None]:
             bound.reschedule(now)
 
     async with asyncio.timeout(None) as bound:
-        if seconds is not None:
-            due = loop.time() + seconds
-            timer = loop.call_at(due, over, due, 0)
+        due = loop.time() + seconds
+        timer = loop.call_at(due, over, due, 0)
         try:
             yield
         finally:
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()

@@ -110,6 +110,19 @@ def test_when_all_are_in_trouble_the_better_half_serves() -> None:
     assert FaultTable().least_bad(QUEUES, next_index, 1) is None
 
 
+@pytest.mark.parametrize(("brokers", "better"), [(1, 1), (3, 1), (4, 2), (7, 3)])
+def test_the_better_half_of_the_brokers_is_asked_in_turn(brokers: int, better: int) -> None:
+    """Covers C-466: half of them, rounded down, and one at least."""
+    names = "abcdefg"[:brokers]
+    table = FaultTable()
+    for place, name in enumerate(names):
+        table.update(name, 1_000 + place, 0, isolate=True)
+    queues = [MessageQueue("T", name, 0) for name in names]
+    next_index = indexes()
+    chosen = [table.least_bad(queues, next_index, 1) for _ in range(8)]
+    assert {mq.broker_name for mq in chosen if mq is not None} == set(table.ranked(1)[:better])
+
+
 EVENTS = st.lists(
     st.tuples(
         st.sampled_from("abc"),

@@ -364,6 +364,14 @@ def test_an_awaited_flush_waits_for_a_batch_in_parts(held: FakeBroker) -> None:
 # --- the counting ---------------------------------------------------------------------------------
 
 
+def test_only_the_last_end_before_a_flush_may_be_its_end() -> None:
+    """Whoever is told looks at every flush, so that is not said for each message."""
+    counted = Begun()
+    assert counted.flush(2) == 1
+    assert [counted.ended(1), counted.ended(0), counted.ended(0)] == [False, False, True]
+    assert not counted.waits
+
+
 @given(st.lists(st.tuples(st.sampled_from(["begin", "end", "flush"]), st.integers(0, 99))))
 def test_each_flush_counts_what_began_before_it(steps: list[tuple[str, int]]) -> None:
     """Against sets: whatever ends in whatever order, between however many flushes."""

@@ -76,7 +76,16 @@ def test_messages_wait_for_each_other_unless_one_is_said_to_go_alone() -> None:
     machine.under_way()
     for item in (1, 2):
         machine.machine.add(item, "T", None, 10, 40, machine.now, TIMEOUT_MS)
-    assert items(machine.take(everything=True)) == [[1, 2]]
+    machine.now = DELAY_MS
+    assert items(machine.take()) == [[1, 2]]
+
+
+def test_a_lane_is_any_queue_of_its_topic_unless_it_is_said_to_be_one() -> None:
+    """So its batches need not wait for one another."""
+    machine = Machine(bytes_max=20)
+    for item in (1, 2, 3, 4):
+        machine.machine.add(item, "T", None, 10, 40, machine.now, TIMEOUT_MS)
+    assert items(machine.take()) == [[1, 2], [3, 4]]
 
 
 def test_while_a_batch_is_under_way_the_next_is_gathered_until_the_answer() -> None:
@@ -115,6 +124,26 @@ def test_what_a_request_cannot_carry_goes_into_the_next_batch() -> None:
         machine.add(n)
     assert items(machine.take()) == [[1, 2]]
     assert items(machine.take(everything=True)) == [[3]]
+
+
+@pytest.mark.parametrize(("carries", "together"), [(80, [[1, 2]]), (79, [[1], [2]])])
+def test_a_request_is_filled_to_the_last_byte(carries: int, together: list[list[int]]) -> None:
+    machine = Machine(bytes_max=10_000, records_max=carries)
+    machine.under_way()
+    machine.add(1)
+    machine.add(2)
+    assert items(machine.take(everything=True)) == together
+
+
+@pytest.mark.parametrize(("full", "together"), [(20, [[1, 2]]), (21, [[1, 2, 3]])])
+def test_bodies_make_a_batch_full_from_the_byte_that_reaches_the_bound(
+    full: int, together: list[list[int]]
+) -> None:
+    machine = Machine(bytes_max=full)
+    machine.under_way()
+    for n in (1, 2, 3):
+        machine.add(n)
+    assert items(machine.take()) == together
 
 
 def test_no_message_waits_longer_than_the_delay() -> None:

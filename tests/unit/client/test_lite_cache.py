@@ -183,6 +183,34 @@ def test_held_queues_go_on_at_half_the_span() -> None:
     assert (a.span, cache.released()) == (2, [a])
 
 
+@pytest.mark.parametrize(("left", "free"), [(15, True), (16, False)])
+def test_held_queues_go_on_at_half_the_bytes(left: int, free: bool) -> None:
+    """Covers C-68, C-579."""
+    cache, a = cache_with(LiteBounds(body_bytes=30))
+    cache.arrived(a, 0, fakes(0), 1, 20)
+    cache.arrived(a, 0, fakes(1), 2, left)
+    assert not cache.may_pull(a)
+    cache.take(1)
+    assert a.cached_bytes == left
+    assert bool(cache.released()) is free
+
+
+def test_a_queue_held_before_a_seek_is_not_released_after_it() -> None:
+    """Covers C-519: its pull goes on by the seek; a second one would pull everything twice."""
+    cache, a = cache_with(LiteBounds(messages=1))
+    cache.arrived(a, 0, fakes(0, 1), 2)
+    assert not cache.may_pull(a)
+    cache.seek(a, 40)
+    assert not a.held
+    assert cache.released() == []
+
+
+def test_messages_of_no_size_take_no_room() -> None:
+    cache, a = cache_with()
+    cache.arrived(a, 0, fakes(0), 1)
+    assert (a.cached, a.cached_bytes) == (1, 0)
+
+
 def test_bounds_are_those_of_a_consumer_that_is_told_nothing() -> None:
     """Covers C-66 to C-69."""
     usual = LitePullConsumerSettings("g")

@@ -108,6 +108,19 @@ def test_reading_prefers_the_broker_asked_for_then_the_next_then_any() -> None:
     assert table.master("broker-b") is None
 
 
+def test_in_place_of_a_slave_that_is_gone_the_next_one_is_read() -> None:
+    """Covers C-140: the next id, not the one before it."""
+    table = RouteTable()
+    one = route()
+    one.broker_datas[0].broker_addrs = {0: "a:0", 2: "a:2", 4: "a:4"}
+    table.apply("T", one)
+    for only_this in (False, True):
+        found = table.find_for_subscribe("broker-a", 3, only_this=only_this)
+        assert found == BrokerAddress("a:4", True)
+    assert table.find_for_subscribe("broker-a", 5) == BrokerAddress("a:0", False)
+    assert table.find_for_subscribe("broker-a", 5, only_this=True) is None
+
+
 def test_members_are_asked_of_one_address_per_broker() -> None:
     """Covers C-159."""
     table = RouteTable()

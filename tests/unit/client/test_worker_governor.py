@@ -9,6 +9,11 @@ from rocketstream.client.core.parallelism import BUSY_TICKS_TO_SHRINK, FAST_CALL
 WALL_MS = 10.0
 
 
+def test_workers_are_taken_back_after_eight_ticks() -> None:
+    """At ticks of 1 and 5 ms: a short burst takes nobody away."""
+    assert (BUSY_TICKS_TO_SHRINK, FAST_CALLS_PER_MS) == (8, 20)
+
+
 class Ticking:
     """A governor whose clock goes on by 10 ms a tick."""
 

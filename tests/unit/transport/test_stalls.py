@@ -141,14 +141,6 @@ def test_time_is_over_on_time_where_the_loop_runs(run: Run) -> None:
     run(main())
 
 
-def test_no_bound_waits_for_ever(run: Run) -> None:
-    async def main() -> None:
-        async with up_to(None):
-            await step()
-
-    run(main())
-
-
 def test_connect_that_is_never_answered_is_told_with_its_time(run: Run) -> None:
     """A full queue of the listener: the system drops what knocks, as a dead host does."""
 

@@ -148,8 +148,7 @@ class SendPolicy:
                     return end
                 most = 1 if target.is_fixed else 1 + again
                 if isinstance(end, SendResult):
-                    elsewhere = self.settings.retry_another_broker_when_not_store_ok
-                    if not elsewhere or len(failed) + 1 >= most:
+                    if not self.settings.retry_another_broker_when_not_store_ok:
                         return end
                     # It is stored, so whatever the next try brings, the outcome is open.
                     stored, error = end, _unwished(broker_name)
