@@ -43,6 +43,7 @@ async def up_to(seconds: float) -> AsyncIterator[None]:
         TimeoutError: the block was not done, and the loop ran when its time was over.
     """
     loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
 
     def over(due: float, looks: int) -> None:
         nonlocal timer

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,6 @@ from rocketstream.client.core.allocate import (
     queue_key,
     ring_hash,
 )
-from rocketstream.client.core.kinds import check_natural
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 
@@ -87,16 +88,12 @@ def test_consistent_hash_matches_the_vectors() -> None:
     assert ring_hash(queue_key(queues(1)[0])) == 1987926524
 
 
-def test_consistent_hash_refuses_a_negative_count() -> None:
+@pytest.mark.parametrize("given", [-1, "3", 2.0, True])
+def test_consistent_hash_refuses_what_is_no_number_of_places(given: Any) -> None:
     """Covers C-172."""
-    with pytest.raises(ConfigurationError, match="virtual_node_cnt must be 0 or more, not -1"):
-        AllocateMessageQueueConsistentHash(-1)
-
-
-def test_none_is_a_number_of_something_there_may_be_none_of() -> None:
-    check_natural("virtual_node_cnt", 0)
-    with pytest.raises(ConfigurationError, match="a whole number from 0 on, not -1"):
-        check_natural("virtual_node_cnt", -1)
+    text = f"virtual_node_cnt must be a whole number from 0 on, not {given!r}"
+    with pytest.raises(ConfigurationError, match=re.escape(text)):
+        AllocateMessageQueueConsistentHash(given)
 
 
 def test_consistent_hash_without_positions_gives_nobody_anything() -> None:
@@ -134,11 +131,6 @@ def test_impossible_arguments_are_refused(
         AllocateMessageQueueAveragely().allocate("g", cid, mqs, cids)
 
 
-def test_a_member_nobody_knows_gets_nothing() -> None:
-    """Covers C-165."""
-    assert AllocateMessageQueueAveragely().allocate("g", "x", queues(4), members(2)) == []
-
-
 class Rooms:
     """Rooms stand before the ``@`` of brokers and before the ``-`` of members."""
 
@@ -147,6 +139,22 @@ class Rooms:
 
     def consumer_deploy_in(self, client_id: str) -> str:
         return client_id.partition("@")[0]
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        AllocateMessageQueueAveragely(),
+        AllocateMessageQueueAveragelyByCircle(),
+        AllocateMessageQueueByMachineRoom(["broker-a"]),
+        AllocateMachineRoomNearby(AllocateMessageQueueAveragely(), Rooms()),
+        AllocateMessageQueueConsistentHash(),
+    ],
+    ids=lambda strategy: strategy.name,
+)
+def test_a_member_nobody_knows_gets_nothing(strategy: AllocateMessageQueueStrategy) -> None:
+    """Covers C-165."""
+    assert strategy.allocate("g", "x", queues(4), members(2)) == []
 
 
 def test_nearby_members_get_the_queues_of_their_room() -> None:

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Protocol
 
+from rocketstream.client.core.kinds import check_natural
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 
@@ -214,10 +215,7 @@ class AllocateMessageQueueConsistentHash:
     name = "CONSISTENT_HASH"
 
     def __init__(self, virtual_node_cnt: int = 10) -> None:
-        if virtual_node_cnt < 0:
-            raise ConfigurationError(
-                f"virtual_node_cnt must be 0 or more, not {virtual_node_cnt!r}"
-            )
+        check_natural("virtual_node_cnt", virtual_node_cnt)
         self.virtual_node_cnt = virtual_node_cnt
 
     def allocate(
