@@ -38,7 +38,12 @@ class Area:
 
 
 AREAS = (
-    Area("client", ("client/core",), ("unit/client",), ("unit/client/test_settings_table.py",)),
+    Area(
+        "client",
+        ("client/core",),
+        ("unit/client",),
+        ("unit/client/test_numbers.py", "unit/client/test_settings_table.py"),
+    ),
     Area(
         "offsets",
         ("client/consumer/offsets",),

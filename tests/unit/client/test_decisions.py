@@ -1,11 +1,10 @@
-"""Small decisions: pull replies, results, retries, worker numbers."""
+"""Small decisions: pull replies, results, retries."""
 
 from __future__ import annotations
 
 import pytest
 
 from rocketstream.client.core.consume_result import ACK_ALL, acknowledged
-from rocketstream.client.core.parallelism import BUSY_TICKS_TO_SHRINK, Governor
 from rocketstream.client.core.pull_decision import (
     AfterFailure,
     Retry,
@@ -128,6 +127,7 @@ def test_fallback_counts_and_delays_like_the_send_back() -> None:
 def test_fallback_honours_an_explicit_level() -> None:
     """Covers C-272, C-586."""
     assert fallback(4, level=2)["DELAY"] == "2"
+    assert fallback(4, level=1)["DELAY"] == "1"
 
 
 @pytest.mark.parametrize(("times", "level"), [(16, 0), (20, 5), (0, -1), (3, -1)])
@@ -155,103 +155,3 @@ def test_fallback_keeps_the_first_origin_and_drops_what_is_local() -> None:
     assert properties["RETRY_TOPIC"] == "Original"
     local = {"MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "TRAN_MSG", "REAL_TOPIC", "REAL_QID"}
     assert not local & set(properties)
-
-
-# --- number of workers --------------------------------------------------------------------------
-
-
-def tick(
-    governor: Governor, number: int, *, cpu: float = 0.0, calls: int = 0, awake: int, calling: int
-) -> int:
-    return governor.tick(
-        number, number * cpu, number * calls, waiting=1000, awake=awake, calling=calling
-    )
-
-
-def test_workers_double_while_all_wait_in_their_listeners() -> None:
-    governor = Governor(20)
-    governor.start(0, 0, 0, awake=1)
-    awake = 1
-    seen = []
-    for number in range(1, 8):
-        awake = tick(governor, number, awake=awake, calling=awake)
-        seen.append(awake)
-    assert seen == [2, 4, 8, 16, 20, 20, 20]
-
-
-def test_one_worker_is_wanted_before_anything_is_known() -> None:
-    assert Governor(20).target == 1
-
-
-def test_no_worker_is_added_while_the_processor_is_the_limit() -> None:
-    governor = Governor(20)
-    governor.start(0, 0, 0, awake=1)
-    assert tick(governor, 1, cpu=1.0, awake=1, calling=1) == 1
-
-
-def test_no_worker_is_added_to_a_listener_that_never_waits() -> None:
-    """A starved process has little processor time too; the number of calls tells the truth."""
-    governor = Governor(20)
-    governor.start(0, 0, 0, awake=1)
-    assert tick(governor, 1, cpu=0.1, calls=500, awake=1, calling=1) == 1
-
-
-def test_a_worker_outside_its_listener_is_given_time() -> None:
-    governor = Governor(20)
-    governor.start(0, 0, 0, awake=2)
-    assert tick(governor, 1, awake=2, calling=1) == 2
-
-
-def test_never_more_workers_than_there_is_work_waiting() -> None:
-    governor = Governor(20)
-    governor.start(0, 0, 0, awake=8)
-    assert governor.tick(1, 0, 0, waiting=1, awake=8, calling=8) == 9
-    assert governor.tick(2, 0, 0, waiting=0, awake=9, calling=9) == 9
-
-
-def test_workers_that_only_compete_are_taken_back() -> None:
-    governor = Governor(20)
-    governor.start(0, 0, 0, awake=16)
-    wanted = [
-        tick(governor, number, cpu=1.0, awake=16, calling=1)
-        for number in range(1, BUSY_TICKS_TO_SHRINK + 1)
-    ]
-    assert wanted == [16] * (BUSY_TICKS_TO_SHRINK - 1) + [8]
-
-
-@pytest.mark.parametrize(
-    ("cpu", "calls", "calling", "steady"),
-    [(0.0, 0, 4, True), (1.0, 0, 4, False), (0.0, 1, 4, False), (0.0, 0, 3, False)],
-)
-def test_nothing_changes_while_all_workers_are_in_the_same_calls(
-    cpu: float, calls: int, calling: int, steady: bool
-) -> None:
-    """Unless the processor is the limit: then some of them are taken back."""
-    governor = Governor(4)
-    governor.start(0, 0, 0, awake=4)
-    assert tick(governor, 1, cpu=cpu, calls=calls, awake=4, calling=calling) == 4
-    assert governor.is_steady is steady
-    governor.start(2, 0, 0, awake=4)
-    assert not governor.is_steady
-
-
-def test_what_may_still_grow_is_not_settled() -> None:
-    governor = Governor(4)
-    governor.start(0, 0, 0, awake=2)
-    assert tick(governor, 1, awake=2, calling=2) == 4
-    assert not governor.is_steady
-
-
-def test_some_worker_is_always_wanted() -> None:
-    """When all are parked, and when there is hardly anything to do."""
-    governor = Governor(8)
-    for awake, wanted in ((0, 1), (1, 1), (3, 3)):
-        governor.start(0.0, 0.0, 0, awake)
-        assert governor.target == wanted
-    governor.start(0.0, 0.0, 0, 0)
-    assert governor.tick(10.0, 0.0, 0, waiting=0, awake=0, calling=0) == 1
-    assert governor.tick(20.0, 0.0, 0, waiting=1, awake=0, calling=0) == 1
-    governor.start(0.0, 0.0, 0, 1)
-    for tick in range(1, 20):
-        target = governor.tick(10.0 * tick, 10.0 * tick, 0, waiting=1, awake=1, calling=0)
-        assert target == 1

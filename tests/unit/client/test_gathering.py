@@ -217,6 +217,18 @@ def test_what_waited_for_its_turn_too_long_leaves_to_fail() -> None:
     machine.now = 100
     assert items(machine.take()) == [[2]]
     assert machine.machine.next_ms() == TIMEOUT_MS
+    assert machine.take(everything=True) == [], "it has left, and the other waits for its turn"
+
+
+def test_what_is_still_gathered_leaves_to_fail_at_the_end_of_its_time_and_not_before() -> None:
+    machine = Machine()
+    machine.add(1, order=True)
+    machine.take()
+    machine.add(2, order=True, timeout_ms=100)
+    machine.now = 99.9
+    assert machine.take(everything=False) == []
+    machine.now = 100
+    assert items(machine.take()) == [[2]]
 
 
 def test_what_was_not_sent_is_given_back_once() -> None:

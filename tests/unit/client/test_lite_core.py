@@ -55,6 +55,15 @@ def test_an_answer_from_before_the_loss_says_nothing() -> None:
     assert topics.due(5) == ["a"]
 
 
+def test_an_answer_from_before_several_losses_says_nothing() -> None:
+    topics = served("a")
+    marks = [topics.mark("a")]
+    for _ in range(3):
+        topics.forgot("a")
+        assert topics.mark("a") not in (*marks, -1), "-1 is that of a broker nobody serves"
+        marks.append(topics.mark("a"))
+
+
 def test_brokers_come_and_go_with_the_route() -> None:
     topics = served("a", "b")
     assert topics.serve(["b", "c"]) == (["c"], ["a"])

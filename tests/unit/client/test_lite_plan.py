@@ -57,7 +57,7 @@ def test_assigned_topics_want_everything_unless_told_otherwise() -> None:
     assert told is not None
     assert usual is not None
     assert (told.sub_string, told.sub_version) == ("A", 7)
-    assert usual.sub_string == "*"
+    assert (usual.sub_string, usual.sub_version) == ("*", 0)
     assert plan.subscription("U") is usual
 
 

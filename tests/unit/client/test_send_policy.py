@@ -254,6 +254,17 @@ def test_the_last_try_raises_with_all_brokers_named() -> None:
     assert raised.value.parameters["brokers"] == ["broker-a", "broker-b"]
 
 
+def test_the_last_error_is_the_one_that_is_told() -> None:
+    """Covers C-462."""
+    steps = Play().send(again=1)
+    next(steps)
+    steps.send(ConnectError("first"))
+    with pytest.raises(SendError, match=r"\]: second$") as raised:
+        steps.send(RequestTimeoutError("second"))
+    assert isinstance(raised.value.__cause__, RequestTimeoutError)
+    assert raised.value.outcome is SendOutcome.UNKNOWN
+
+
 @pytest.mark.parametrize(
     "target", [SendTarget(queue=QUEUES[3]), SendTarget(pick=lambda queues: queues[3])]
 )

@@ -44,6 +44,10 @@ class Ticking:
         return [self.tick(busy_ms=WALL_MS, awake=awake) for _ in range(ticks)]
 
 
+def test_one_worker_is_wanted_before_anything_is_known() -> None:
+    assert Governor(20).target == 1
+
+
 def test_workers_that_all_wait_are_doubled_up_to_the_maximum() -> None:
     """A slow listener costs no processor: more of them get more done."""
     given = Ticking()
@@ -153,6 +157,20 @@ def test_it_is_steady_while_all_workers_are_in_one_and_the_same_call() -> None:
     given.tick(begun=0, awake=4)
     given.governor.start(given.now_ms, given.cpu_ms, given.calls, 4)
     assert not given.governor.is_steady
+
+
+@pytest.mark.parametrize(
+    ("busy_ms", "begun", "calling", "steady"),
+    [(0, 0, 4, True), (WALL_MS, 0, 4, False), (0, 1, 4, False), (0, 0, 3, False)],
+)
+def test_it_is_not_steady_where_a_tick_could_change_something(
+    busy_ms: float, begun: int, calling: int, steady: bool
+) -> None:
+    """Where the processor is the limit some are taken back, and after a call more may be wanted."""
+    given = Ticking(4)
+    given.governor.start(0.0, 0.0, 0, 4)
+    assert given.tick(busy_ms=busy_ms, begun=begun, awake=4, calling=calling) == 4
+    assert given.governor.is_steady is steady
 
 
 def test_a_new_maximum_applies_at_once_and_to_what_is_wanted_later() -> None:
