@@ -367,6 +367,7 @@ def test_an_awaited_flush_waits_for_a_batch_in_parts(held: FakeBroker) -> None:
 def test_only_the_last_end_before_a_flush_may_be_its_end() -> None:
     """Whoever is told looks at every flush, so that is not said for each message."""
     counted = Begun()
+    assert not counted.waits
     assert counted.flush(2) == 1
     assert [counted.ended(1), counted.ended(0), counted.ended(0)] == [False, False, True]
     assert not counted.waits

@@ -53,6 +53,30 @@ def test_messages_come_first_come_first_served_and_whole_or_in_parts() -> None:
     assert cache.cached == a.cached == a.cached_bytes == 0
 
 
+def test_a_part_of_a_pull_is_passed_by_its_last_message_and_no_further() -> None:
+    """Covers C-515: what is handed out next was not consumed."""
+    cache, a = cache_with()
+    cache.arrived(a, 0, fakes(0, 1, 2, 5), 6)
+    cache.take(3)
+    cache.settle()
+    assert cache.commits() == {A: 3}
+    cache.take(3)
+    cache.settle()
+    assert cache.commits() == {A: 6}
+
+
+def test_what_was_filtered_out_behind_two_pulls_is_passed_with_the_second() -> None:
+    """Covers C-513, C-569: passed with the first it would take the second along unconsumed."""
+    cache, a = cache_with()
+    cache.arrived(a, 0, fakes(0), 1)
+    cache.arrived(a, 0, fakes(1), 2)
+    cache.arrived(a, 0, [], 9)
+    for passed in (1, 9):
+        cache.take(10)
+        cache.settle()
+        assert cache.commits() == {A: passed}
+
+
 def test_the_last_message_of_a_pull_asks_for_a_look_around_and_no_earlier_one() -> None:
     cache, a = cache_with()
     cache.arrived(a, 0, fakes(0, 1), 2)

@@ -154,9 +154,11 @@ def test_nothing_is_asked_for_beyond_the_bounds() -> None:
 
 
 def test_bytes_are_bounded_too() -> None:
-    held = LiteRuns(LiteBounds(100, 1, 2))
+    one = run("a")
+    held = LiteRuns(LiteBounds(100, 2 * one.size, 2))
+    held.add(one)
     assert held.has_room(0, 0)
-    held.add(run("a"))
+    held.add(run("b"))
     assert not held.has_room(0, 0)
 
 
@@ -230,8 +232,10 @@ def test_an_offset_option_is_javas_on_the_wire() -> None:
 
 @pytest.mark.parametrize("wrong", [-1, "1", True])
 def test_an_offset_is_a_whole_number(wrong: int) -> None:
-    with pytest.raises(ConfigurationError, match="must be a whole number"):
+    with pytest.raises(ConfigurationError, match="offset must be a whole number"):
         OffsetOption.of_offset(wrong)
+    with pytest.raises(ConfigurationError, match="messages must be a whole number"):
+        OffsetOption.of_tail_n(wrong)
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,19 @@ def test_clear_forgets_everything(process_queue: ProcessQueue) -> None:
     assert process_queue.min_offset == 1
 
 
+@pytest.mark.parametrize("offsets", [(1, 3, 2), (3, 2, 1), (2, 2, 1, 3)])
+def test_an_answer_in_no_order_is_passed_by_its_smallest_unfinished_offset(
+    process_queue: ProcessQueue, offsets: tuple[int, ...]
+) -> None:
+    """Covers C-239, C-240."""
+    process_queue.put(msgs(*offsets))
+    assert [process_queue.remove(msgs(offset)) for offset in (1, 2, 3)] == [
+        2,
+        3,
+        process_queue.queue_offset_max + 1,
+    ]
+
+
 def test_expired_message_leaves_the_others(process_queue: ProcessQueue) -> None:
     """Covers C-250: the late result of an expired message removes nothing more."""
     late = Msg(0)

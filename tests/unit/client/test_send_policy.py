@@ -262,6 +262,7 @@ def test_the_last_error_is_the_one_that_is_told() -> None:
     with pytest.raises(SendError, match=r"\]: second$") as raised:
         steps.send(RequestTimeoutError("second"))
     assert isinstance(raised.value.__cause__, RequestTimeoutError)
+    assert not isinstance(raised.value, SendConnectError), "one of them reached a broker"
     assert raised.value.outcome is SendOutcome.UNKNOWN
 
 

@@ -116,6 +116,9 @@ def test_calls_that_wait_for_nothing_count_by_worker(awake: int) -> None:
 
 def test_without_an_awake_worker_one_counts_as_one() -> None:
     given = Ticking()
+    assert given.tick(begun=0, awake=0) == 1
+    assert given.hot(BUSY_TICKS_TO_SHRINK, awake=8)[:-1] == [1] * (BUSY_TICKS_TO_SHRINK - 1)
+    given = Ticking()
     assert [given.tick(begun=199, awake=0, calling=0) for _ in range(2)] == [1, 1]
     assert given.tick(begun=200, awake=0, calling=0, waiting=0) == 1
     given.governor.start(0.0, 0.0, 0, 0)
