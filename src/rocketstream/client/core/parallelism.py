@@ -87,6 +87,6 @@ class Governor:
 
     def _cool(self, awake: int) -> None:
         self._hot_ticks += 1
-        if self._hot_ticks >= BUSY_TICKS_TO_SHRINK and awake > 1:
+        if self._hot_ticks >= BUSY_TICKS_TO_SHRINK:
             self._hot_ticks = 0
             self.target = max(1, awake // 2)
