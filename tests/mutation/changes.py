@@ -152,12 +152,18 @@ def _walk(node: ast.AST, place: _Place) -> Iterator[_Edit]:
 
 
 def _inside(node: ast.AST, field: str, place: _Place) -> _Place:
-    """Return where a field of a node is; the body of a function does not run at import."""
+    """Return where a field of a node is; the body of a function does not run at import.
+
+    What a default does shows where the body runs: those lines a test must reach to notice it.
+    """
     if isinstance(node, ast.ClassDef):
         return _Place((*place.where, node.name), place.at_import, place.lines)
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         name = (*place.where, node.name)
-        return _Place(name, place.at_import and field != "body", place.lines)
+        if field == "body":
+            return _Place(name, False, place.lines)
+        body = (node.body[0].lineno, node.body[-1].end_lineno or node.lineno)
+        return _Place(name, place.at_import, body)
     return place
 
 

@@ -244,6 +244,7 @@ def _nearest(
         for name, each in reach.items()
         if each.ok and not each.lines.get(str(file), frozenset()).isdisjoint(wanted)
     ]
+    reaching = frozenset(able)
     if able and not change.at_import:
         able.sort(key=lambda name: reach[name].seconds)
     else:
@@ -254,6 +255,7 @@ def _nearest(
         words = {word for word in re.findall(r"\w{3,}", text) if not word.isdigit()}
         able.sort(
             key=lambda name: (
+                name not in reaching,
                 name.split("::")[0] not in tables,
                 -_mentions(name, words),
                 str(file) not in reach[name].lines,

@@ -226,3 +226,13 @@ def test_what_failed_is_read_from_the_summary() -> None:
     told = "x\nFAILED tests/a.py::b[- 1] - assert 0\nERROR tests/a.py::c\n1 failed, 1 error in 1s\n"
     names = ["tests/a.py::b", "tests/a.py::b[- 1]", "tests/a.py::c", "tests/a.py::d"]
     assert failing_of(names, told) == names[1:3]
+
+
+def test_a_default_is_near_to_tests_that_run_the_body_of_its_function() -> None:
+    """What a call without the argument does is seen there, wherever the words of it stand."""
+    (default, *_) = [each for each in changes_of("m", SOURCE) if each.old == "2"]
+    assert default.at_import
+    first, last = default.lines
+    body = SOURCE.splitlines()[first - 1 : last]
+    assert body[0].strip() == '"""Docstring."""'
+    assert body[-1].strip() == "return values[0] * 7"
