@@ -231,6 +231,17 @@ def test_what_is_still_gathered_leaves_to_fail_at_the_end_of_its_time_and_not_be
     assert items(machine.take()) == [[2]]
 
 
+def test_an_answer_says_nothing_while_others_of_its_lane_are_awaited() -> None:
+    """The last of them does: then what was gathered meanwhile may leave."""
+    machine = Machine(bytes_max=20)
+    first = machine.under_way()
+    for n in (1, 2, 3):
+        machine.add(n)
+    (second,) = machine.take()
+    assert [machine.machine.done(batch) for batch in (first, second)] == [False, True]
+    assert items(machine.take()) == [[3]]
+
+
 def test_what_was_not_sent_is_given_back_once() -> None:
     machine = Machine(bytes_max=20)
     first = machine.under_way()

@@ -108,6 +108,13 @@ def test_reading_prefers_the_broker_asked_for_then_the_next_then_any() -> None:
     assert table.master("broker-b") is None
 
 
+def test_topics_with_a_route_are_told() -> None:
+    table = RouteTable()
+    assert table.topics() == []
+    table.apply("T", route())
+    assert table.topics() == ["T"]
+
+
 def test_in_place_of_a_slave_that_is_gone_the_next_one_is_read() -> None:
     """Covers C-140: the next id, not the one before it."""
     table = RouteTable()

@@ -70,6 +70,8 @@ def test_nothing_waiting_changes_nothing() -> None:
     given = Ticking()
     given.governor.start(0.0, 0.0, 0, 4)
     assert given.tick(awake=4, waiting=0) == 4
+    hot = [given.tick(busy_ms=WALL_MS, awake=4, waiting=0) for _ in range(BUSY_TICKS_TO_SHRINK)]
+    assert hot == [4] * BUSY_TICKS_TO_SHRINK
 
 
 @pytest.mark.parametrize(("share", "shrinks"), [(0.74, False), (0.75, True)])
