@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import re
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from rocketstream import (
     LitePullConsumer,
+    LitePushConsumer,
     MQPullConsumerScheduleService,
     Producer,
     PullConsumer,
@@ -99,6 +101,11 @@ async def block(client: Any) -> AsyncIterator[Any]:
     else:
         with client as entered:
             yield entered
+
+
+def is_sync(client: Any) -> bool:
+    """Whether ``with`` enters a client, not ``async with``."""
+    return hasattr(client, "__enter__")
 
 
 def state(client: Any) -> ServiceState:
@@ -192,9 +199,10 @@ def test_an_incomplete_push_consumer_is_started_by_hand(
 
     async def run() -> None:
         client = make(kind, broker, **dict.fromkeys(missing))
-        with pytest.warns(DeprecationWarning, match=text) as hints:
+        with pytest.warns(FutureWarning, match=text) as hints:
             await done(client.__aenter__() if kind == "aio-push" else client.__enter__())
-        assert "`subscription=`" in str(hints[0].message)
+        said = str(hints[0].message)
+        assert all((f"`{each}=`" in said) is (each in missing) for each in KINDS[kind][1])
         assert state(client) is ServiceState.CREATE_JUST
         if "subscription" in missing:
             await done(client.subscribe(TOPIC))
@@ -222,8 +230,61 @@ def test_the_hint_points_at_the_block(broker: FakeBroker, kind: str) -> None:
                 async with consumer:
                     pass
         said = [(hint.category, hint.filename) for hint in hints]
-        assert said == [(DeprecationWarning, __file__)]
+        assert said == [(FutureWarning, __file__)]
         assert state(consumer) is ServiceState.CREATE_JUST
+
+    asyncio.run(run())
+
+
+@pytest.mark.filterwarnings("ignore:`with` starts a PushConsumer:FutureWarning")
+@PUSH
+def test_a_block_that_ends_without_a_start_is_logged(
+    broker: FakeBroker, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing was consumed and nothing raised: who hides warnings reads it here."""
+
+    async def run() -> None:
+        async with block(make(kind, broker, listener=None)) as client:
+            client.register_message_listener(KINDS[kind][1]["listener"])
+            assert not caplog.messages
+        (said,) = caplog.records
+        assert said.levelname == "WARNING"
+        assert said.name == "rocketstream.client"
+        assert GROUP in said.getMessage()
+        assert "was never started" in said.getMessage()
+        assert "`listener=`" not in said.getMessage()
+
+    asyncio.run(run())
+
+
+@EVERY
+def test_a_block_that_ends_with_what_it_started_logs_no_warning(
+    broker: FakeBroker, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with block(make(kind, broker)):
+            pass
+        assert [each for each in caplog.messages if "never started" in each] == []
+
+    asyncio.run(run())
+
+
+LITE_TOPICS = pytest.mark.parametrize("of_kind", [LitePushConsumer, aio.LitePushConsumer])
+
+
+@LITE_TOPICS
+def test_the_hint_names_keywords_the_class_takes(broker: FakeBroker, of_kind: Any) -> None:
+    """Of a LitePushConsumer: it has no `subscription`."""
+
+    async def run() -> None:
+        client = of_kind(GROUP, TOPIC, namesrv_addr=broker.address)
+        with pytest.warns(FutureWarning, match="has no listener yet") as hints:
+            await done(client.__enter__() if is_sync(client) else client.__aenter__())
+        said = str(hints[0].message)
+        assert "starts a LitePushConsumer" in said
+        named = set(re.findall(r"`(\w+)=`", said))
+        assert named == {"listener"}
+        assert named <= set(inspect.signature(of_kind).parameters)
 
     asyncio.run(run())
 

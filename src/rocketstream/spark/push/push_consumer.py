@@ -320,7 +320,7 @@ class SparkPushConsumer(StaysHere, WithBlock):
         claim = self._claim
         return None if claim is None else claim.client_id
 
-    def _lacks(self) -> str:
+    def _lacks(self) -> tuple[str, ...]:
         return lacking(listener=self._listener is not None, subscription=bool(self._subscriptions))
 
     # --- the query --------------------------------------------------------------------------------

@@ -186,7 +186,7 @@ def test_what_is_not_there_is_an_attribute_error() -> None:
 def test_a_block_leaves_what_is_incomplete_with_a_hint(given: dict[str, Any], text: str) -> None:
     """As PushConsumer's: ``start()`` inside, which says what is missing, is still to come."""
     made = consumer(**given)
-    with pytest.warns(DeprecationWarning, match=text):
+    with pytest.warns(FutureWarning, match=text):
         made.__enter__()
     assert made.state is ServiceState.CREATE_JUST
 

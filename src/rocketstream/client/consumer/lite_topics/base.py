@@ -72,8 +72,8 @@ class LitePushConsumerBase(
     def _shown(self) -> dict[str, list[str]]:
         return {"bind_topic": [self.bind_topic]}
 
-    def _lacks(self) -> str:
-        return "" if self._listener is not None else "no listener"
+    def _lacks(self) -> tuple[str, ...]:
+        return () if self._listener is not None else ("listener",)
 
     def _begin_start(self) -> LitePlan:
         self._check_new()

@@ -161,7 +161,7 @@ class PushConsumerBase(StartedByWith, QueueConsumerBase[PushConsumerImpl, PushCo
         else:
             engine.call_soon(impl.change, settings)
 
-    def _lacks(self) -> str:
+    def _lacks(self) -> tuple[str, ...]:
         return lacking(
             listener=self._listener is not None,
             subscription=bool(self._subscriptions) or self._may_subscribe_nothing,
