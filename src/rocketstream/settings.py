@@ -16,8 +16,6 @@ from rocketstream.errors import ConfigurationError
 from rocketstream.late import dataclass
 
 _ABOUT = "about"
-NAMES_MAX = 3
-BEGINNING_MIN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,34 +241,26 @@ def unknown_setting(
         more: further names that can be given.
         among: the settings of those classes that can be given; None for all.
     """
-    import difflib  # needed only where a name is wrong
+    from rocketstream.likely import likely_names  # needed only where a name is wrong
 
-    every = (each for kind in classes for each in keyword_fields(kind))
+    kinds = tuple(classes)
+    every = (each for kind in kinds for each in keyword_fields(kind))
     known = [each for each in every if among is None or each.name in among]
-    meant = {_folded(java_name(each)): each.name for each in known if java_name(each)}
-    names = {*more, *(each.name for each in known)}
-    meant |= {_folded(each): each for each in names}
-    folded = _folded(name)
-    close = difflib.get_close_matches(folded, meant, NAMES_MAX, cutoff=0.75)
-    if not close and len(folded) >= BEGINNING_MIN:  # the beginning of a long name, as retry_times
-        begin = [each for each in meant if len(each) > len(folded)]
-        begin.sort(key=lambda each: -_likeness(folded, each[: len(folded)]))
-        close = [each for each in begin if _likeness(folded, each[: len(folded)]) >= 0.75]
-        close = close[:NAMES_MAX]
+    names = dict.fromkeys([*more, *(each.name for each in known)])
+    spellings = {each: each for each in names}
+    for each in known:
+        spellings.setdefault(java_name(each) or each.name, each.name)
+    if any(_is_group(each) for kind in kinds for each in dataclasses.fields(kind)):
+        spellings["group"] = "group"
     text = f"{whose} has no setting {name!r}"
-    if close:
-        likely = dict.fromkeys(meant[each] for each in close)
+    likely = likely_names(name, spellings)
+    if likely:
         text += f"; did you mean {' or '.join(repr(each) for each in likely)}?"
     else:
         text += f"; settings are {', '.join(sorted(names))}"
     return ConfigurationError(text, setting=name)
 
 
-def _likeness(one: str, other: str) -> float:
-    import difflib
-
-    return difflib.SequenceMatcher(None, one, other).ratio()
-
-
-def _folded(name: str) -> str:
-    return name.replace("_", "").lower()
+def _is_group(field: dataclasses.Field[Any]) -> bool:
+    """Whether a field is a client's group, the one argument that is no setting."""
+    return field.default is dataclasses.MISSING and field.name.endswith("_group")

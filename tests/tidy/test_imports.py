@@ -15,7 +15,7 @@ HISTORY = "rocketstream.testing.history"
 # What the decisions of ``admin.core`` are about: plain values.
 PURE_VALUES = {"rocketstream.admin.rows", "rocketstream.admin.state"}
 
-PURE_GROUND = {"protocol", "model", "errors", "limits", "settings", "late"}
+PURE_GROUND = {"protocol", "model", "errors", "limits", "settings", "late", "likely"}
 
 # Each area lists what of ours it may import besides itself and the ground floor.
 GROUND = {"errors", "late", "limits", "model", "settings", "_util", "__version__"}
@@ -24,7 +24,8 @@ ALLOWED: dict[str, set[str]] = {
     "late": set(),
     "limits": set(),
     "model": {"errors", "late", "limits"},
-    "settings": {"errors", "late"},
+    "likely": set(),
+    "settings": {"errors", "late", "likely"},
     "_util": {"errors", "limits"},
     "protocol": GROUND - {"_util"},
     "transport": GROUND | {"protocol"},
@@ -247,7 +248,7 @@ def area(name: str) -> str:
 
 def is_pure(module: Module) -> bool:
     return (
-        area(module.name) in {"protocol", "settings"}
+        area(module.name) in {"protocol", "settings", "likely"}
         or ".core" in module.name
         or HISTORY in module.name
         or module.name in PURE_VALUES

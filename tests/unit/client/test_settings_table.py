@@ -150,8 +150,9 @@ def test_a_name_that_is_none_brings_up_the_one_meant(kind: Any, name: str, meant
 @pytest.mark.parametrize(
     ("kind", "name", "meant"),
     [
-        (Producer, "tls", None),
-        (Producer, "retries_of_sends", None),
+        (Producer, "tls", "use_tls"),
+        (Producer, "zzz_qqq", None),
+        (Producer, "retries_of_sends", "retry_times_when_send_failed"),
         (Producer, "retry_timez", "retry_times_when_send_failed"),
         (Producer, "heartbeat", "heartbeat_broker_interval_ms"),
         (Producer, "retryTimesWhenSendFailed", "retry_times_when_send_failed"),

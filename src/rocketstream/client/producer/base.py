@@ -54,7 +54,6 @@ P = TypeVar("P", bound=ProducerMachine)
 TIMER_MARK = "TIMER_DE"
 """Part of every timer property's name, quick to look for in the properties' text."""
 _SETTINGS = frozenset(ProducerSettings.__slots__) - {"producer_group", "unit_mode"}
-_NAMED = ("config", "clock", *TRACE_SETTINGS)
 _OF_TRANSACTIONS = frozenset({"transaction_listener", *TransactionSettings.__slots__})
 
 
@@ -64,6 +63,8 @@ class ProducerBase(Startable[P], Generic[P]):
     _kind = "producer"
     _refusal = "The producer service state not OK"
     _settings_classes: tuple[type[Any], ...] = (ProducerSettings, ClientConfig)
+    _keywords: tuple[str, ...] = ("config", "clock", *TRACE_SETTINGS)
+    """What its constructor takes by name besides settings."""
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class ProducerBase(Startable[P], Generic[P]):
                 f"{kind} has no setting {wrong[0]!r}; only a TransactionProducer has it",
                 setting=wrong[0],
             )
-        raise unknown_setting(kind, wrong[0], self._settings_classes, _NAMED)
+        raise unknown_setting(kind, wrong[0], self._settings_classes, self._keywords)
 
     @property
     def group(self) -> str:

@@ -43,6 +43,7 @@ class TransactionBase(ProducerBase[P]):
     """Arguments and state of a transaction producer; see ``rocketstream.TransactionProducer``."""
 
     _settings_classes = (TransactionSettings, ProducerSettings, ClientConfig)
+    _keywords = ("transaction_listener", *ProducerBase._keywords)
 
     def __init__(
         self,

@@ -6,13 +6,12 @@ Law: pure; both the facade and the writer report to the cluster what is made her
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, Final
 
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageModel
-from rocketstream.settings import unknown_setting
+from rocketstream.settings import keyword_fields, unknown_setting
 from rocketstream.spark.options import consume_options
 
 SETTINGS: Final = frozenset(
@@ -27,7 +26,7 @@ SETTINGS: Final = frozenset(
 
 _KEYWORDS: Final = (
     "listener", "subscription", "namesrv_addr", "trigger", "max_offsets_per_trigger", "options",
-    "checkpoint_location",
+    "checkpoint_location", "clock",
 )  # fmt: skip
 """The other keywords of ``SparkPushConsumer``, which a misspelt name may have meant."""
 
@@ -38,7 +37,7 @@ def checked_settings(group: str, given: Mapping[str, Any]) -> PushConsumerSettin
     Raises:
         ConfigurationError: a setting is unknown, without meaning on Spark, or out of its range.
     """
-    every = {field.name for field in fields(PushConsumerSettings)}
+    every = {field.name for field in keyword_fields(PushConsumerSettings)}
     for name, value in given.items():
         if name == "message_model" and value is MessageModel.CLUSTERING:
             continue
