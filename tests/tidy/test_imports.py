@@ -15,10 +15,10 @@ HISTORY = "rocketstream.testing.history"
 # What the decisions of ``admin.core`` are about: plain values.
 PURE_VALUES = {"rocketstream.admin.rows", "rocketstream.admin.state"}
 
-PURE_GROUND = {"protocol", "model", "errors", "limits", "settings", "late", "likely"}
+PURE_GROUND = {"arguments", "protocol", "model", "errors", "limits", "settings", "late", "likely"}
 
 # Each area lists what of ours it may import besides itself and the ground floor.
-GROUND = {"errors", "late", "limits", "model", "settings", "_util", "__version__"}
+GROUND = {"arguments", "errors", "late", "limits", "model", "settings", "_util", "__version__"}
 ALLOWED: dict[str, set[str]] = {
     "errors": {"limits"},
     "late": set(),
@@ -26,6 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "model": {"errors", "late", "limits"},
     "likely": set(),
     "settings": {"errors", "late", "likely"},
+    "arguments": {"errors", "late", "settings"},
     "_util": {"errors", "limits"},
     "protocol": GROUND - {"_util"},
     "transport": GROUND | {"protocol"},
@@ -52,7 +53,7 @@ ALLOWED: dict[str, set[str]] = {
 PURE_STDLIB = {
     "__future__", "abc", "ast", "base64", "binascii", "bisect", "codecs", "collections",
     "contextlib", "dataclasses", "datetime", "difflib", "enum", "fnmatch", "fractions",
-    "functools", "hashlib", "heapq", "hmac", "ipaddress", "itertools", "json", "math",
+    "functools", "hashlib", "heapq", "hmac", "inspect", "ipaddress", "itertools", "json", "math",
     "operator", "re", "reprlib", "string", "struct", "types", "typing", "zlib",
 }  # fmt: skip
 PURE_THIRD_PARTY = {"isal", "orjson", "lz4", "zstandard"}
@@ -248,7 +249,7 @@ def area(name: str) -> str:
 
 def is_pure(module: Module) -> bool:
     return (
-        area(module.name) in {"protocol", "settings", "likely"}
+        area(module.name) in {"arguments", "protocol", "settings", "likely"}
         or ".core" in module.name
         or HISTORY in module.name
         or module.name in PURE_VALUES

@@ -5,9 +5,11 @@ Law: life cycle only; the operations are in the modules beside it.
 
 from __future__ import annotations
 
+import functools
 import ssl
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -24,11 +26,38 @@ from rocketstream.admin.messages.tracks import TrackAdmin
 from rocketstream.admin.progress.overview import ProgressAdmin
 from rocketstream.admin.safety.audit import AuditLog
 from rocketstream.admin.safety.gate import ChangeGate
+from rocketstream.arguments import Declared, checked
 from rocketstream.client.admin.blocking import BlockingAdminClient
+from rocketstream.errors import ClientStateError, ConfigurationError
 
 DEFAULT_TIMEOUT_MS = 5_000
 
+A = TypeVar("A", bound="type[Admin]")
 
+
+def _looks_first(cls: A) -> A:
+    """Let every operation look first at its arguments, and whether the Admin is still open."""
+    for name in dir(cls):
+        method = getattr(cls, name)
+        if not name.startswith("_") and callable(method) and name != "close":
+            setattr(cls, name, _operation(method))
+    return cls
+
+
+def _operation(method: Callable[..., Any]) -> Callable[..., Any]:
+    declared = Declared(method)
+
+    @functools.wraps(method)
+    def operation(self: Admin, *args: Any, **kwargs: Any) -> Any:
+        declared.check((self, *args), kwargs)
+        if self._is_closed:
+            raise ClientStateError("this Admin is closed; make a new one")
+        return method(self, *args, **kwargs)
+
+    return operation
+
+
+@_looks_first
 class Admin(
     LetterAdmin,
     SearchAdmin,
@@ -58,12 +87,18 @@ class Admin(
         masking: which parts of messages are hidden; None takes the rules of the file that the
             environment variable ROCKETSTREAM_MASK names, if it is set.
 
+    Every operation raises ConfigurationError, before it asks anything, for an argument that is not
+    of the kind it is declared with, and ClientStateError once the Admin is closed.
+
     Example:
         >>> with Admin("127.0.0.1:9876") as admin:          # doctest: +SKIP
         ...     for row in admin.group_lag("orders"):
         ...         print(row.topic, row.queue_id, row.lag)
     """
 
+    _is_closed = False
+
+    @checked
     def __init__(
         self,
         namesrv_addr: str | None = None,
@@ -79,6 +114,7 @@ class Admin(
         read_only: bool = False,
         masking: Masking | None = None,
     ) -> None:
+        _check_bounds(timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms)
         client = BlockingAdminClient(
             namesrv_addr,
             timeout_ms=timeout_ms,
@@ -116,5 +152,12 @@ class Admin(
         self.close()
 
     def close(self) -> None:
-        """Close every connection; calling it again does nothing."""
+        """Close every connection; calling it again does nothing, any other call raises."""
+        self._is_closed = True
         self._wire.close()
+
+
+def _check_bounds(**times_ms: int) -> None:
+    for name, value in times_ms.items():
+        if value < 1:
+            raise ConfigurationError(f"{name} must be a whole number from 1 on, not {value}")

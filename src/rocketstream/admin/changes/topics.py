@@ -32,7 +32,7 @@ class TopicChangeAdmin(ApplyAdmin):
 
     def topic_create_plan(
         self,
-        name: str,
+        topic: str,
         queues: int = DEFAULT_TOPIC_QUEUES,
         perm: int = Perm.READ | Perm.WRITE,
         *,
@@ -42,7 +42,7 @@ class TopicChangeAdmin(ApplyAdmin):
         """Return what making a topic on every broker would do; an existing topic is a problem.
 
         Args:
-            name: 1 to 127 characters of ``[%|a-zA-Z0-9_-]``.
+            topic: 1 to 127 characters of ``[%|a-zA-Z0-9_-]``.
             queues: read and write queues on each broker.
             perm: bits of ``Perm`` (4 read, 2 write).
             order: marks the topic as ordered for upstream's tools; brokers of 4.x do not keep the
@@ -52,35 +52,35 @@ class TopicChangeAdmin(ApplyAdmin):
         Raises:
             ConfigurationError: a name, count or permission that is not acceptable.
         """
-        names.check_topic(name)
+        names.check_topic(topic)
         wanted = new_topic_settings(queues, int(perm), order, attributes or {})
         check_topic_settings(wanted)
-        self._refuse_system(name, "made")
+        self._refuse_system(topic, "made")
         steps: list[Step] = []
         problems: list[str] = []
         for broker_name, address in sorted(self._wire.masters().items()):
-            raw = self._wire.topic_settings(address).get(name)
+            raw = self._wire.topic_settings(address).get(topic)
             if raw is None:
-                steps.append(Step(StepKind.PUT_TOPIC, broker_name, name, None, wanted))
+                steps.append(Step(StepKind.PUT_TOPIC, broker_name, topic, None, wanted))
                 continue
-            step = Step(StepKind.PUT_TOPIC, broker_name, name, topic_settings(raw), wanted)
+            step = Step(StepKind.PUT_TOPIC, broker_name, topic, topic_settings(raw), wanted)
             kept = ("readQueueNums", "writeQueueNums", "perm")
             if any(difference[0] in kept for difference in step.differences()):
                 steps.append(step)
                 there = "; ".join(f"{n} {b}, not {a}" for n, b, a in step.differences())
                 problems.append(
-                    f"{broker_name} has topic {name} already ({there}); `rocketstream topic "
+                    f"{broker_name} has topic {topic} already ({there}); `rocketstream topic "
                     "update` changes it"
                 )
         arguments = {
-            "name": name, "queues": queues, "perm": int(perm), "order": order,
+            "topic": topic, "queues": queues, "perm": int(perm), "order": order,
             "attributes": dict(attributes or {}),
         }  # fmt: skip
-        return self._plan_of("topic.create", name, steps, arguments, problems=problems)
+        return self._plan_of("topic.create", topic, steps, arguments, problems=problems)
 
     def topic_update_plan(
         self,
-        name: str,
+        topic: str,
         *,
         read_queues: int | None = None,
         write_queues: int | None = None,
@@ -93,7 +93,7 @@ class TopicChangeAdmin(ApplyAdmin):
         Removing queues is a warning; removing read queues that hold messages is a problem.
 
         Args:
-            name: the topic.
+            topic: the topic.
             read_queues: read queues on each broker; None leaves them unchanged.
             write_queues: write queues on each broker; None leaves them unchanged.
             perm: bits of ``Perm``; None leaves it unchanged.
@@ -105,7 +105,7 @@ class TopicChangeAdmin(ApplyAdmin):
                 topic.
             RouteNotFoundError: no broker has the topic; the error names similar ones.
         """
-        self._refuse_system(name, "changed")
+        self._refuse_system(topic, "changed")
         wanted: dict[str, Any] = {
             "readQueueNums": read_queues,
             "writeQueueNums": write_queues,
@@ -115,28 +115,28 @@ class TopicChangeAdmin(ApplyAdmin):
         steps: list[Step] = []
         warnings: list[str] = []
         problems: list[str] = []
-        for broker_name, before in self._settings_of_topic(name).items():
+        for broker_name, before in self._settings_of_topic(topic).items():
             after = {**before, **{k: v for k, v in wanted.items() if v is not None}}
             merged = {**before["attributes"], **(attributes or {})}
             after["attributes"] = {k: v for k, v in merged.items() if v is not None}
             check_topic_settings(after)
-            step = Step(StepKind.PUT_TOPIC, broker_name, name, before, after)
+            step = Step(StepKind.PUT_TOPIC, broker_name, topic, before, after)
             if not step.differences():
                 continue
             steps.append(step)
-            held = self._held(broker_name, name, before["readQueueNums"])
-            more = shrink_sentences(name, before, after, held, broker_name)
+            held = self._held(broker_name, topic, before["readQueueNums"])
+            more = shrink_sentences(topic, before, after, held, broker_name)
             warnings += more[0]
             problems += more[1]
         arguments = {
-            "name": name, "read_queues": read_queues, "write_queues": write_queues,
+            "topic": topic, "read_queues": read_queues, "write_queues": write_queues,
             "perm": wanted["perm"], "order": order, "attributes": dict(attributes or {}),
         }  # fmt: skip
         return self._plan_of(
-            "topic.update", name, steps, arguments, warnings=warnings, problems=problems
+            "topic.update", topic, steps, arguments, warnings=warnings, problems=problems
         )
 
-    def topic_delete_plan(self, name: str) -> ChangePlan:
+    def topic_delete_plan(self, topic: str) -> ChangePlan:
         """Return what deleting a topic would lose: messages, progress, and who consumes it.
 
         Members that subscribe it are a problem.
@@ -145,14 +145,14 @@ class TopicChangeAdmin(ApplyAdmin):
             ConfigurationError: it is a topic of the system.
             RouteNotFoundError: no broker has the topic; the error names similar ones.
         """
-        self._refuse_system(name, "deleted")
-        steps = self._delete_steps(name)
+        self._refuse_system(topic, "deleted")
+        steps = self._delete_steps(topic)
         if not steps:
-            raise self._unknown_topic(name)
+            raise self._unknown_topic(topic)
         brokers = [step.where for step in steps if step.kind is StepKind.DELETE_TOPIC]
-        losses, problems = self._consumers_of(name, brokers)
+        losses, problems = self._consumers_of(topic, brokers)
         count = sum(
-            sum(self._held(step.where, name, step.before["readQueueNums"]).values())
+            sum(self._held(step.where, topic, step.before["readQueueNums"]).values())
             for step in steps
             if step.kind is StepKind.DELETE_TOPIC and isinstance(step.before, Mapping)
         )
@@ -165,7 +165,7 @@ class TopicChangeAdmin(ApplyAdmin):
                 "still sends makes it again, empty"
             )
         return self._plan_of(
-            "topic.delete", name, steps, {"name": name},
+            "topic.delete", topic, steps, {"topic": topic},
             losses=losses, warnings=warnings, problems=problems,
         )  # fmt: skip
 
@@ -193,41 +193,41 @@ class TopicChangeAdmin(ApplyAdmin):
             taken_ms=self._clock.now_ms(),
         )
 
-    def _settings_of_topic(self, name: str) -> dict[str, dict[str, Any]]:
+    def _settings_of_topic(self, topic: str) -> dict[str, dict[str, Any]]:
         """Return a topic's settings by broker."""
         found = {
             broker_name: topic_settings(raw)
             for broker_name, address in sorted(self._wire.masters().items())
-            if (raw := self._wire.topic_settings(address).get(name)) is not None
+            if (raw := self._wire.topic_settings(address).get(topic)) is not None
         }
         if not found:
-            raise self._unknown_topic(name)
+            raise self._unknown_topic(topic)
         return found
 
-    def _unknown_topic(self, name: str) -> RouteNotFoundError:
-        hint = like(name, self._wire.topic_names()) or "; `rocketstream topic list` shows them"
-        return RouteNotFoundError(f"no broker has topic {name!r}{hint}", topic=name)
+    def _unknown_topic(self, topic: str) -> RouteNotFoundError:
+        hint = like(topic, self._wire.topic_names()) or "; `rocketstream topic list` shows them"
+        return RouteNotFoundError(f"no broker has topic {topic!r}{hint}", topic=topic)
 
-    def _refuse_system(self, name: str, what: str) -> None:
-        names.check_topic(name)
+    def _refuse_system(self, topic: str, what: str) -> None:
+        names.check_topic(topic)
         kinds = {row.topic: row.kind for row in self.topic_list()}
-        if names.is_system_topic(name) or kinds.get(name) == "system":
+        if names.is_system_topic(topic) or kinds.get(topic) == "system":
             raise ConfigurationError(
-                f"topic {name!r} belongs to the brokers themselves: it is not to be {what}",
-                topic=name,
+                f"topic {topic!r} belongs to the brokers themselves: it is not to be {what}",
+                topic=topic,
             )
 
-    def _delete_steps(self, name: str) -> list[Step]:
+    def _delete_steps(self, topic: str) -> list[Step]:
         """Return the steps that remove a topic: from its brokers, then from every name server."""
         steps = [
-            Step(StepKind.DELETE_TOPIC, broker_name, name, topic_settings(raw), None)
+            Step(StepKind.DELETE_TOPIC, broker_name, topic, topic_settings(raw), None)
             for broker_name, address in sorted(self._wire.masters().items())
-            if (raw := self._wire.topic_settings(address).get(name)) is not None
+            if (raw := self._wire.topic_settings(address).get(topic)) is not None
         ]
         steps += [
-            Step(StepKind.DELETE_ROUTE, address, name)
+            Step(StepKind.DELETE_ROUTE, address, topic)
             for address in self._client.name_servers
-            if self._wire.route_at(address, name)
+            if self._wire.route_at(address, topic)
         ]
         return steps
 

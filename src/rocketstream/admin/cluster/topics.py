@@ -64,7 +64,7 @@ class TopicAdmin:
         return [_topic_row(topic, system, configs.get(topic, [])) for topic in sorted(topics)]
 
     def topic_create(
-        self, name: str, queues: int = DEFAULT_TOPIC_QUEUES, perm: int = Perm.READ | Perm.WRITE
+        self, topic: str, queues: int = DEFAULT_TOPIC_QUEUES, perm: int = Perm.READ | Perm.WRITE
     ) -> list[RouteRow]:
         """Create a topic on every broker, or change its queues and permission where it exists.
 
@@ -72,7 +72,7 @@ class TopicAdmin:
         the timeout of one request.
 
         Args:
-            name: 1 to 127 characters of ``[%|a-zA-Z0-9_-]``.
+            topic: 1 to 127 characters of ``[%|a-zA-Z0-9_-]``.
             queues: read and write queues on each broker, from 1.
             perm: bits of ``Perm`` (4 read, 2 write).
 
@@ -81,7 +81,7 @@ class TopicAdmin:
             RequestTimeoutError: the brokers made the topic but the name server does not route to it
                 yet.
         """
-        names.check_topic(name)
+        names.check_topic(topic)
         if queues < 1:
             raise ConfigurationError(
                 f"queues is {queues}; a topic has at least 1 queue on each broker", queues=queues
@@ -93,11 +93,11 @@ class TopicAdmin:
         self._changes.check("topic.create")
         masters = self._wire.masters()
         settings = new_topic_settings(queues, perm, False, {})
-        arguments = {"topic": name, "queues": queues, "perm": perm}
+        arguments = {"topic": topic, "queues": queues, "perm": perm}
         with self._changes.open("topic.create", arguments) as change:
             for address in masters.values():
-                change.wire.put_topic(address, name, settings)
-            return self._wait_routed(name, masters, queues)
+                change.wire.put_topic(address, topic, settings)
+            return self._wait_routed(topic, masters, queues)
 
     def _wait_routed(self, topic: str, brokers: Iterable[str], queues: int) -> list[RouteRow]:
         """Ask for the route until it shows the queues: brokers register a topic after they
@@ -121,18 +121,18 @@ class TopicAdmin:
                 )
             pause.wait(_ROUTE_POLL_S)
 
-    def topic_route(self, name: str) -> list[RouteRow]:
+    def topic_route(self, topic: str) -> list[RouteRow]:
         """Return which brokers hold a topic and with how many queues.
 
         Raises:
             RouteNotFoundError: the name server does not know the topic.
         """
-        route = self._wire.route(name)
+        route = self._wire.route(topic)
         masters = {data.broker_name: data.broker_addrs.get(0) for data in route.broker_datas}
         return sorted(
             (
                 RouteRow(
-                    topic=name,
+                    topic=topic,
                     broker_name=data.broker_name,
                     address=masters.get(data.broker_name),
                     read_queues=data.read_queue_nums,
@@ -144,17 +144,17 @@ class TopicAdmin:
             key=lambda row: row.broker_name,
         )
 
-    def topic_status(self, name: str) -> list[TopicStatusRow]:
+    def topic_status(self, topic: str) -> list[TopicStatusRow]:
         """Return what each queue of a topic holds (C-538), from the masters.
 
         Raises:
             RouteNotFoundError: the name server does not know the topic.
         """
         rows: list[TopicStatusRow] = []
-        for part in self.topic_route(name):
+        for part in self.topic_route(topic):
             if part.address is None:
                 continue
-            table = self._wire.topic_stats(part.address, name).offset_table
+            table = self._wire.topic_stats(part.address, topic).offset_table
             for queue, stats in table.items():
                 rows.append(
                     TopicStatusRow(
