@@ -22,6 +22,7 @@ from rocketstream.late import dataclass
 from rocketstream.settings import is_number, is_whole
 
 F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
 
 _SECRETS: Final = {"access_key", "secret_key", "security_token"}
 """Arguments whose values no error shows."""
@@ -56,6 +57,24 @@ def checked(function: F) -> F:
         return function(*args, **kwargs)
 
     return typing.cast(F, call)
+
+
+def checks_calls(*besides: str) -> Callable[[C], C]:
+    """Return a decorator that has a class's own public methods ``checked``.
+
+    Args:
+        *besides: methods that are called for each message, and check by hand what they must.
+    """
+
+    def decorate(cls: C) -> C:
+        for name, method in list(vars(cls).items()):
+            if name.startswith("_") or name in besides or not inspect.isfunction(method):
+                continue
+            if len(inspect.signature(method).parameters) > 1:
+                setattr(cls, name, checked(method))
+        return cls
+
+    return decorate
 
 
 class Declared:
@@ -114,7 +133,8 @@ def refused(name: str, kind: Kind, value: object) -> ConfigurationError:
         value: what was given.
     """
     shown = type(value).__name__ if name in _SECRETS else _SHORTENED.repr(value)
-    text = f"{name} must be {kind.words}, not {shown}"
+    unit = " of milliseconds" if name.endswith("_ms") else ""
+    text = f"{name} must be {kind.words.replace('number', f'number{unit}')}, not {shown}"
     if isinstance(value, str) and kind.several and kind.fits([value]):
         text += f": give [{shown}]"
     return ConfigurationError(text, argument=name)

@@ -179,7 +179,7 @@ class Message:
         if type(body) is not bytes:
             body = _encoded(body) if isinstance(body, str) else _body_bytes(body)
         self.body = body
-        self.flag = _whole("flag", flag) if flag else 0
+        self.flag = _flag(flag) if flag else 0
         self.properties = own = {
             PROPERTY_WAIT: "true" if wait_store_msg_ok is True else _wait(wait_store_msg_ok)
         }
@@ -210,20 +210,18 @@ class Message:
 
     def _set_timer(self, level: int, delay_sec: int, delay_ms: int, deliver_ms: int) -> None:
         ways = {
-            PROPERTY_TIMER_DELAY_SEC: delay_sec,
-            PROPERTY_TIMER_DELAY_MS: delay_ms,
-            PROPERTY_TIMER_DELIVER_MS: deliver_ms,
+            "delay_time_sec": (PROPERTY_TIMER_DELAY_SEC, delay_sec),
+            "delay_time_ms": (PROPERTY_TIMER_DELAY_MS, delay_ms),
+            "deliver_time_ms": (PROPERTY_TIMER_DELIVER_MS, deliver_ms),
         }
-        given = {name: value for name, value in ways.items() if value}
+        given = {argument: way for argument, way in ways.items() if way[1]}
         if len(given) + bool(level) > 1:
             raise ConfigurationError(
                 "give one of delay_level, delay_time_sec, delay_time_ms and deliver_time_ms"
             )
-        for name, value in given.items():
+        for argument, (name, value) in given.items():
             if type(value) is not int or value < 0:
-                raise ConfigurationError(
-                    f"{name} must be a positive whole number, not {value!r}", value=value
-                )
+                raise _wrong(argument, value, "a whole number from 0 on")
             self.properties[name] = str(value)
 
     def _set_lite_topic(self, name: str) -> None:
@@ -240,15 +238,15 @@ class Message:
         """
         if name in RESERVED_PROPERTIES:
             raise ConfigurationError(
-                f"The Property<{name}> is used by system, input another please", property=name
+                f"property {name} is RocketMQ's own; choose another name", property=name
             )
         # Not by all(...): a generator would take longer than everything else here.
         if not (
             isinstance(name, str) and isinstance(value, str) and name.strip() and value.strip()
         ):
             raise ConfigurationError(
-                "The name or value of property can not be null or blank string! "
-                f"Both are str; given is {name!r}: {value!r}",
+                "name and value of a property must be str and not blank; "
+                f"given is {name!r}: {value!r}",
                 property=name,
                 value=value,
             )
@@ -333,7 +331,7 @@ def check_lite_topic(name: object) -> None:
 def _text(name: str, given: object) -> str:
     if isinstance(given, str):
         return given
-    raise _wrong(name, given, "one str; keys may be several" if name == "tags" else "a str")
+    raise _wrong(name, given, "one str (only keys may be several)" if name == "tags" else "a str")
 
 
 def _encoded(text: str) -> bytes:
@@ -353,6 +351,14 @@ def _whole(name: str, given: object) -> int:
     if isinstance(given, int) and not isinstance(given, bool):
         return given
     raise _wrong(name, given, "a whole number")
+
+
+def _flag(given: object) -> int:
+    """Return a flag, which is four bytes in a record; a larger one could not be sent."""
+    flag = _whole("flag", given)
+    if not -(2**31) <= flag < 2**31:
+        raise _wrong("flag", given, "a whole number of 32 bits")
+    return flag
 
 
 def _wait(given: object) -> str:

@@ -167,7 +167,7 @@ def test_members_of_one_process_share_an_instance_by_default(
         assert one.client_id == two.client_id
         assert one.client_id.endswith("@DEFAULT")
         third = consumer_of(cluster.namesrv_addr, names.group, names.topic, seen, **config)
-        with pytest.raises(ClientStateError, match="has been created before"):
+        with pytest.raises(ClientStateError, match="already; give this one another group"):
             third.start()
         send_all(cluster.namesrv_addr, [Message(names.topic, "x")])
         seen.wait_consumed(1)

@@ -199,11 +199,11 @@ def _position(consumer: LitePullConsumer) -> int:
 def test_poll_refuses_what_makes_no_sense(cluster: Cluster, names: Names) -> None:
     """Covers C-514: not running, a negative wait."""
     consumer = lite(cluster, names)
-    with pytest.raises(ClientStateError, match="not running, please start it first"):
+    with pytest.raises(ClientStateError, match="this LitePullConsumer is not running"):
         consumer.poll()
     with consumer, pytest.raises(ConfigurationError, match="timeout_ms must be 0 or more"):
         consumer.poll(-1)
-    with pytest.raises(ClientStateError, match="not running, please start it first"):
+    with pytest.raises(ClientStateError, match="this LitePullConsumer is not running"):
         consumer.poll()
 
 
@@ -296,7 +296,7 @@ def test_subscribing_and_assigning_exclude_each_other(cluster: Cluster, names: N
         two.subscribe(names.topic)
     nothing: Any
     for nothing in ([], None):
-        with pytest.raises(ConfigurationError, match="can not be null or empty"):
+        with pytest.raises(ConfigurationError, match="message_queues must be one queue at least"):
             two.assign(nothing)
 
 
@@ -619,7 +619,7 @@ def test_a_consumer_starts_once(cluster: Cluster, names: Names) -> None:
     """Covers C-107, C-109, C-125: shared by both faces' kinds of calls."""
     consumer = subscribed(cluster, names)
     assert consumer.is_running
-    with pytest.raises(ClientStateError, match="maybe started once, RUNNING"):
+    with pytest.raises(ClientStateError, match=r"was started before \(RUNNING"):
         consumer.start()
     consumer.shutdown()
     consumer.shutdown()
@@ -631,7 +631,7 @@ def test_a_consumer_starts_once(cluster: Cluster, names: Names) -> None:
         lambda: consumer.committed(MessageQueue("T", "b", 0)),
     ]
     for call in calls:
-        with pytest.raises(ClientStateError, match="not running, please start it first"):
+        with pytest.raises(ClientStateError, match="this LitePullConsumer is not running"):
             call()
 
 
@@ -640,7 +640,7 @@ def test_a_second_member_in_one_client_is_refused(cluster: Cluster, names: Names
     config = ClientConfig(namesrv_addr=cluster.namesrv_addr, instance_name="shared")
     one = LitePullConsumer(names.group, config=config)
     two = LitePullConsumer(names.group, config=config)
-    with one, pytest.raises(RocketMQError, match="has been created before"):
+    with one, pytest.raises(RocketMQError, match="already; give this one another group"):
         two.start()
     with two:
         pass

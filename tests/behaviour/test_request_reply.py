@@ -91,7 +91,7 @@ def test_without_a_reply_the_request_times_out(cluster: Cluster, names: Names) -
     """Covers C-479: sent, and nobody answered."""
     cluster.create_topic(names.topic, 2)
     with Producer("asking", namesrv_addr=cluster.namesrv_addr) as producer:
-        with pytest.raises(ReplyTimeoutError, match="wait reply message timeout, 1000 ms") as e:
+        with pytest.raises(ReplyTimeoutError, match="no reply within 1000 ms") as e:
             producer.request(Message(names.topic, b"x", tags="silent"), timeout_ms=1_000)
         assert e.value.sent
         assert e.value.outcome is SendOutcome.UNKNOWN

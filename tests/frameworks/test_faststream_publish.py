@@ -91,7 +91,7 @@ def test_a_body_comes_back_as_it_was(
         ({"message": ""}, "at least one byte; given is ''"),
         ({"message": b""}, "at least one byte; given is b''"),
         ({"message": "x", "headers": {"n": 1}}, "given is 'n': 1"),
-        ({"message": "x", "headers": {"TAGS": "t"}}, "Property<TAGS> is used by system"),
+        ({"message": "x", "headers": {"TAGS": "t"}}, "property TAGS is RocketMQ's own"),
         ({"message": "x", "delay_level": "soon"}, "delay_level must be a whole number"),
         ({"message": "x", "tags": ["a"]}, "tags must be one str"),
     ],

@@ -12,7 +12,7 @@ import kombu
 import pytest
 from kombu.exceptions import ChannelError, OperationalError
 
-from rocketstream.errors import ConnectError
+from rocketstream.errors import ConfigurationError, ConnectError
 from rocketstream.frameworks.kombu import Transport, group_of, topic_of
 from tests.behaviour.cluster import Cluster
 from tests.plugins.waiting import wait_until
@@ -220,6 +220,21 @@ def test_what_is_not_acknowledged_within_the_visibility_timeout_comes_again(
         late.ack()  # too late: it changes nothing
         assert again.payload == "slow"
         again.ack()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("max_unacked", 0), ("max_unacked", "many"), ("visibility_timeout", 0)]
+    + [("visibility_timeout", "x")],
+)
+def test_a_transport_option_that_cannot_be_used_is_named(
+    cluster: Cluster, topic: str, name: str, value: Any
+) -> None:
+    with (
+        connect(cluster, **{name: value}) as connection,
+        pytest.raises(ConfigurationError, match=f"^{name} must be "),
+    ):
+        Taken(connection, topic)
 
 
 def test_a_consumer_that_acknowledges_nothing_consumes(cluster: Cluster, topic: str) -> None:

@@ -26,19 +26,9 @@ RIDDLES = {
 }
 """Words a reader has to read twice, and what is written instead."""
 OF_UPSTREAM = (
-    "Topic can not be null or empty.",
-    "Listener can not be null.",
-    "Message queues can not be null or empty.",
-    "has been created before, specify another name please.",
-    "has been created before, and failed.",
     "is conflict with system topic.",
     "'PUB|SUB'.",
-    "select message queue return null.",
-    "property[{}] is null.",
-    "but wait reply message timeout, {} ms.",
     "is forbidden.",
-    "is longer than topic max length {}.",
-    "is longer than group max length {}.",
     "cannot be compared.",
 )
 """How texts end that are upstream's to the letter."""

@@ -22,6 +22,7 @@ from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.addresses import parse_addresses
 from rocketstream.protocol.message_id import UniqueIdGenerator
+from rocketstream.protocol.names import check_topic
 from rocketstream.protocol.namespace import (
     namespace_of_endpoint,
     without_namespace,
@@ -205,6 +206,15 @@ class ClientConfig:
     def with_namespace(self, resource: str) -> str:
         """Return a topic or group as the servers know it (C-146)."""
         return wrap_namespace(self.effective_namespace(), resource)
+
+    def topic_with_namespace(self, topic: str) -> str:
+        """Return a topic as the servers know it.
+
+        Raises:
+            ConfigurationError: a name that no topic can have (C-95).
+        """
+        check_topic(topic)
+        return self.with_namespace(topic)
 
     def without_namespace(self, resource: str) -> str:
         """Return a topic or group as the user knows it (C-147)."""

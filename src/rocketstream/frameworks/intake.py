@@ -22,6 +22,7 @@ from rocketstream.model import (
     MessageSelector,
 )
 from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.settings import is_number, is_whole
 
 logger = logging.getLogger("rocketstream.frameworks")
 
@@ -40,6 +41,26 @@ _OURS = {
     "message_model": "a broadcasting group gets no message a second time",
 }
 """Settings of the push consumer that would lose messages here, and why."""
+
+
+def check_unacked(most: tuple[str, Any], limit_s: tuple[str, Any]) -> None:
+    """Check what a framework was given for messages it has not settled.
+
+    Args:
+        most: how many there may be, after what the framework calls it.
+        limit_s: seconds until one comes again, after what the framework calls it.
+
+    Raises:
+        ConfigurationError: a value out of its range.
+    """
+    name, number = most
+    if not is_whole(number) or not 1 <= number <= UNACKED_MAX:
+        raise ConfigurationError(
+            f"{name} must be a whole number from 1 to {UNACKED_MAX}, not {number!r}"
+        )
+    name, seconds = limit_s
+    if not is_number(seconds) or seconds <= 0:
+        raise ConfigurationError(f"{name} must be a number of seconds above 0, not {seconds!r}")
 
 
 class Delivery:
@@ -101,14 +122,14 @@ class Intake:
         topic: what to consume, from its first message on where the group has no offset.
         config: settings of the client.
         take: called on the loop with each delivery; must not block.
-        unacked_max: most deliveries at once, 1 to 1000.
+        unacked_max: most deliveries at once; ``check_unacked`` looks at it and at the next.
         unacked_limit_s: seconds between a delivery's ``begin`` and its answer.
         settings: of the push consumer, by name.
         expression: which messages: tags joined by ``||``, or a selector.
         orderly: hand a queue's messages out in order, one at a time.
 
     Raises:
-        ConfigurationError: a value out of its range.
+        ConfigurationError: a setting that cannot be used.
     """
 
     def __init__(
@@ -124,14 +145,6 @@ class Intake:
         expression: str | MessageSelector = "*",
         orderly: bool = False,
     ) -> None:
-        if not 1 <= unacked_max <= UNACKED_MAX:
-            raise ConfigurationError(
-                f"unacked_max must be from 1 to {UNACKED_MAX}, not {unacked_max!r}"
-            )
-        if unacked_limit_s <= 0:
-            raise ConfigurationError(
-                f"unacked_limit_s must be more than 0 s, not {unacked_limit_s!r}"
-            )
         for name, why in _OURS.items():
             if settings and settings.get(name) not in (None, 1, MessageModel.CLUSTERING):
                 raise ConfigurationError(f"{name} cannot be {settings[name]!r} here: {why}")

@@ -22,7 +22,7 @@ from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.producer.producer import Producer
 from rocketstream.errors import ClientStateError, RouteNotFoundError, SendError, TransportError
-from rocketstream.frameworks.intake import UNACKED_MAX, Delivery, Intake
+from rocketstream.frameworks.intake import UNACKED_MAX, Delivery, Intake, check_unacked
 from rocketstream.model import Message
 
 try:
@@ -86,13 +86,16 @@ class _Inbox:
         self._intake = self._transport.loop.run(self._opened(queue, options))
 
     async def _opened(self, queue: str, options: dict[str, Any]) -> Intake:
+        most = options.get("max_unacked", UNACKED_MAX)
+        limit_s = options.get("visibility_timeout", VISIBILITY_TIMEOUT_S)
+        check_unacked(("max_unacked", most), ("visibility_timeout", limit_s))
         intake = Intake(
             group_of(queue),
             topic_of(queue),
             self._transport.config,
             self._take,
-            unacked_max=int(options.get("max_unacked", UNACKED_MAX)),
-            unacked_limit_s=float(options.get("visibility_timeout", VISIBILITY_TIMEOUT_S)),
+            unacked_max=most,
+            unacked_limit_s=limit_s,
             settings=options.get("consumer_settings"),
         )
         await intake.start()

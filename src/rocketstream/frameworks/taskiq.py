@@ -14,7 +14,13 @@ from typing import Any
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.producer.aio_producer import AsyncProducer
 from rocketstream.errors import ClientStateError, ConfigurationError
-from rocketstream.frameworks.intake import UNACKED_LIMIT_S, UNACKED_MAX, Delivery, Intake
+from rocketstream.frameworks.intake import (
+    UNACKED_LIMIT_S,
+    UNACKED_MAX,
+    Delivery,
+    Intake,
+    check_unacked,
+)
 from rocketstream.model import Message
 
 try:
@@ -78,6 +84,7 @@ class RocketMQBroker(AsyncBroker):
         consumer_settings: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
+        check_unacked(("max_unacked", max_unacked), ("ack_limit_s", ack_limit_s))
         self.topic = topic
         self.group = group or f"{topic}-workers"
         self._config = config or ClientConfig()

@@ -178,6 +178,8 @@ def expect_no_answers() -> None:
     A user who will not wait need not hear which calls were interrupted, nor what other threads were
     asking when Spark ended.
     """
+    # Py4J logs to its own loggers and, in places, to the root logger.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
 
 

@@ -54,6 +54,8 @@ def cannot_connect(address: str, reason: str) -> ConnectError:
 
 
 def _bad(text: str) -> ConfigurationError:
+    several = "; several are separated by ';'" if "," in text else ""
     return ConfigurationError(
-        f"not an address: {text!r}; give host:port, for example 127.0.0.1:9876", address=text
+        f"not an address: {text!r}; give host:port, for example 127.0.0.1:9876{several}",
+        address=text,
     )

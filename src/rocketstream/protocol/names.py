@@ -88,7 +88,7 @@ SYSTEM_GROUPS: Final = frozenset(
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 _STORABLE = re.compile(r"[%|a-zA-Z0-9_.~-]+")
-_PATTERN_TEXT = "^[%|a-zA-Z0-9_-]+$"
+_ACCEPTED = "a-z, A-Z, 0-9, %, |, _ and -"
 
 
 def retry_topic(group: str) -> str:
@@ -109,25 +109,28 @@ def dlq_topic(group: str) -> str:
     return DLQ_PREFIX + group
 
 
-def check_topic(topic: str) -> None:
+def check_topic(topic: str, argument: str = "topic") -> None:
     """Check a topic name.
+
+    Args:
+        topic: the name.
+        argument: what the argument is called that it was given as.
 
     Raises:
         ConfigurationError: the name is blank, too long, or has characters outside the alphabet
             (C-95).
     """
-    _check_text("topic", topic)
+    _check_text(argument, topic)
     if not topic or topic.isspace():
-        raise ConfigurationError("The specified topic is blank", topic=topic)
+        raise ConfigurationError("topic must not be blank", topic=topic)
     if len(topic) > limits.TOPIC_CHARS_MAX:
         raise ConfigurationError(
-            f"The specified topic is longer than topic max length {limits.TOPIC_CHARS_MAX}.",
+            f"a topic has {limits.TOPIC_CHARS_MAX} characters at most; this one has {len(topic)}",
             topic=topic,
         )
     if not _LEGAL.fullmatch(topic):
         raise ConfigurationError(
-            f"The specified topic[{topic}] contains illegal characters, "
-            f"allowing only {_PATTERN_TEXT}",
+            f"topic {topic!r} has illegal characters; accepted are {_ACCEPTED}",
             topic=topic,
         )
 
@@ -141,16 +144,15 @@ def check_group(group: str) -> None:
     """
     _check_text("group", group)
     if not group or group.isspace():
-        raise ConfigurationError("the specified group is blank", group=group)
+        raise ConfigurationError("group must not be blank", group=group)
     if len(group) > limits.GROUP_CHARS_MAX:
         raise ConfigurationError(
-            f"the specified group is longer than group max length {limits.GROUP_CHARS_MAX}.",
+            f"a group has {limits.GROUP_CHARS_MAX} characters at most; this one has {len(group)}",
             group=group,
         )
     if not _LEGAL.fullmatch(group):
         raise ConfigurationError(
-            f"the specified group[{group}] contains illegal characters, "
-            f"allowing only {_PATTERN_TEXT}",
+            f"group {group!r} has illegal characters; accepted are {_ACCEPTED}",
             group=group,
         )
 

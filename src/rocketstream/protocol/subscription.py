@@ -45,8 +45,8 @@ def build_subscription(
         return SubscriptionData(topic, expression, set(), set(), version_ms, EXPRESSION_SQL92)
     if expression_type != EXPRESSION_TAG:
         raise SubscriptionError(
-            f"subscription exception: expression type {expression_type!r} is unknown; "
-            "accepted are TAG and SQL92",
+            f"subscription exception: expression_type must be TAG or SQL92, not "
+            f"{expression_type!r}",
             expression_type=expression_type,
         )
     if not expression or expression == SUB_ALL:
@@ -54,7 +54,7 @@ def build_subscription(
     pieces = [piece for piece in expression.split("||") if piece]
     if not pieces:
         raise SubscriptionError(
-            f"subscription exception: subString split error, {expression!r} names no tag",
+            f"subscription exception: {expression!r} names no tag; give TagA || TagB, or * for all",
             expression=expression,
         )
     tags = {tag for piece in pieces if (tag := piece.strip(_JAVA_SPACE))}

@@ -192,7 +192,7 @@ def test_a_sharding_key_decides_the_queue_before_gathering(broker: Batching) -> 
         ]
         queues = [producer.queue_of("T", f"key{n % 7}") for n in range(70)]
         assert all(future.result(WAIT_S) for future in futures)
-        with pytest.raises(SendError, match="select message queue threw exception"):
+        with pytest.raises(SendError, match="the selector of the queue raised"):
             producer.send(Message("T", b"x"), selector=lambda q, m, a: q[99])
     assert chosen == [threading.current_thread().name]
     wanted = Counter(queue.queue_id for queue in queues) + Counter([3])

@@ -107,7 +107,7 @@ def test_flush_says_how_many_are_still_on_their_way(held: FakeBroker) -> None:
         asked = held.wait_for(ONE, 3)
         stored(held, asked[1])
         wait_until(lambda: any(future.done() for future in futures), "one is answered")
-        for timeout_ms in (1, 0, -1):
+        for timeout_ms in (1, 0):
             with pytest.raises(FlushTimeoutError, match="2 messages are still on their") as raised:
                 producer.flush(timeout_ms)
             assert raised.value.under_way == 2

@@ -21,6 +21,7 @@ from rocketstream.client.instance import engine as engines
 from rocketstream.errors import ForkedClientError
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.headers import PullMessageResponseHeader
+from rocketstream.testing import received_message
 from tests.unit.client.fake_broker import GROUP, TOPIC, FakeBroker, answer
 
 pytestmark = [
@@ -44,6 +45,7 @@ class Listener(TransactionListener):
         """Not called."""
 
 
+RECEIVED = received_message(TOPIC, b"x")
 VALUES: dict[str, Any] = {
     "message": Message(TOPIC, b"x"),
     "messages": [Message(TOPIC, b"x")],
@@ -90,7 +92,9 @@ def call(client: object, name: str) -> object:
     """Call a method with plausible arguments; run a coroutine up to its first wait."""
     bound: Callable[..., Any] = getattr(client, name)
     arguments = [
-        VALUES.get(parameter.name, 1)
+        RECEIVED
+        if name == "send_message_back" and parameter.name == "message"
+        else VALUES.get(parameter.name, 1)
         for parameter in inspect.signature(bound).parameters.values()
         if parameter.default is parameter.empty
         and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)

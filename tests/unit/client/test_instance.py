@@ -139,7 +139,7 @@ def test_an_instance_starts_once_and_never_again(broker: FakeBroker) -> None:
         }
         await instance.close()
         assert all(task.done() for task in tasks)
-        with pytest.raises(ClientStateError, match=r"The Factory object\[.*@own\] has been"):
+        with pytest.raises(ClientStateError, match=r"client instance .*@own was shut down"):
             await instance.start()
 
     broker.thread.run(run())
@@ -157,7 +157,7 @@ def test_a_failed_start_is_remembered(broker: FakeBroker, monkeypatch: pytest.Mo
         monkeypatch.setattr(instance, "fetch_name_servers", fail)
         with pytest.raises(OSError, match="no threads left"):
             await instance.start()
-        with pytest.raises(ClientStateError, match="created before, and failed"):
+        with pytest.raises(ClientStateError, match="was shut down or did not start"):
             await instance.start()
         assert not instance._tasks
         await instance.close()

@@ -42,7 +42,7 @@ def test_who_assigned_may_not_subscribe(begun_by: str) -> None:
 
 def test_a_refused_assignment_decides_nothing() -> None:
     plan = LitePlan()
-    with pytest.raises(ConfigurationError, match="null or empty"):
+    with pytest.raises(ConfigurationError, match="must be one queue at least"):
         plan.assign([])
     plan.subscribe(build_subscription("T", "*", 1), None)
     assert list(plan.subscriptions) == ["T"]

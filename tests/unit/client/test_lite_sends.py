@@ -71,7 +71,7 @@ def test_a_message_of_a_lite_topic_cannot_be_delayed(delayed: Callable[[], Messa
 
 
 def test_a_property_cannot_stand_for_the_argument() -> None:
-    with pytest.raises(ConfigurationError, match="used by system"):
+    with pytest.raises(ConfigurationError, match="RocketMQ's own"):
         Message("agents", b"x", properties={"__LITE_TOPIC": "a"})
 
 

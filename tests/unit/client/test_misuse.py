@@ -46,6 +46,7 @@ from rocketstream.errors import (
     SubscriptionError,
 )
 from rocketstream.protocol.codes import RequestCode
+from rocketstream.testing import received_message
 from tests.plugins.waiting import wait_until
 from tests.unit.client.fake_broker import GROUP, TOPIC, FakeBroker, found
 
@@ -164,7 +165,8 @@ def test_sending_back_what_is_no_received_message_does_not_hang_the_shutdown(
     """Covers C-273: the caller learns it; the shutdown waits for nothing that never ends."""
     consumer = PushConsumer(GROUP, namesrv_addr=broker.address, listener=lambda _: SUCCESS)
     consumer.start()
-    wrong: Any = Message(TOPIC, "x")
+    wrong: Any = received_message(TOPIC, b"x")
+    wrong.broker_name = ["broker-a"]
     with pytest.raises(SendError, match="cannot be sent back") as raised:
         consumer.send_message_back(wrong, 1)
     assert raised.value.outcome is SendOutcome.NOT_SENT
@@ -237,7 +239,7 @@ def test_a_property_that_is_no_text_is_named() -> None:
         ({"body": 5}, "body must be bytes, or a str, sent as UTF-8; encode it.*; given is 5"),
         ({"body": None}, "body must be bytes.*; given is None"),
         ({"body": {"id": 7}}, "body must be bytes.* json.dumps .*; given is {'id': 7}"),
-        ({"tags": 5}, "tags must be one str; keys may be several; given is 5"),
+        ({"tags": 5}, r"tags must be one str \(only keys may be several\); given is 5"),
         ({"tags": 0}, "tags must be one str.*; given is 0"),
         ({"tags": ["A", "B"]}, r"tags must be one str.*; given is \['A', 'B'\]"),
         ({"keys": 5}, "keys must be a str, or several of them.*; given is 5"),
@@ -245,6 +247,11 @@ def test_a_property_that_is_no_text_is_named() -> None:
         ({"keys": [7, 8]}, r"keys must be a str.*; given is \[7, 8\]"),
         ({"keys": b"k"}, "keys must be a str.*; given is b'k'"),
         ({"flag": "1"}, "flag must be a whole number; given is '1'"),
+        ({"flag": 2**31}, "flag must be a whole number of 32 bits; given is 2147483648"),
+        ({"flag": -(2**31) - 1}, "flag must be a whole number of 32 bits; given is -2147483649"),
+        ({"delay_time_ms": -5}, "delay_time_ms must be a whole number from 0 on; given is -5"),
+        ({"delay_time_sec": 1.5}, "delay_time_sec must be a whole number from 0 on; given is 1.5"),
+        ({"deliver_time_ms": "5"}, "deliver_time_ms must be a whole number from 0 on; given is '5"),
         ({"delay_level": "3"}, "delay_level must be a whole number; given is '3'"),
         ({"wait_store_msg_ok": "false"}, "wait_store_msg_ok must be True or False; given is 'f"),
         ({"wait_store_msg_ok": 0}, "wait_store_msg_ok must be True or False; given is 0"),
@@ -322,9 +329,9 @@ def test_a_message_is_not_sent_to_what_is_no_queue(broker: FakeBroker, queue: An
 def test_an_offset_that_is_none_is_not_noted(broker: FakeBroker, offset: Any) -> None:
     """It would fail every later commit."""
     with PullConsumer("g", namesrv_addr=broker.address) as consumer:
-        with pytest.raises(ConfigurationError, match="offset must be a whole number from 0 on"):
+        with pytest.raises(ConfigurationError, match="offset must be a whole number"):
             consumer.update_consume_offset(MQ, offset)
-        with pytest.raises(ConfigurationError, match="offset must be a whole number from 0 on"):
+        with pytest.raises(ConfigurationError, match="offset must be a whole number"):
             consumer.pull(MQ, "*", offset, 32)
     assert not broker.asked(RequestCode.UPDATE_CONSUMER_OFFSET)
 

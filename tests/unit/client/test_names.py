@@ -17,14 +17,14 @@ NAMESRV = "127.0.0.1:9876"
 )
 def test_a_reserved_property_is_refused(name: str) -> None:
     """Covers C-98."""
-    with pytest.raises(ConfigurationError, match=rf"The Property<{name}> is used by system"):
+    with pytest.raises(ConfigurationError, match=rf"property {name} is RocketMQ's own"):
         Message("T", b"x", properties={name: "v"})
 
 
 @pytest.mark.parametrize(("name", "value"), [("", "v"), (" ", "v"), ("n", ""), ("n", "\t")])
 def test_a_blank_property_is_refused(name: str, value: str) -> None:
     """Covers C-98."""
-    with pytest.raises(ConfigurationError, match="can not be null or blank string!"):
+    with pytest.raises(ConfigurationError, match="must be str and not blank"):
         Message("T", b"x").put_user_property(name, value)
 
 
@@ -39,9 +39,9 @@ def test_a_blank_property_is_refused(name: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("group", "text"),
     [
-        (" ", "the specified group is blank"),
-        ("g" * 256, "the specified group is longer than group max length 255."),
-        ("a b", r"the specified group\[a b\] contains illegal characters"),
+        (" ", "group must not be blank"),
+        ("g" * 256, "a group has 255 characters at most; this one has 256"),
+        ("a b", "group 'a b' has illegal characters"),
     ],
 )
 def test_a_client_refuses_a_bad_group_when_it_is_made(
@@ -55,9 +55,9 @@ def test_a_client_refuses_a_bad_group_when_it_is_made(
 def test_a_consumer_refuses_a_bad_topic_when_it_subscribes() -> None:
     """Covers C-95, C-100."""
     consumer = PushConsumer("g", namesrv_addr=NAMESRV)
-    with pytest.raises(ConfigurationError, match="The specified topic is blank"):
+    with pytest.raises(ConfigurationError, match="topic must not be blank"):
         consumer.subscribe(" ")
-    with pytest.raises(ConfigurationError, match="longer than topic max length 127"):
+    with pytest.raises(ConfigurationError, match="a topic has 127 characters at most"):
         consumer.subscribe("t" * 128)
     with pytest.raises(SubscriptionError, match="subscription exception"):
         consumer.subscribe("T", "||")

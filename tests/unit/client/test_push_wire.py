@@ -145,7 +145,7 @@ def test_a_condition_needs_a_broker_that_can_filter(
     broker.on[RequestCode.HEART_BEAT] = old
     broker.on[RequestCode.CHECK_CLIENT_CONFIG] = lambda _: RemotingCommand.response(0)
     with caplog.at_level(logging.WARNING), started(broker, Seen(), MessageSelector.by_sql("a > 1")):
-        wait_until(lambda: "does not upgrade to support for filter" in caplog.text, "the warning")
+        wait_until(lambda: "is too old for expressions of type" in caplog.text, "the warning")
         assert not [each for each in broker.asked(PULL) if each.ext["topic"] == TOPIC]
 
 

@@ -148,7 +148,7 @@ def test_the_reply_comes_back_to_who_asked(broker: FakeBroker, ask: Ask) -> None
 @every_form
 def test_no_reply_in_time_is_a_timeout(broker: FakeBroker, ask: Ask) -> None:
     """Covers C-479: the request is stored; the error says so and may be caught in three ways."""
-    with pytest.raises(ReplyTimeoutError, match=r"send request message to <T> OK, but wait") as e:
+    with pytest.raises(ReplyTimeoutError, match=r"no reply within .* topic 'T' was stored") as e:
         ask(broker.address, Message(TOPIC, b"ping"), timeout_ms=150)
     assert e.value.sent
     assert e.value.outcome is SendOutcome.UNKNOWN
@@ -303,7 +303,7 @@ def test_a_reply_carries_what_the_broker_needs(broker: FakeBroker) -> None:
 
 def test_only_a_request_from_a_broker_can_be_replied_to() -> None:
     """Covers C-480, C-489: code 10007."""
-    with pytest.raises(MessageInvalidError, match=r"CODE: 10007.*property\[CLUSTER\] is null"):
+    with pytest.raises(MessageInvalidError, match=r"its property CLUSTER is missing"):
         create_reply_message(Message("T", b"ping"), b"pong")
 
 

@@ -383,7 +383,7 @@ def test_a_selectors_error_is_a_send_error_and_its_own_stays_as_it_is() -> None:
     def broken(_: object) -> MessageQueue:
         raise StopIteration
 
-    with pytest.raises(SendError, match="select message queue threw exception") as raised:
+    with pytest.raises(SendError, match="the selector of the queue raised") as raised:
         next(Play().send(SendTarget(pick=broken)))
     assert raised.value.outcome is SendOutcome.NOT_SENT
     own = SendError("mine", SendOutcome.NOT_SENT)

@@ -73,10 +73,10 @@ def with_body(body: Any) -> Message:
 @pytest.mark.parametrize(
     ("message", "text"),
     [
-        (Message("", b"x"), "The specified topic is blank"),
-        (Message("a b", b"x"), "contains illegal characters"),
-        (Message("t" * 128, b"x"), "longer than topic max length 127"),
-        (Message("SCHEDULE_TOPIC_XXXX", b"x"), "Sending message to topic.* is forbidden"),
+        (Message("", b"x"), "topic must not be blank"),
+        (Message("a b", b"x"), "has illegal characters"),
+        (Message("t" * 128, b"x"), "a topic has 127 characters at most"),
+        (Message("SCHEDULE_TOPIC_XXXX", b"x"), "is the brokers' own"),
         (Message("T", b""), "CODE: 13: the message body length is zero"),
         (Message("T", b"x" * 11), "CODE: 13: the message body size over max value, MAX: 10"),
         (Message("T", b"x", properties={"a": "b\x01c"}), "separator"),

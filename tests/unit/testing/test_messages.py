@@ -101,7 +101,7 @@ def test_ids_differ_by_place_and_are_the_same_each_time() -> None:
         ({"properties": {"price": 5}}, "given is 'price': 5"),
         ({"properties": {"a": "b\x01c"}}, "without the separators"),
         ({"properties": {"a": "b" * 40_000}}, "do not fit a record"),
-        ({"flag": 2**31}, "no message of 'orders' can be like that"),
+        ({"flag": 2**31}, "flag must be a whole number of 32 bits"),
         ({"topic": "a b"}, "illegal characters"),
         ({"body": 5}, "body must be bytes"),
     ],

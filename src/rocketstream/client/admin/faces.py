@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from rocketstream.arguments import checks_calls
 from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
@@ -15,6 +16,7 @@ from rocketstream.protocol.message_ext import MessageExt
 T = TypeVar("T")
 
 
+@checks_calls()
 class SyncAdmin:
     """Calls of producers and consumers that block for a request or two.
 
@@ -67,15 +69,16 @@ class SyncAdmin:
         return self._ask(lambda admin: admin.view_message(topic, msg_id))
 
     def query_message(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+        self, topic: str, key: str, max_nums: int, begin_ms: int, end_ms: int
     ) -> list[MessageExt]:
-        """Return up to ``max_num`` messages that have ``key``, stored between two times.
+        """Return up to ``max_nums`` messages that have ``key``, stored between two times.
 
         Times are ms since 1970.
         """
-        return self._ask(lambda admin: admin.query_message(topic, key, max_num, begin_ms, end_ms))
+        return self._ask(lambda admin: admin.query_message(topic, key, max_nums, begin_ms, end_ms))
 
 
+@checks_calls()
 class AsyncAdmin:
     """The same as coroutines; see ``SyncAdmin`` for what they do and raise."""
 
@@ -110,7 +113,7 @@ class AsyncAdmin:
         return await self._admin().view_message(topic, msg_id)
 
     async def query_message(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+        self, topic: str, key: str, max_nums: int, begin_ms: int, end_ms: int
     ) -> list[MessageExt]:
-        """Return up to ``max_num`` messages that have ``key``, stored between two times."""
-        return await self._admin().query_message(topic, key, max_num, begin_ms, end_ms)
+        """Return up to ``max_nums`` messages that have ``key``, stored between two times."""
+        return await self._admin().query_message(topic, key, max_nums, begin_ms, end_ms)

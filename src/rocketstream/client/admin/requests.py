@@ -34,7 +34,7 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.message_ext import MessageExt, decode_message, decode_messages
 from rocketstream.protocol.message_id import decode_offset_msg_id
-from rocketstream.protocol.names import check_topic, is_system_topic
+from rocketstream.protocol.names import is_system_topic
 
 if TYPE_CHECKING:
     from rocketstream.client.config import ClientConfig
@@ -68,12 +68,15 @@ class MQAdmin:
             RouteNotFoundError: ``key`` has no route.
             RocketMQError: no broker created it; the last one's error.
         """
-        key, new_topic = map(self._config.with_namespace, (key, new_topic))
-        check_topic(new_topic)
+        key, new_topic = map(self._config.topic_with_namespace, (key, new_topic))
         if is_system_topic(new_topic):
-            raise ConfigurationError(f"The topic[{new_topic}] is conflict with system topic.")
-        if not isinstance(queue_num, int) or queue_num < 1:
-            raise ConfigurationError(f"queue_num must be at least 1, not {queue_num!r}")
+            raise ConfigurationError(
+                f"topic {new_topic!r} belongs to the brokers themselves; choose another name"
+            )
+        if queue_num < 1:
+            raise ConfigurationError(
+                f"queue_num must be a whole number from 1 on, not {queue_num!r}"
+            )
         brokers = await self._masters_of(key)
         header = CreateTopicRequestHeader(
             new_topic, key, queue_num, queue_num, Perm.READ | Perm.WRITE, "SINGLE_TAG",
@@ -105,7 +108,11 @@ class MQAdmin:
             if 0 in data.broker_addrs
         ]
         if not masters:
-            raise RouteNotFoundError(f"Not found broker, maybe key is wrong: {topic}", topic=topic)
+            raise RouteNotFoundError(
+                f"no broker of topic {topic!r} has a master; key must be a topic that brokers "
+                "have, TBW102 for one",
+                topic=topic,
+            )
         return masters
 
     async def _brokers_of(self, topic: str) -> list[BrokerData]:
@@ -113,7 +120,7 @@ class MQAdmin:
             return (await self._instance.api.route(topic)).broker_datas
         except TopicNotExistError as error:
             raise RouteNotFoundError(
-                f"No route info of this topic: {topic}", topic=topic
+                f"topic {topic!r} is unknown to the name server", topic=topic
             ) from error
 
     # --- offsets ----------------------------------------------------------------------------------
@@ -146,8 +153,7 @@ class MQAdmin:
         Raises:
             OffsetNotFoundError: there is none.
         """
-        topic = self._config.with_namespace(topic)
-        check_topic(topic)
+        topic = self._config.topic_with_namespace(topic)
         return self._seen([await self._view(topic, msg_id)])[0]
 
     async def _view(self, topic: str, msg_id: str) -> MessageExt:
@@ -177,20 +183,20 @@ class MQAdmin:
         return min(found, key=lambda message: message.store_timestamp)
 
     async def query_message(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+        self, topic: str, key: str, max_nums: int, begin_ms: int, end_ms: int
     ) -> list[MessageExt]:
-        """Return up to ``max_num`` messages with ``key`` among their keys, stored in that time.
+        """Return up to ``max_nums`` messages with ``key`` among their keys, stored in that time.
 
         Raises:
             RouteNotFoundError: the topic has no route.
             RocketMQError: no broker answered; the last one's error.
         """
-        if max_num < 1:
-            raise ConfigurationError(f"max_num must be at least 1, not {max_num}")
-        topic = self._config.with_namespace(topic)
-        found = await self._query(topic, key, max_num, begin_ms, end_ms, unique=False)
+        if max_nums < 1:
+            raise ConfigurationError(f"max_nums must be a whole number from 1 on, not {max_nums!r}")
+        topic = self._config.topic_with_namespace(topic)
+        found = await self._query(topic, key, max_nums, begin_ms, end_ms, unique=False)
         having = [message for message in found if key in (message.keys or "").split(" ")]
-        return self._seen(having[:max_num])
+        return self._seen(having[:max_nums])
 
     def _seen(self, messages: list[MessageExt]) -> list[MessageExt]:
         for message in messages:
@@ -198,9 +204,9 @@ class MQAdmin:
         return messages
 
     async def _query(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, *, unique: bool
+        self, topic: str, key: str, max_nums: int, begin_ms: int, end_ms: int, *, unique: bool
     ) -> list[MessageExt]:
-        header = QueryMessageRequestHeader(topic, key, max_num, begin_ms, end_ms)
+        header = QueryMessageRequestHeader(topic, key, max_nums, begin_ms, end_ms)
         results = await asyncio.gather(
             *(self._query_at(address, header, unique) for address in await self._masters_of(topic)),
             return_exceptions=True,

@@ -23,7 +23,6 @@ from rocketstream.client.trace.dispatcher import CONSUME
 from rocketstream.client.trace.of_client import TRACE_SETTINGS, Tracing, tracing_of
 from rocketstream.model import MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
-from rocketstream.protocol.names import check_topic
 from rocketstream.protocol.subscription import EXPRESSION_TAG
 
 logger = logging.getLogger("rocketstream.client")
@@ -47,7 +46,6 @@ S = TypeVar("S", bound=ConsumerSettings)
 class ConsumerBase(Startable[M], Generic[M, S]):
     """A consumer with its machine ``M`` and its settings ``S``."""
 
-    _refusal = "The consumer service state not OK"
     _keywords: ClassVar[tuple[str, ...]] = ()
     """What its constructor takes by name besides settings, ``config`` and ``clock``."""
     _is_traced: ClassVar[bool] = True
@@ -132,7 +130,6 @@ class QueueConsumerBase(ConsumerBase[M, S]):
             ConfigurationError: a name that no topic can have.
             SubscriptionError: an expression that is none.
         """
-        check_topic(topic)
+        name = self.config.topic_with_namespace(topic)
         selector = MessageSelector.of(expression, expression_type)
-        name = self.config.with_namespace(topic)
         return subscription_of(topic, name, selector, self._clock.now_ms(), logger)

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from rocketstream._util.clock import Clock
 from rocketstream._util.waiting import Latch
+from rocketstream.arguments import checks_calls
 from rocketstream.client.core.kinds import check_time
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.instance.started import Startable
@@ -44,6 +45,7 @@ class ListenerMachine(Protocol):
 M = TypeVar("M", bound=ListenerMachine)
 
 
+@checks_calls()
 class ListenerConsumer(WithBlock, Startable[M]):
     """A consumer of the sync face that calls a listener until it is shut down."""
 
@@ -63,6 +65,8 @@ class ListenerConsumer(WithBlock, Startable[M]):
             await_ms: how long to wait for running listeners; by default
                 ``await_termination_ms_when_shutdown``. Those that take longer are left behind.
         """
+        if await_ms is not None:
+            check_time("await_ms", await_ms)
         started = self._begin_shutdown()
         if started is None:
             return
@@ -101,6 +105,7 @@ class ListenerConsumer(WithBlock, Startable[M]):
         return self._ended.wait(timeout_ms)
 
 
+@checks_calls()
 class AsyncListenerConsumer(AsyncWithBlock, Startable[M]):
     """A consumer of the asyncio face that calls a listener until it is shut down."""
 
@@ -115,6 +120,8 @@ class AsyncListenerConsumer(AsyncWithBlock, Startable[M]):
             await_ms: how long to wait for running listeners; by default
                 ``await_termination_ms_when_shutdown``. Coroutines that take longer are cancelled.
         """
+        if await_ms is not None:
+            check_time("await_ms", await_ms)
         started = self._begin_shutdown()
         if started is None:
             return

@@ -5,6 +5,8 @@ Law: pure; settings are checked by ``rocketstream.settings``.
 
 from __future__ import annotations
 
+from typing import Any
+
 from rocketstream.errors import ConfigurationError
 from rocketstream.settings import is_number, is_whole
 
@@ -29,14 +31,16 @@ def check_natural(name: str, value: object) -> None:
         raise ConfigurationError(f"{name} must be a whole number from 0 on, not {value!r}")
 
 
-def check_time(name: str, time_ms: object) -> None:
-    """Check a time in milliseconds.
+def check_time(name: str, time_ms: Any) -> None:
+    """Check a time in milliseconds, how long to wait for one.
 
     Raises:
-        ConfigurationError: it is no number.
+        ConfigurationError: it is no number, or negative.
     """
-    if not is_number(time_ms):
-        raise ConfigurationError(f"{name} must be a number of milliseconds, not {time_ms!r}")
+    if not is_number(time_ms) or time_ms < 0:
+        raise ConfigurationError(
+            f"{name} must be a number of milliseconds from 0 on, not {time_ms!r}"
+        )
 
 
 def check_own_group(group: str, default: str, *, java: str) -> None:

@@ -84,7 +84,10 @@ class LitePlan:
             ClientStateError: topics are subscribed.
         """
         if not mqs:
-            raise ConfigurationError("Message queues can not be null or empty.")
+            raise ConfigurationError(
+                "message_queues must be one queue at least; "
+                "fetch_message_queues(topic) returns those of a topic"
+            )
         self.check_assign()
         self.assigned = frozenset(mqs)
 

@@ -66,7 +66,7 @@ class QueueRotation:
             except SendError:
                 raise
             except Exception as error:
-                text = f"select message queue threw exception: {error!r}"
+                text = f"the selector of the queue raised {error!r}"
                 raise SendError(text, SendOutcome.NOT_SENT) from error
         if last_broker is None:
             return queues[next(self._counter) % len(queues)]

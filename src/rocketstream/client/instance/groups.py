@@ -141,8 +141,8 @@ class Groups:
         """
         if consumer.group in self.consumers:
             raise ClientStateError(
-                f"The consumer group[{consumer.group}] has been created before, "
-                "specify another name please."
+                f"this client instance has a consumer of group {consumer.group!r} already; "
+                "give this one another group, or an instance_name of its own"
             )
         self.consumers[consumer.group] = consumer
 
@@ -154,7 +154,8 @@ class Groups:
         """
         if group in self.producers:
             raise ClientStateError(
-                f"The producer group[{group}] has been created before, specify another name please."
+                f"this client instance has a producer of group {group!r} already; "
+                "give this one another group, or an instance_name of its own"
             )
         self.producers[group] = inner
 

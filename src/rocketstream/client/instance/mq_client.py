@@ -92,7 +92,8 @@ class MQClientInstance:
             return
         if self._state in (ServiceState.START_FAILED, ServiceState.SHUTDOWN_ALREADY):
             raise ClientStateError(
-                f"The Factory object[{self.client_id}] has been created before, and failed."
+                f"client instance {self.client_id} was shut down or did not start; "
+                "create a new client"
             )
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_task(self._start())

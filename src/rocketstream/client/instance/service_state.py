@@ -29,9 +29,9 @@ _ADVICE = {
 }
 
 
-def not_running(text: str, state: ServiceState) -> ClientStateError:
-    """Return the error of a call that needs a running client; ``text`` is upstream's."""
-    return ClientStateError(f"{text}, {state.value}; {_ADVICE[state]}")
+def not_running(kind: str, state: ServiceState) -> ClientStateError:
+    """Return the error of a call that needs a running client; ``kind`` is what the client is."""
+    return ClientStateError(f"this {kind} is not running ({state.value}): {_ADVICE[state]}")
 
 
 _TOPICS_SHOWN_MAX = 5

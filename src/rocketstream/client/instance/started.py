@@ -38,9 +38,7 @@ class Startable(StaysHere, Generic[M]):
     """A client with a machine: not there before ``start``, nor after ``shutdown``."""
 
     _kind: ClassVar[str]
-    """What upstream calls it when it is started twice."""
-    _refusal: ClassVar[str]
-    """Upstream's text for what is asked of it while it does not run."""
+    """What errors call it."""
 
     state: ServiceState
     _clock: Clock
@@ -63,8 +61,8 @@ class Startable(StaysHere, Generic[M]):
         """
         if self.state is not ServiceState.CREATE_JUST:
             raise ClientStateError(
-                f"The {self._kind} service state not OK, maybe started once, "
-                f"{self.state.value}; a client cannot be started again, create a new one"
+                f"this {self._kind} was started before ({self.state.value}); "
+                "a client cannot be started again, create a new one"
             )
 
     def _start_threaded(self, config: ClientConfig, make: Make[M]) -> Started[M]:
@@ -110,7 +108,7 @@ class Startable(StaysHere, Generic[M]):
         """
         started = self._started
         if self.state is not ServiceState.RUNNING or started is None:
-            raise not_running(self._refusal, self.state)
+            raise not_running(self._kind, self.state)
         started.engine.check_process()
         return started
 

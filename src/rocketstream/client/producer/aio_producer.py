@@ -13,6 +13,7 @@ from typing import Any, TypeVar, Unpack, cast
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.ending import take_all
+from rocketstream.arguments import checks_calls
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.begun import Begun
 from rocketstream.client.core.queue_rotation import SendTarget
@@ -42,6 +43,7 @@ from rocketstream.protocol.message_ext import MessageExt
 T = TypeVar("T")
 
 
+@checks_calls("send", "send_batch", "send_oneway")
 class AsyncProducer(AsyncQueries, AsyncWithBlock):
     """Sends messages from one event loop; ``async with`` starts it and shuts it down.
 
@@ -151,6 +153,7 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
         timeout_ms: float | None = None,
     ) -> list[SendResult]:
         """Send messages of one topic to one queue, in order; one result per batch it took."""
+        messages = several(messages)
         parts = self._preparer.batches(messages)
         target = target_of(messages[0], message_queue, selector, arg, sharding_key, self._unwrap)
         timeout = self._timeout(timeout_ms)

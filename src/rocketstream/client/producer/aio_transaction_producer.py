@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from rocketstream.arguments import checks_calls
 from rocketstream.client.core.queue_rotation import ANY_QUEUE
 from rocketstream.client.core.transaction import NOT_STORED_OK, LocalOutcome, may_execute
 from rocketstream.client.producer.aio_producer import AsyncProducer
@@ -24,6 +25,7 @@ from rocketstream.errors import RocketMQError
 from rocketstream.model import Message, SendResult, TransactionSendResult
 
 
+@checks_calls()
 class AsyncTransactionProducer(TransactionBase[LoopMachine], AsyncProducer):
     """Sends messages in transactions; arguments are those of ``rocketstream.TransactionProducer``.
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.arguments import checks_calls
 from rocketstream.client.config import ClientConfig, client_config
 from rocketstream.client.core.kinds import check_time
 from rocketstream.client.core.producer_settings import ProducerSettings
@@ -57,11 +58,11 @@ _SETTINGS = frozenset(ProducerSettings.__slots__) - {"producer_group", "unit_mod
 _OF_TRANSACTIONS = frozenset({"transaction_listener", *TransactionSettings.__slots__})
 
 
+@checks_calls()
 class ProducerBase(Startable[P], Generic[P]):
     """Settings and state of a producer; see ``rocketstream.Producer`` for the arguments."""
 
     _kind = "producer"
-    _refusal = "The producer service state not OK"
     _settings_classes: tuple[type[Any], ...] = (ProducerSettings, ClientConfig)
     _keywords: tuple[str, ...] = ("config", "clock", *TRACE_SETTINGS)
     """What its constructor takes by name besides settings."""
@@ -257,7 +258,8 @@ def target_of(
             )
         if queue.topic != message.topic:
             raise MessageInvalidError(
-                f"message's topic not equal mq's topic: {message.topic} and {queue.topic}"
+                f"the message is for topic {message.topic!r} and message_queue is of "
+                f"{queue.topic!r}; give a queue of the message's topic"
             )
         return SendTarget(queue=queue)
     if sharding_key is not None:
@@ -266,15 +268,22 @@ def target_of(
         key = sharding_key
         return SendTarget(pick=lambda queues: queue_of_key(queues, key))
     choose = selector
-    assert choose is not None
+    if not callable(choose):
+        raise ConfigurationError(
+            f"selector must be a function of queues, message and arg, not {choose!r}"
+        )
 
     def pick(queues: tuple[MessageQueue, ...]) -> MessageQueue:
         known = queues if unwrap is None else tuple(map(unwrap, queues))
         chosen: object = choose(known, message, arg)
         if chosen is None:
-            raise ConfigurationError("select message queue return null.")
+            raise ConfigurationError(
+                "the selector returned None; it must return one of the queues it was given"
+            )
         if not isinstance(chosen, MessageQueue):
-            raise ConfigurationError(f"select message queue return {chosen!r}, not a MessageQueue")
+            raise ConfigurationError(
+                f"the selector returned {chosen!r}, which is not a MessageQueue"
+            )
         return chosen
 
     return SendTarget(pick=pick)

@@ -23,7 +23,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import RequestCode, version_ordinal
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import RecallMessageRequestHeader, RecallMessageResponseHeader
-from rocketstream.protocol.names import DLQ_PREFIX, RETRY_PREFIX, check_topic
+from rocketstream.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -52,7 +52,7 @@ class ProducerCalls:
 
     async def publish_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues messages of ``topic`` can be sent to."""
-        found = await self._sender.publish_queues(self._config.with_namespace(topic))
+        found = await self._sender.publish_queues(self._config.topic_with_namespace(topic))
         return self._config.queues_without_namespace(found)
 
     # --- timed messages ---------------------------------------------------------------------------
@@ -99,8 +99,7 @@ class ProducerCalls:
             NotSupportedError: the broker cannot recall.
             BrokerError: it refuses, as when the message was delivered.
         """
-        wrapped = self._config.with_namespace(topic)
-        check_topic(wrapped)
+        wrapped = self._config.topic_with_namespace(topic)
         if wrapped.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             raise ConfigurationError(f"topic is not supported: {topic}", topic=topic)
         broker_name = decode_recall_handle(recall_handle).broker_name

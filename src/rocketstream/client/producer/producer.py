@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, TypeVar, Unpack, cast
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.arguments import checks_calls
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.queue_rotation import SendTarget
 from rocketstream.client.core.send import queue_of_key
@@ -35,10 +36,7 @@ from rocketstream.client.producer.request_reply import hand_over
 from rocketstream.client.producer.send_future import SendFuture
 from rocketstream.client.producer.sending import PreparedSend, joined, several
 from rocketstream.client.producer.try_observer import ASYNC, ONEWAY, SYNC, ObservedTry
-from rocketstream.errors import (
-    ClientStateError,
-    SendError,
-)
+from rocketstream.errors import ClientStateError, ConfigurationError, SendError
 from rocketstream.model import Message, MessageQueue, SendResult
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.transport.blocking import BlockingPool
@@ -46,6 +44,7 @@ from rocketstream.transport.blocking import BlockingPool
 T = TypeVar("T")
 
 
+@checks_calls("send", "send_batch", "send_oneway", "send_async")
 class Producer(SyncQueries, WithBlock):
     """Sends messages; thread safe; a ``with`` block starts it and shuts it down.
 
@@ -185,6 +184,7 @@ class Producer(SyncQueries, WithBlock):
             SendError: as ``send``; ``parameters["sent"]`` holds the results of the batches that
                 were stored before it failed.
         """
+        messages = several(messages)
         parts = self._preparer.batches(messages)
         target = target_of(messages[0], message_queue, selector, arg, sharding_key, self._unwrap)
         results: list[SendResult] = []
@@ -311,6 +311,8 @@ class Producer(SyncQueries, WithBlock):
             ClientStateError: not running.
         """
         timeout = self._timeout(timeout_ms)
+        if callback is not None and not callable(callback):
+            raise ConfigurationError(f"callback must be a function of the future, not {callback!r}")
         if isinstance(message, Message):
             target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
             prepared = self._preparer.one(message)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from rocketstream.arguments import checks_calls
 from rocketstream.client.admin.faces import AsyncAdmin, SyncAdmin
 from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.producer.base import ProducerBase
@@ -17,6 +18,7 @@ from rocketstream.model import MessageQueue
 T = TypeVar("T")
 
 
+@checks_calls()
 class SyncQueries(ProducerBase[BlockingMachine], SyncAdmin):
     """Calls that block until the answer is there; see ``SyncAdmin`` for what they raise."""
 
@@ -55,6 +57,7 @@ class SyncQueries(ProducerBase[BlockingMachine], SyncAdmin):
         return self._wait(self._machine.calls.recall_message(topic, recall_handle, timeout_ms))
 
 
+@checks_calls()
 class AsyncQueries(ProducerBase[LoopMachine], AsyncAdmin):
     """The same as coroutines; see ``SyncQueries`` for what they do and raise."""
 

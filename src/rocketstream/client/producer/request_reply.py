@@ -50,8 +50,8 @@ def create_reply_message(request: MessageExt | Message, body: bytes | str) -> Me
     cluster = properties.get(PROPERTY_CLUSTER)
     if not cluster:
         raise MessageInvalidError(
-            "CODE: 10007: create reply message fail, requestMessage error, property"
-            f"[{PROPERTY_CLUSTER}] is null."
+            f"request must be a message that was sent with request() and received from a broker: "
+            f"its property {PROPERTY_CLUSTER} is missing, so nobody knows where to reply"
         )
     reply = Message(cluster + REPLY_TOPIC_SUFFIX, body)
     reply.properties[PROPERTY_MSG_TYPE] = _REPLY_TYPE
@@ -130,10 +130,10 @@ class Requests:
         except TimeoutError as error:
             if isinstance(error, SendError):
                 raise
-            state = "OK" if sent else "without an answer"
+            state = "was stored" if sent else "has no answer from its broker either"
             raise ReplyTimeoutError(
-                f"send request message to <{prepared.topic}> {state}, but wait reply message "
-                f"timeout, {timeout_ms:g} ms.",
+                f"no reply within {timeout_ms:g} ms; "
+                f"the request to topic {prepared.topic!r} {state}",
                 sent=sent,
                 topic=prepared.topic,
                 timeout_ms=timeout_ms,

@@ -387,7 +387,7 @@ class MessagePreparer:
             raise MessageInvalidError(str(error), topic=topic) from None
         if is_not_allowed_send_topic(topic):
             raise MessageInvalidError(
-                f"Sending message to topic[{topic}] is forbidden.", topic=topic
+                f"topic {topic!r} is the brokers' own; messages cannot be sent to it", topic=topic
             )
         if len(self._checked_topics) < _CHECKED_TOPICS_MAX:
             self._checked_topics.add(topic)
@@ -443,11 +443,16 @@ def _batch_body(items: Sequence[tuple[int, bytes, bytes]]) -> bytes:
 
 
 def several(messages: object) -> list[Message]:
-    """Return what was given in place of one message as a list.
+    """Return what was given for several messages as a list.
 
     Raises:
-        MessageInvalidError: it is nothing that could hold messages.
+        MessageInvalidError: it is nothing that could hold messages, or one message.
     """
+    if isinstance(messages, Message):
+        raise MessageInvalidError(
+            f"messages must be a list of messages, not one: give [message], or call send(); "
+            f"given is {messages!r}"
+        )
     if isinstance(messages, str | bytes) or not isinstance(messages, Iterable):
         raise no_message(messages)
     return list(messages)
@@ -470,7 +475,7 @@ def _too_large(size: int, bytes_max: int) -> MessageInvalidError:
 
 
 def _bad_batch(why: str) -> MessageInvalidError:
-    return MessageInvalidError(f"Failed to initiate the MessageBatch: {why}")
+    return MessageInvalidError(f"these messages cannot go as one batch: {why}")
 
 
 def joined(results: Sequence[SendResult]) -> SendResult:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rocketstream.arguments import checks_calls
 from rocketstream.client.core.queue_rotation import ANY_QUEUE
 from rocketstream.client.core.transaction import NOT_STORED_OK, LocalOutcome, may_execute
 from rocketstream.client.producer.machine import BlockingMachine
@@ -24,6 +25,7 @@ from rocketstream.errors import RocketMQError
 from rocketstream.model import Message, SendResult, TransactionSendResult
 
 
+@checks_calls()
 class TransactionProducer(TransactionBase[BlockingMachine], Producer):
     """A producer whose messages become visible with the commit of a local transaction.
 

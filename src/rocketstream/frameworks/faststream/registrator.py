@@ -22,7 +22,7 @@ from rocketstream.frameworks.faststream.subscriber import (
     RocketMQSubscriberConfig,
     create_subscriber,
 )
-from rocketstream.frameworks.intake import UNACKED_LIMIT_S
+from rocketstream.frameworks.intake import UNACKED_LIMIT_S, check_unacked
 from rocketstream.model import MessageSelector
 from rocketstream.protocol.message_ext import MessageExt
 
@@ -112,8 +112,9 @@ class RocketMQRegistrator(Registrator[MessageExt, RocketMQConfig]):
             include_in_schema: whether AsyncAPI documents it.
 
         Raises:
-            ConfigurationError: no group.
+            ConfigurationError: no group, or a number out of its range.
         """
+        check_unacked(("max_workers", max_workers), ("ack_limit_s", ack_limit_s))
         subscriber = create_subscriber(
             RocketMQSubscriberConfig(
                 _outer_config=cast("RocketMQConfig", self.config),

@@ -302,7 +302,7 @@ class SparkPushConsumer(StaysHere, WithBlock):
         """
         query = self._query
         if query is None:
-            raise not_running("The consumer service state not OK", self.state)
+            raise not_running("SparkPushConsumer", self.state)
         if timeout_ms is None:
             apart(query.awaitTermination)
             return True
@@ -427,7 +427,7 @@ class SparkPushConsumer(StaysHere, WithBlock):
 
     def _check_running(self) -> None:
         if self.state is not ServiceState.RUNNING:
-            raise not_running("The consumer service state not OK", self.state)
+            raise not_running("SparkPushConsumer", self.state)
 
 
 def sources_of(

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.arguments import checks_calls
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.lite.base import LitePullConsumerBase
 from rocketstream.client.consumer.lite.impl import LitePullConsumerImpl
@@ -27,6 +28,7 @@ _POLL_SECONDS_MAX = 365 * 86_400.0
 """Longer waits are as good as endless, and timers of loops cannot hold them."""
 
 
+@checks_calls("poll", "subscribe")
 class AsyncLitePullConsumer(LitePullConsumerBase, AsyncWithBlock):
     """Hands out messages when asked; ``async with`` starts it and shuts it down.
 
@@ -128,7 +130,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncWithBlock):
 
     async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
         """Return a topic's readable queues, sorted."""
-        name = self.config.with_namespace(topic)
+        name = self.config.topic_with_namespace(topic)
         return self.config.queues_without_namespace(await self._machine.fetch_message_queues(name))
 
     async def register_topic_message_queue_change_listener(

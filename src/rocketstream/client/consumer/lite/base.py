@@ -25,17 +25,13 @@ from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.instruments import INSTRUMENTS
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue, MessageSelector
-from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.message_ext import MessageExt
-from rocketstream.protocol.names import check_topic
-from rocketstream.protocol.subscription import EXPRESSION_TAG
 
 
 class LitePullConsumerBase(QueueConsumerBase[LitePullConsumerImpl, LitePullConsumerSettings]):
     """Settings, subscriptions and state; see ``rocketstream.LitePullConsumer``."""
 
-    _kind = "PullConsumer"
-    _refusal = "The consumer not running, please start it first"
+    _kind = "LitePullConsumer"
     _keywords = ("subscription",)
 
     def __init__(
@@ -75,10 +71,10 @@ class LitePullConsumerBase(QueueConsumerBase[LitePullConsumerImpl, LitePullConsu
             ClientStateError: running with queues assigned, or topics are subscribed.
             ConfigurationError: a bad topic name, or a blank expression.
         """
+        subscription = self._subscription(topic, expression)
         text = MessageSelector.of(expression).expression
         if not text or text.isspace():
             raise ConfigurationError("expression must not be empty (Java: subExpression)")
-        subscription = self._subscription(topic, expression)
         if self.state is not ServiceState.CREATE_JUST and self._plan.assigned is not None:
             raise ClientStateError(
                 "call set_sub_expression_for_assign() before assign(); queues are assigned already"
@@ -98,13 +94,6 @@ class LitePullConsumerBase(QueueConsumerBase[LitePullConsumerImpl, LitePullConsu
             "topics": sorted(map(self.config.without_namespace, plan.subscriptions)),
             "assigned": [f"{mq.topic}@{mq.broker_name}:{mq.queue_id}" for mq in queues],
         }
-
-    def _subscription(
-        self, topic: str, expression: Expression, expression_type: str = EXPRESSION_TAG
-    ) -> SubscriptionData:
-        if not topic:
-            raise ConfigurationError("Topic can not be null or empty.")
-        return super()._subscription(topic, expression, expression_type)
 
     def _subscribe(self, topic: str, expression: Expression, listener: QueueListener | None) -> str:
         """Note a subscription; return the topic's name inside."""
@@ -127,11 +116,9 @@ class LitePullConsumerBase(QueueConsumerBase[LitePullConsumerImpl, LitePullConsu
         self._plan.assign([self._inside(mq) for mq in mqs or ()])
 
     def _keep_topic_listener(self, topic: str, listener: Any) -> str:
-        if not topic:
-            raise ConfigurationError("Topic can not be null or empty.")
-        check_topic(topic)
+        name = self.config.topic_with_namespace(topic)
         if listener is None:
-            raise ConfigurationError("Listener can not be null.")
+            raise ConfigurationError("listener must be a function of topic and queues, not None")
         function = getattr(listener, "on_changed", listener)
         if not callable(function):
             raise ConfigurationError(
@@ -139,7 +126,6 @@ class LitePullConsumerBase(QueueConsumerBase[LitePullConsumerImpl, LitePullConsu
                 "object with a method on_changed"
             )
         self._check_process()
-        name = self.config.with_namespace(topic)
         self._topic_listeners[name] = function
         return name
 
@@ -186,8 +172,6 @@ class LitePullConsumerBase(QueueConsumerBase[LitePullConsumerImpl, LitePullConsu
         if type(timeout_ms) is int and timeout_ms >= 0:  # asked for each poll
             return timeout_ms
         check_time("timeout_ms", timeout_ms)
-        if timeout_ms < 0:
-            raise ConfigurationError(f"timeout_ms must be 0 or more, not {timeout_ms!r}")
         return timeout_ms
 
     def _inside(self, mq: MessageQueue) -> MessageQueue:

@@ -12,6 +12,7 @@ from threading import TIMEOUT_MAX
 from typing import Any, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.arguments import checks_calls
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.lite.base import LitePullConsumerBase
 from rocketstream.client.consumer.lite.impl import LitePullConsumerImpl
@@ -28,6 +29,7 @@ from rocketstream.protocol.message_ext import MessageExt
 T = TypeVar("T")
 
 
+@checks_calls("poll", "subscribe")
 class LitePullConsumer(LitePullConsumerBase, WithBlock):
     """Hands out messages when asked; a ``with`` block starts it and shuts it down. Thread safe.
 
@@ -189,7 +191,7 @@ class LitePullConsumer(LitePullConsumerBase, WithBlock):
             ConnectError: no name server answered.
             ClientStateError: not running.
         """
-        name = self.config.with_namespace(topic)
+        name = self.config.topic_with_namespace(topic)
         queues = self._call(lambda impl: impl.fetch_message_queues(name))
         return self.config.queues_without_namespace(queues)
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.arguments import checks_calls
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.listener_faces import AsyncListenerConsumer
 from rocketstream.client.consumer.lite_topics.base import (
@@ -23,6 +24,7 @@ from rocketstream.client.core.lite_settings import OffsetOption
 from rocketstream.client.keywords import LitePushConsumerKeywords
 
 
+@checks_calls()
 class AsyncLitePushConsumer(LitePushConsumerBase, AsyncListenerConsumer[LitePushConsumerImpl]):
     """Consumes lite topics, each in order; ``async with`` starts it and shuts it down.
 

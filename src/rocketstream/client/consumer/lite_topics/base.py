@@ -43,7 +43,7 @@ class LitePushConsumerBase(
         **settings: Any,
     ) -> None:
         super().__init__(LitePushConsumerSettings, group, namesrv_addr, config, clock, settings)
-        check_topic(bind_topic)
+        check_topic(bind_topic, "bind_topic")
         self.bind_topic = bind_topic
         self._from_start = checked_names(lite_topics)
         self._listener: Listener | None = None

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.arguments import checks_calls
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.listener_faces import ListenerConsumer
 from rocketstream.client.consumer.lite_topics.base import (
@@ -24,6 +25,7 @@ from rocketstream.client.keywords import LitePushConsumerKeywords
 from rocketstream.errors import ConfigurationError
 
 
+@checks_calls()
 class LitePushConsumer(LitePushConsumerBase, ListenerConsumer[LitePushConsumerImpl]):
     """Consumes lite topics, each in order; a ``with`` block starts it and shuts it down.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.arguments import checks_calls
 from rocketstream.client.admin.faces import AsyncAdmin
 from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.config import ClientConfig
@@ -21,6 +22,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 
 
+@checks_calls("pull", "pull_block_if_not_found")
 class AsyncPullConsumer(PullConsumerBase, AsyncAdmin, AsyncWithBlock):
     """Pulls queues the caller chooses from offsets the caller keeps.
 
@@ -62,13 +64,13 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin, AsyncWithBlock):
 
     async def fetch_subscribe_message_queues(self, topic: str) -> list[MessageQueue]:
         """Return the topic's readable queues, sorted."""
-        name = self.config.with_namespace(topic)
+        name = self.config.topic_with_namespace(topic)
         queues = await self._machine.fetch_subscribe_message_queues(name)
         return self.config.queues_without_namespace(queues)
 
     def fetch_message_queues_in_balance(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a registered topic that the group has allotted to this member."""
-        name = self.config.with_namespace(topic)
+        name = self.config.topic_with_namespace(topic)
         return self.config.queues_without_namespace(self._machine.message_queues_in_balance(name))
 
     async def register_message_queue_listener(
@@ -143,14 +145,14 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin, AsyncWithBlock):
 
     async def send_message_back(
         self,
-        msg: MessageExt,
+        message: MessageExt,
         delay_level: int,
         broker_name: str | None = None,
         consumer_group: str | None = None,
     ) -> None:
         """Have a message delivered again, to the retry topic of a group."""
         group = None if not consumer_group else self.config.with_namespace(consumer_group)
-        await self._machine.send_message_back(msg, delay_level, broker_name, group)
+        await self._machine.send_message_back(message, delay_level, broker_name, group)
 
     # --- inside -----------------------------------------------------------------------------------
 

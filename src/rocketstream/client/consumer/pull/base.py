@@ -15,15 +15,15 @@ from rocketstream.client.consumer.offsets.store import Offsets
 from rocketstream.client.consumer.offsets.user_store import checked_store, open_store
 from rocketstream.client.consumer.pull.impl import PullConsumerImpl
 from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
-from rocketstream.client.core.kinds import check_time
+from rocketstream.client.core.kinds import check_natural, check_time
 from rocketstream.client.core.pull_settings import PullConsumerSettings
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instruments import INSTRUMENTS
-from rocketstream.errors import ConfigurationError, SubscriptionError
+from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageModel, MessageQueue, MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
-from rocketstream.protocol.names import check_topic
 from rocketstream.protocol.subscription import build_subscription
+from rocketstream.settings import is_whole
 
 Expression = str | MessageSelector | None
 
@@ -88,10 +88,9 @@ class PullConsumerBase(QueueConsumerBase[PullConsumerImpl, PullConsumerSettings]
         return impl
 
     def _keep_listener(self, topic: str, listener: QueueListener | None) -> str:
-        check_topic(topic)
+        wrapped = self.config.topic_with_namespace(topic)
         if listener is not None:
             listener_function(listener)
-        wrapped = self.config.with_namespace(topic)
         self._listeners[wrapped] = listener
         return wrapped
 
@@ -109,12 +108,9 @@ class PullConsumerBase(QueueConsumerBase[PullConsumerImpl, PullConsumerSettings]
 
     def _subscription_for(self, mq: MessageQueue, expression: Expression) -> SubscriptionData:
         selector = MessageSelector.of(expression)
-        try:
-            return build_subscription(
-                mq.topic, selector.expression, self._clock.now_ms(), selector.expression_type
-            )
-        except SubscriptionError as error:
-            raise SubscriptionError(f"parse subscription error: {error.message}") from error
+        return build_subscription(
+            mq.topic, selector.expression, self._clock.now_ms(), selector.expression_type
+        )
 
 
 def check_pull(offset: int, max_nums: int) -> None:
@@ -123,9 +119,8 @@ def check_pull(offset: int, max_nums: int) -> None:
     Raises:
         ConfigurationError: a negative offset, or no number of messages.
     """
-    if not isinstance(offset, int) or offset < 0:
-        raise ConfigurationError(f"offset must be a whole number from 0 on, not {offset!r}")
-    if not isinstance(max_nums, int) or max_nums <= 0:
+    check_natural("offset", offset)
+    if not is_whole(max_nums) or max_nums <= 0:
         raise ConfigurationError(f"max_nums must be a whole number from 1 on, not {max_nums!r}")
 
 

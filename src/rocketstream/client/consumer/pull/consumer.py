@@ -11,6 +11,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.arguments import checks_calls
 from rocketstream.client.admin.faces import SyncAdmin
 from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.config import ClientConfig
@@ -45,6 +46,7 @@ AnyCallback = PullCallback | Callable[["Future[PullResult]"], object]
 _NONE_GIVEN: Final = object()
 
 
+@checks_calls("pull", "pull_block_if_not_found", "pull_async", "pull_block_if_not_found_async")
 class PullConsumer(PullConsumerBase, SyncAdmin, WithBlock):
     """Pulls queues the caller chooses from offsets the caller keeps; thread safe.
 
@@ -111,7 +113,7 @@ class PullConsumer(PullConsumerBase, SyncAdmin, WithBlock):
             ConnectError: no name server answered.
             ClientStateError: not running.
         """
-        name = self.config.with_namespace(topic)
+        name = self.config.topic_with_namespace(topic)
         queues = self._call(lambda impl: impl.fetch_subscribe_message_queues(name))
         return self.config.queues_without_namespace(queues)
 
@@ -121,7 +123,7 @@ class PullConsumer(PullConsumerBase, SyncAdmin, WithBlock):
         Raises:
             ClientStateError: not running.
         """
-        queues = self._machine.message_queues_in_balance(self.config.with_namespace(topic))
+        queues = self._machine.message_queues_in_balance(self.config.topic_with_namespace(topic))
         return self.config.queues_without_namespace(queues)
 
     def register_message_queue_listener(
@@ -302,7 +304,7 @@ class PullConsumer(PullConsumerBase, SyncAdmin, WithBlock):
 
     def send_message_back(
         self,
-        msg: MessageExt,
+        message: MessageExt,
         delay_level: int,
         broker_name: str | None = None,
         consumer_group: str | None = None,
@@ -310,7 +312,7 @@ class PullConsumer(PullConsumerBase, SyncAdmin, WithBlock):
         """Have a message delivered again, to the retry topic of a group.
 
         Args:
-            msg: a message pulled before.
+            message: a message pulled before.
             delay_level: the broker's delay level, 0 for one that grows with each try, -1 to give
                 the message up.
             broker_name: who stores the message; None: who it came from.
@@ -321,7 +323,7 @@ class PullConsumer(PullConsumerBase, SyncAdmin, WithBlock):
             ClientStateError: not running.
         """
         group = None if not consumer_group else self.config.with_namespace(consumer_group)
-        self._call(lambda impl: impl.send_message_back(msg, delay_level, broker_name, group))
+        self._call(lambda impl: impl.send_message_back(message, delay_level, broker_name, group))
 
     # --- inside -----------------------------------------------------------------------------------
 

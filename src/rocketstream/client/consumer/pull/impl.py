@@ -325,10 +325,10 @@ class PullConsumerImpl(CallsNoListener):
     # --- offsets ----------------------------------------------------------------------------------
 
     def update_consume_offset(self, mq: MessageQueue, offset: int) -> None:
-        """Note an offset, backwards too; it is stored by and by (C-497).
+        """Note an offset, backwards too; the timer stores it, or the shutdown (C-497).
 
         Raises:
-            ConfigurationError: it is none; what cannot be stored is not noted.
+            ConfigurationError: not a whole number from 0 on; nothing is noted.
         """
         check_natural("offset", offset)
         self._noted[mq] = None

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.arguments import checks_calls
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.pull.aio_consumer import AsyncPullConsumer
 from rocketstream.client.consumer.pull.base import PullConsumerBase
@@ -33,6 +34,7 @@ from rocketstream.errors import (
 )
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.names import check_topic
+from rocketstream.settings import is_whole
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -148,6 +150,34 @@ class _Schedule:
         return callback
 
 
+def _pulling_with(
+    kind: type[ConsumerT], consumer: ConsumerT | None, group: str, given: dict[str, Any]
+) -> ConsumerT:
+    """Return the consumer to pull with: the one given, or one made of group and settings.
+
+    Raises:
+        ConfigurationError: what is given is no such consumer, is of another group, or has settings
+            beside it, which it would not take.
+    """
+    if consumer is None:
+        return kind(group, **given)
+    if not isinstance(consumer, kind):
+        module = "rocketstream.aio" if kind is AsyncPullConsumer else "rocketstream"
+        raise ConfigurationError(f"consumer must be a {module}.PullConsumer, not {consumer!r}")
+    besides = sorted(name for name, value in given.items() if value not in (None, SYSTEM_CLOCK))
+    if besides:
+        raise ConfigurationError(
+            f"{', '.join(besides)} cannot be given beside consumer, which has its own settings: "
+            "make the consumer with them"
+        )
+    if consumer.group != group:
+        raise ConfigurationError(
+            f"consumer is of group {consumer.group!r}, and group is {group!r}: give the same"
+        )
+    return consumer
+
+
+@checks_calls()
 class MQPullConsumerScheduleService(_Schedule, WithBlock):
     """Calls a task for each queue of registered topics that the group has allotted to this member.
 
@@ -157,9 +187,14 @@ class MQPullConsumerScheduleService(_Schedule, WithBlock):
 
     Args:
         group: consumer group.
-        consumer: pull with this one; by default one is made of ``group`` and ``settings``.
+        consumer: pull with this one, which is of ``group``; by default one is made of ``group``
+            and ``settings``.
         pull_thread_nums: threads for tasks.
-        **settings: as of ``PullConsumer``, ``namesrv_addr`` and ``config`` among them.
+        **settings: as of ``PullConsumer``, ``namesrv_addr`` and ``config`` among them; none beside
+            ``consumer``, which has its own.
+
+    Raises:
+        ConfigurationError: a setting that cannot be used; the text names it.
     """
 
     def __init__(
@@ -173,13 +208,12 @@ class MQPullConsumerScheduleService(_Schedule, WithBlock):
         clock: Clock = SYSTEM_CLOCK,
         **settings: Unpack[PullConsumerKeywords],
     ) -> None:
-        self.consumer = consumer or PullConsumer(
-            group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings
-        )
+        given = {"namesrv_addr": namesrv_addr, "config": config, "clock": clock, **settings}
+        self.consumer = _pulling_with(PullConsumer, consumer, group, given)
         super().__init__(self.consumer)
-        if pull_thread_nums < 1:
+        if not is_whole(pull_thread_nums) or pull_thread_nums < 1:
             raise ConfigurationError(
-                f"pull_thread_nums must be 1 or more, not {pull_thread_nums!r}"
+                f"pull_thread_nums must be a whole number from 1 on, not {pull_thread_nums!r}"
             )
         self.pull_thread_nums = pull_thread_nums
         self._executor: CallbackExecutor | None = None
@@ -267,13 +301,19 @@ class MQPullConsumerScheduleService(_Schedule, WithBlock):
             loop.call_soon_threadsafe(later)
 
 
+@checks_calls()
 class AsyncMQPullConsumerScheduleService(_Schedule, AsyncWithBlock):
     """As ``rocketstream.MQPullConsumerScheduleService``, with coroutine tasks on the caller's loop.
 
     Args:
         group: consumer group.
-        consumer: pull with this one; by default one is made of ``group`` and ``settings``.
-        **settings: as of ``PullConsumer``, ``namesrv_addr`` and ``config`` among them.
+        consumer: pull with this one, which is of ``group``; by default one is made of ``group``
+            and ``settings``.
+        **settings: as of ``PullConsumer``, ``namesrv_addr`` and ``config`` among them; none beside
+            ``consumer``, which has its own.
+
+    Raises:
+        ConfigurationError: a setting that cannot be used; the text names it.
     """
 
     def __init__(
@@ -286,9 +326,8 @@ class AsyncMQPullConsumerScheduleService(_Schedule, AsyncWithBlock):
         clock: Clock = SYSTEM_CLOCK,
         **settings: Unpack[PullConsumerKeywords],
     ) -> None:
-        self.consumer = consumer or AsyncPullConsumer(
-            group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings
-        )
+        given = {"namesrv_addr": namesrv_addr, "config": config, "clock": clock, **settings}
+        self.consumer = _pulling_with(AsyncPullConsumer, consumer, group, given)
         super().__init__(self.consumer)
         self._running: dict[MessageQueue, asyncio.Task[None]] = {}
 

@@ -84,8 +84,9 @@ class PullKernel:
         version = self._instance.broker_version(address)
         if version < VERSION_SQL92:
             raise NotSupportedError(
-                f"The broker[{mq.broker_name}, {version}] does not upgrade to support for filter "
-                f"message by {subscription.expression_type}"
+                f"broker {mq.broker_name} is too old for expressions of type "
+                f"{subscription.expression_type}: it must be 4.1 or later (it tells version "
+                f"number {version}); subscribe by tags"
             )
 
     def command(

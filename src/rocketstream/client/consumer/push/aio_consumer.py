@@ -10,6 +10,7 @@ from functools import partial
 from typing import Literal, Unpack, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.arguments import checks_calls
 from rocketstream.client.admin.faces import AsyncAdmin
 from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.config import ClientConfig
@@ -31,6 +32,7 @@ from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.subscription import EXPRESSION_TAG
 
 
+@checks_calls("subscribe")
 class AsyncPushConsumer(PushConsumerBase, AsyncListenerConsumer[PushConsumerImpl], AsyncAdmin):
     """Consumes topics as a member of a group; ``async with`` starts it and shuts it down.
 

@@ -139,6 +139,8 @@ class PushConsumerBase(StartedByWith, QueueConsumerBase[PushConsumerImpl, PushCo
     def _set_listener(self, listener: object, orderly: bool) -> None:
         if self.state is not ServiceState.CREATE_JUST:
             raise ClientStateError("the listener can be set only before start()")
+        if not isinstance(orderly, bool):
+            raise ConfigurationError(f"orderly must be True or False, not {orderly!r}")
         self._listener = listener_of(listener, orderly=orderly)
 
     def _set(self, name: str, value: object) -> None:

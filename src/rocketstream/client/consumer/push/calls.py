@@ -24,7 +24,7 @@ class PushCalls:
     async def fetch_subscribe_message_queues(self, topic: str) -> list[MessageQueue]:
         """Return all queues of a topic, sorted."""
         instance = self._consumer.instance
-        name = self._config.with_namespace(topic)
+        name = self._config.topic_with_namespace(topic)
         queues = instance.routes.subscribe_queues(name)
         if queues is None:
             await instance.update_route(name)

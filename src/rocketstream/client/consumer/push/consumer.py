@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.arguments import checks_calls
 from rocketstream.client.admin.faces import SyncAdmin
 from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.config import ClientConfig
@@ -34,6 +35,7 @@ from rocketstream.protocol.subscription import EXPRESSION_TAG
 T = TypeVar("T")
 
 
+@checks_calls("subscribe")
 class PushConsumer(PushConsumerBase, ListenerConsumer[PushConsumerImpl], SyncAdmin):
     """Consumes topics as a member of a group; a ``with`` block starts it and shuts it down.
 

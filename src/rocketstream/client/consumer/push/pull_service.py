@@ -30,7 +30,7 @@ from rocketstream.client.core.routes import unknown_broker
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.hooks import FilterHooks
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.errors import BrokerError, RocketMQError, RouteNotFoundError
+from rocketstream.errors import BrokerError, InternalError, RocketMQError
 from rocketstream.model import MessageQueue, PullStatus
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.codes import PullSysFlag
@@ -159,9 +159,7 @@ class PullService:
                 return  # a late answer: its process queue was dropped
             try:
                 if answer is None:
-                    raise error or RouteNotFoundError(
-                        "a pull ended with neither an answer nor an error"
-                    )
+                    raise error or InternalError("a pull ended with neither an answer nor an error")
                 self._answered(request, subscription, answer, offset, sent_ms, broker.address)
             except RocketMQError as failure:
                 self._failed(request, failure)
