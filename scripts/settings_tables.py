@@ -162,7 +162,7 @@ if TYPE_CHECKING:
     from rocketstream.model import ConsumeFromWhere, MessageModel
 
 Names = list[str] | tuple[str, ...] | set[str] | frozenset[str]
-"""Several texts; one text alone, itself a sequence of texts, is none of these."""
+"""Several texts; one text alone, itself a sequence of texts, is not one of these."""
 Numbers = Collection[int]
 '''
 )

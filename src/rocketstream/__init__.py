@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from rocketstream.client.consumer.offsets.store import (
         OffsetStore,
         ReadOffsetType,
-        RemoteBrokerOffsetStore,
     )
     from rocketstream.client.consumer.pull.consumer import PullCallback, PullConsumer
     from rocketstream.client.consumer.pull.schedule import (
@@ -95,7 +94,6 @@ _HOMES = {
     "rocketstream.client.consumer.offsets.store": (
         "OffsetStore",
         "ReadOffsetType",
-        "RemoteBrokerOffsetStore",
     ),
     "rocketstream.client.config": ("ClientConfig",),
     "rocketstream.client.core.allocate": (
@@ -218,7 +216,6 @@ __all__ = [
     "PushConsumer",
     "RPCHook",
     "ReadOffsetType",
-    "RemoteBrokerOffsetStore",
     "ReplyTimeoutError",
     "RocketMQError",
     "SelectMessageQueueByHash",

@@ -18,13 +18,13 @@ names each of its messages."""
 HEADER_FIELDS_MAX: Final = 1_024
 """Fields of one header; upstream's fullest has 15."""
 HEADER_LENIENT_BYTES_MAX: Final = 8_192
-"""A header that is no standard JSON, which costs a hundred times as much to read."""
+"""A header that is not standard JSON, which costs a hundred times as much to read."""
 
 # --- JSON (W 3.1) ---------------------------------------------------------------------------------
 JSON_VALUES_MAX: Final = 1_000_000
 """Commas, colons and brackets of one text read by a client: what reading costs goes by them."""
 JSON_LENIENT_CHARS_MAX: Final = 2 * 1024 * 1024
-"""A text that is no standard JSON, read by a client."""
+"""A text that is not standard JSON, read by a client."""
 REQUEST_JSON_VALUES_MAX: Final = 65_536
 """Commas, colons and brackets in the body of one request: what 3,800 subscriptions, or locks of
 8,000 queues, need."""
@@ -32,7 +32,7 @@ REQUEST_JSON_BYTES_MAX: Final = 4 * 1024 * 1024
 """The body of one request, where it is JSON: even looking for its commas takes a millisecond for
 each MiB. Locks of 8,000 queues with the longest topic names need 2 MiB."""
 REQUEST_JSON_LENIENT_CHARS_MAX: Final = 65_536
-"""A body of a request that is no standard JSON."""
+"""A body of a request that is not standard JSON."""
 REGISTRATION_JSON_VALUES_MAX: Final = 400_000
 """Commas, colons and brackets of a broker's registration: what 20,000 topics need."""
 REGISTRATION_BYTES_MAX: Final = 8 * 1024 * 1024

@@ -152,8 +152,8 @@ class Message:
 
     Raises:
         ConfigurationError: an argument of another type, a property that cannot be set, more than
-            one of the ways to delay, a time that is not a positive whole number, a name that is
-            none of a lite topic, or one together with a delay.
+            one of the ways to delay, a time that is not a whole number from 0 on, a flag of more
+            than 32 bits, a name that no lite topic can have, or one together with a delay.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")

@@ -90,7 +90,7 @@ def camel_case(name: str) -> str:
 
 
 def is_whole(value: object) -> bool:
-    """Whether it is a whole number; True and False are none."""
+    """Whether it is a whole number; True and False are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -232,7 +232,7 @@ def unknown_setting(
     more: Iterable[str] = (),
     among: Container[str] | None = None,
 ) -> ConfigurationError:
-    """Return the error for a name that is no setting; it says what may have been meant.
+    """Return the error for a name that is not a setting; it says what may have been meant.
 
     Args:
         whose: what has no such setting.
@@ -262,5 +262,5 @@ def unknown_setting(
 
 
 def _is_group(field: dataclasses.Field[Any]) -> bool:
-    """Whether a field is a client's group, the one argument that is no setting."""
+    """Whether a field is a client's group, the one argument that is not a setting."""
     return field.default is dataclasses.MISSING and field.name.endswith("_group")

@@ -551,8 +551,14 @@ def test_a_wrong_setting_is_refused_at_the_start(
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("max_workers", 0), ("max_workers", 1001), ("max_workers", "5"), ("ack_limit_s", 0)]
-    + [("ack_limit_s", "5"), ("ack_limit_s", float("nan"))],
+    [
+        ("max_workers", 0),
+        ("max_workers", 1001),
+        ("max_workers", "5"),
+        ("ack_limit_s", 0),
+        ("ack_limit_s", "5"),
+        ("ack_limit_s", float("nan")),
+    ],
 )
 def test_a_number_that_cannot_be_used_is_refused_where_it_is_given(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"^{name} must be "):

@@ -224,8 +224,12 @@ def test_what_is_not_acknowledged_within_the_visibility_timeout_comes_again(
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("max_unacked", 0), ("max_unacked", "many"), ("visibility_timeout", 0)]
-    + [("visibility_timeout", "x")],
+    [
+        ("max_unacked", 0),
+        ("max_unacked", "many"),
+        ("visibility_timeout", 0),
+        ("visibility_timeout", "x"),
+    ],
 )
 def test_a_transport_option_that_cannot_be_used_is_named(
     cluster: Cluster, topic: str, name: str, value: Any

@@ -281,8 +281,16 @@ def test_a_broker_that_is_not_started_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("max_unacked", 0), ("max_unacked", 1001), ("max_unacked", "5"), ("max_unacked", True)]
-    + [("ack_limit_s", 0), ("ack_limit_s", -1), ("ack_limit_s", "5"), ("ack_limit_s", None)],
+    [
+        ("max_unacked", 0),
+        ("max_unacked", 1001),
+        ("max_unacked", "5"),
+        ("max_unacked", True),
+        ("ack_limit_s", 0),
+        ("ack_limit_s", -1),
+        ("ack_limit_s", "5"),
+        ("ack_limit_s", None),
+    ],
 )
 def test_a_wrong_setting_is_refused_where_it_is_given(name: str, value: Any) -> None:
     """Not when a worker begins."""

@@ -161,7 +161,7 @@ def test_blank_sql_is_refused(expression: str | None) -> None:
 
 
 def test_unknown_expression_type_is_refused() -> None:
-    with pytest.raises(SubscriptionError, match="TAG and SQL92"):
+    with pytest.raises(SubscriptionError, match="TAG or SQL92"):
         build_subscription("T", "a", 5, "LUA")
 
 

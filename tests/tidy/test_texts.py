@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from tests.tidy.source import Module, modules
 
 RIDDLES = {
-    r"(?<!there )\b(?:is|are|was|were) no (?!longer\b|more\b)": "write `is not a ...`",
-    r"(?<!there )\b(?:is|are|was|were) none\b": "repeat the noun: write `is not a ...`",
+    r"(?<![Tt]here )\b(?:is|are|was|were) no (?!longer\b|more\b)": "write `is not a ...`",
+    r"(?<![Tt]here )\b(?:is|are|was|were) none\b": "repeat the noun: write `is not a ...`",
     r"\bsomebody else\b": "say who: another member, process, client",
     r"\b(?:can(?:not)?|to) be had\b": "say what is lacking",
     r"\bby and by\b": "say when",
@@ -111,6 +111,22 @@ def test_no_text_has_to_be_read_twice() -> None:
         for riddle in RIDDLES
         if re.search(riddle, text)
     ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_docstring_has_to_be_read_twice() -> None:
+    """Those of modules, classes, functions and attributes."""
+    wrong = []
+    for module in modules():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                text = " ".join(str(node.value.value).split())
+                wrong += [
+                    f"{module.place}:{node.lineno}: ...{text[max(0, hit.start() - 40) : hit.end()]}"
+                    f"; {RIDDLES[riddle]}"
+                    for riddle in RIDDLES
+                    for hit in re.finditer(riddle, text)
+                ]
     assert not wrong, "\n".join(wrong)
 
 

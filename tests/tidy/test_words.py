@@ -27,7 +27,6 @@ BANNED = {
 """What is said instead of a part of a name."""
 JAVAS = {"mq_all", "mq_divided"}
 """Names of Java's interfaces that users implement."""
-NOT_CALLED_BY_USERS = {"RemoteBrokerOffsetStore"}
 
 
 def public_classes() -> Iterator[tuple[str, type[Any]]]:
@@ -60,8 +59,6 @@ CLASSES = sorted(public_classes(), key=lambda each: (each[0], each[1].__module__
 
 @pytest.mark.parametrize("kind", [k for _, k in CLASSES], ids=[n for n, _ in CLASSES])
 def test_public_names_use_one_word_for_one_thing(kind: type[Any]) -> None:
-    if kind.__name__ in NOT_CALLED_BY_USERS:
-        return
     wrong = [
         f"{kind.__name__}.{where}: {word!r}; the word is {BANNED[part]}"
         for where, word, _ in said(kind)

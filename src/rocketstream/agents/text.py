@@ -44,7 +44,7 @@ def moment_ms(text: str, now_ms: int) -> int:
     """Return the time a text names: ISO 8601 (UTC without a zone), ms since 1970, or ``-15m``.
 
     Raises:
-        ValueError: the text is none of these.
+        ValueError: the text is not one of these.
     """
     word = text.strip()
     if word.startswith("-") and word[-1:] in _UNITS and word[1:-1].isdecimal():

@@ -97,7 +97,7 @@ def time_ms(text: str | None, option: str) -> int | None:
     """Return the time an option names, ms since 1970; None where it is not given.
 
     Raises:
-        ConfigurationError, BadParameter: it is none.
+        ConfigurationError, BadParameter: the value cannot be used.
     """
     if text is None:
         return None

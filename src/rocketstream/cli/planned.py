@@ -132,7 +132,7 @@ def split_pair(option: str, text: str) -> tuple[str, str]:
     """Return the name and the value of ``NAME=VALUE``.
 
     Raises:
-        BadParameter: it is no such pair.
+        BadParameter: it is not such a pair.
     """
     name, equals, value = text.partition("=")
     if not equals or not name:

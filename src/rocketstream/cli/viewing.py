@@ -87,7 +87,7 @@ def repeat(
     seconds: float,
     pause: Callable[[float], object] | None = None,
 ) -> None:
-    """Run a command again and again until Ctrl-C, which is no failure here.
+    """Run a command again and again until Ctrl-C, which does not count as a failure here.
 
     On a terminal each round is drawn over the one before; elsewhere rounds follow each other. The
     first round fails as the command does; later ones show what went wrong and go on.

@@ -224,7 +224,7 @@ class ClientConfig:
         """Return a queue as the servers know it (C-148).
 
         Raises:
-            ConfigurationError: it is no queue.
+            ConfigurationError: it is not a queue.
         """
         if not isinstance(message_queue, MessageQueue):
             raise ConfigurationError(

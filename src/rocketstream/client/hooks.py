@@ -116,7 +116,7 @@ class SendMessageContext:
 
 @dataclass(slots=True)
 class EndTransactionContext:
-    """The end of a transaction, as told to the broker.
+    """The end of a transaction, as the broker is told it.
 
     Attributes:
         producer_group: the group.

@@ -15,7 +15,7 @@ def check_route(topic: str, route: TopicRouteData) -> None:
     """Check that a route can be used, before anything of it is.
 
     Raises:
-        RemoteProtocolError: impossible numbers of queues, addresses that are none, an order
+        RemoteProtocolError: impossible numbers of queues, addresses that cannot be read, an order
             configuration that is not ``broker:count;…``.
     """
     check_sizes(topic, route)

@@ -99,6 +99,9 @@ class RocketMQBroker(AsyncBroker):
         self._intake: Intake | None = None
         self._arrived: asyncio.Queue[Delivery] = asyncio.Queue()
 
+    def __repr__(self) -> str:
+        return f"RocketMQBroker({self.topic!r}, group={self.group!r})"
+
     async def startup(self) -> None:
         """Open the producer; needs no network yet. Workers join the group when they listen.
 

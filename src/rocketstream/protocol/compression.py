@@ -22,7 +22,7 @@ _ZLIB_OLD: Final = 0
 
 
 def load_codecs() -> None:
-    """Import the codecs that are installed, where a first message is no time to do so."""
+    """Import the codecs that are installed, before a first message would have to wait for it."""
     for load in (_lz4_frame, _zstandard):
         with contextlib.suppress(NotSupportedError):
             load()

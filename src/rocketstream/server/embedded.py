@@ -89,6 +89,12 @@ class EmbeddedCluster:
 
     # --- where things are ------------------------------------------------------------------------
 
+    def __repr__(self) -> str:
+        if not self._is_running:
+            return "EmbeddedCluster(not running)"
+        brokers = [broker.config.broker_name for broker in self._brokers]
+        return f"EmbeddedCluster(namesrv_addr={self.namesrv_addr!r}, brokers={brokers})"
+
     @property
     def nameserver(self) -> NameServer:
         """The running name server; only its own loop may use it."""

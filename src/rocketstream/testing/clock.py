@@ -18,6 +18,9 @@ class ManualClock:
         self._now_ms = float(now_ms)
         self._monotonic_ms = 0.0
 
+    def __repr__(self) -> str:
+        return f"ManualClock(now_ms={self._now_ms:.0f}, monotonic_ms={self._monotonic_ms:g})"
+
     def now_ms(self) -> int:
         """Wall-clock milliseconds since 1970 UTC."""
         with self._lock:

@@ -53,6 +53,9 @@ class FaultProxy:
             self._thread.close()
             raise
 
+    def __repr__(self) -> str:
+        return f"FaultProxy({self.address}, target={format_address(*self._target)!r})"
+
     def __enter__(self) -> Self:
         return self
 

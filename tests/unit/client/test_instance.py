@@ -106,7 +106,7 @@ def test_a_group_is_unique_within_an_instance(broker: FakeBroker) -> None:
     """Covers C-116, C-446: what cannot start leaves nothing and may try again under another id."""
     with push(broker, instance_name="i") as one:
         two = push(broker, instance_name="i")
-        with pytest.raises(ClientStateError, match=rf"consumer group\[{GROUP}\] has been created"):
+        with pytest.raises(ClientStateError, match=f"a consumer of group '{GROUP}' already"):
             two.start()
         one.shutdown()
         two.start()

@@ -178,7 +178,8 @@ class ResetAdmin(ResetFactsAdmin):
         """Return what taking a reset back would do; ``reset_apply`` carries it out.
 
         Raises:
-            ConfigurationError: the file cannot be read or is no undo file; the group is unknown.
+            ConfigurationError: the file cannot be read or is not an undo file; the
+                group is unknown.
             RouteNotFoundError: a topic is gone.
         """
         file = read_undo(path)

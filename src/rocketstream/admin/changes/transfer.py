@@ -100,8 +100,8 @@ class TransferAdmin(GroupSettingsAdmin):
                 needed where names differ and there are several brokers.
 
         Raises:
-            ConfigurationError: the file cannot be read or is no export; or one of its brokers has
-                no counterpart.
+            ConfigurationError: the file cannot be read or is not an export; or one of
+                its brokers has no counterpart.
         """
         file = load_export(path)
         masters = self._wire.masters()

@@ -428,7 +428,7 @@ def changes_since(plan: ResetPlan, now: ResetPlan) -> list[str]:
     """Return, in sentences, why a plan is no longer true; empty when it can be carried out.
 
     A group whose members consume moves on meanwhile: messages they consumed since are repeated too,
-    which is no reason to refuse. Reasons are: going further back than shown, skipping more, or
+    which does not refuse the reset. Reasons are: going further back than shown, skipping more, or
     members that came or went.
 
     Args:

@@ -45,7 +45,7 @@ class QueueHold:
         clock: measures the age of the locks.
 
     Raises:
-        ClientStateError: on entry: somebody else holds one of the queues.
+        ClientStateError: on entry: another client holds one of the queues.
         TransportError, BrokerError, RouteNotFoundError: on entry: a broker did not answer.
     """
 
@@ -102,7 +102,7 @@ class QueueHold:
         """Renew locks that are no longer fresh; call it before anything is done with the queues.
 
         Raises:
-            ClientStateError: somebody else has one of the queues, or may have had it meanwhile.
+            ClientStateError: another client has one of the queues, or may have had it meanwhile.
             TransportError, BrokerError, RouteNotFoundError: a broker could not be asked.
         """
         check_stop()

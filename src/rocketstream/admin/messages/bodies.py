@@ -1,4 +1,4 @@
-"""Decodes bodies: text, JSON, Avro, Protobuf or, if a body is none of these, its bytes in hex.
+"""Decodes bodies: text, JSON, Avro, Protobuf or, otherwise, its bytes in hex.
 
 Law: bytes in, a value out; only the file of a schema is read. Output is bounded, and a body that
 does not decode says so and why.

@@ -128,7 +128,7 @@ class QueueConsumerBase(ConsumerBase[M, S]):
 
         Raises:
             ConfigurationError: a name that no topic can have.
-            SubscriptionError: an expression that is none.
+            SubscriptionError: an expression that cannot be used.
         """
         name = self.config.topic_with_namespace(topic)
         selector = MessageSelector.of(expression, expression_type)

@@ -40,6 +40,12 @@ class ConsumeConcurrentlyContext:
         self._ack_index = ACK_ALL
         self._delay_level = 0
 
+    def __repr__(self) -> str:
+        return (
+            f"ConsumeConcurrentlyContext({self.message_queue!r}, ack_index={self._ack_index}, "
+            f"delay_level_when_next_consume={self._delay_level})"
+        )
+
     # Checked when they are set: the error points at the listener's own line.
 
     @property
@@ -80,6 +86,12 @@ class ConsumeOrderlyContext:
         self.message_queue = message_queue
         self.auto_commit = True
         self._suspend_millis = USE_SETTING
+
+    def __repr__(self) -> str:
+        return (
+            f"ConsumeOrderlyContext({self.message_queue!r}, auto_commit={self.auto_commit}, "
+            f"suspend_current_queue_time_ms={self._suspend_millis})"
+        )
 
     @property
     def suspend_current_queue_time_ms(self) -> int:

@@ -38,7 +38,7 @@ def settings_of(
         more: further keywords the consumer takes.
 
     Raises:
-        ConfigurationError: a name that is none; the text says what may have been meant.
+        ConfigurationError: a name that is not a setting; the text says what may have been meant.
     """
     known = {each.name for each in fields(kind)} - {"consumer_group"}  # type: ignore[arg-type]
     wrong = sorted(set(given) - known)

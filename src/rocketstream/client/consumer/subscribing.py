@@ -46,7 +46,7 @@ def subscription_of(
         logger: of the consumer.
 
     Raises:
-        SubscriptionError: an expression that is none.
+        SubscriptionError: an expression that cannot be used.
     """
     made = build_subscription(name, selector.expression, now_ms, selector.expression_type)
     if (hint := comma_hint(made)) is not None:

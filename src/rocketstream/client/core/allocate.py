@@ -34,6 +34,16 @@ class AllocateMessageQueueStrategy(Protocol):
         ...
 
 
+class _Shown:
+    """A strategy of ours: shown with what it was made of."""
+
+    def __repr__(self) -> str:
+        made_of = ", ".join(
+            f"{name.removeprefix('_')}={value!r}" for name, value in vars(self).items()
+        )
+        return f"{type(self).__name__}({made_of})"
+
+
 def _is_member(current_cid: str, mq_all: Sequence[MessageQueue], cid_all: Sequence[str]) -> bool:
     """Check the arguments as every strategy but CONFIG does (C-165)."""
     if not current_cid:
@@ -45,7 +55,7 @@ def _is_member(current_cid: str, mq_all: Sequence[MessageQueue], cid_all: Sequen
     return current_cid in cid_all
 
 
-class AllocateMessageQueueAveragely:
+class AllocateMessageQueueAveragely(_Shown):
     """Contiguous blocks, the first members getting one more (C-166); the default."""
 
     name = "AVG"
@@ -66,7 +76,7 @@ class AllocateMessageQueueAveragely:
         return mq_all[start : start + share + (index < extra)]
 
 
-class AllocateMessageQueueAveragelyByCircle:
+class AllocateMessageQueueAveragelyByCircle(_Shown):
     """One queue each in turn (C-167)."""
 
     name = "AVG_BY_CIRCLE"
@@ -84,7 +94,7 @@ class AllocateMessageQueueAveragelyByCircle:
         return mq_all[cid_all.index(current_cid) :: len(cid_all)]
 
 
-class AllocateMessageQueueByConfig:
+class AllocateMessageQueueByConfig(_Shown):
     """The list given to it, whatever the members are (C-169)."""
 
     name = "CONFIG"
@@ -103,7 +113,7 @@ class AllocateMessageQueueByConfig:
         return self.message_queues
 
 
-class AllocateMessageQueueByMachineRoom:
+class AllocateMessageQueueByMachineRoom(_Shown):
     """Queues of some rooms only; broker names look like ``room@broker`` (C-170)."""
 
     name = "MACHINE_ROOM"
@@ -147,7 +157,7 @@ class MachineRoomResolver(Protocol):
         ...
 
 
-class AllocateMachineRoomNearby:
+class AllocateMachineRoomNearby(_Shown):
     """Each room's queues to the members of that room; those of empty rooms to all (C-171).
 
     Args:
@@ -164,13 +174,13 @@ class AllocateMachineRoomNearby:
             raise ConfigurationError("allocate_message_queue_strategy must not be None")
         if machine_room_resolver is None:
             raise ConfigurationError("machine_room_resolver must not be None")
-        self._inner = allocate_message_queue_strategy
-        self._resolver = machine_room_resolver
+        self._allocate_message_queue_strategy = allocate_message_queue_strategy
+        self._machine_room_resolver = machine_room_resolver
 
     @property
     def name(self) -> str:
         """``MACHINE_ROOM_NEARBY-`` and the inner strategy's name."""
-        return f"MACHINE_ROOM_NEARBY-{self._inner.name}"
+        return f"MACHINE_ROOM_NEARBY-{self._allocate_message_queue_strategy.name}"
 
     def allocate(
         self,
@@ -184,13 +194,14 @@ class AllocateMachineRoomNearby:
             return []
         queues: dict[str, list[MessageQueue]] = {}
         for mq in mq_all:
-            room = _room_name(self._resolver.broker_deploy_in(mq), f"queue {mq}")
+            room = _room_name(self._machine_room_resolver.broker_deploy_in(mq), f"queue {mq}")
             queues.setdefault(room, []).append(mq)
         members: dict[str, list[str]] = {}
         for cid in cid_all:
-            room = _room_name(self._resolver.consumer_deploy_in(cid), f"consumer {cid}")
+            where = self._machine_room_resolver.consumer_deploy_in(cid)
+            room = _room_name(where, f"consumer {cid}")
             members.setdefault(room, []).append(cid)
-        own = self._resolver.consumer_deploy_in(current_cid)
+        own = self._machine_room_resolver.consumer_deploy_in(current_cid)
         share = self._share(consumer_group, current_cid, queues.pop(own, []), members[own])
         for room in sorted(queues):
             if room not in members:
@@ -200,7 +211,10 @@ class AllocateMachineRoomNearby:
     def _share(
         self, group: str, cid: str, queues: list[MessageQueue], members: Sequence[str]
     ) -> list[MessageQueue]:
-        return list(self._inner.allocate(group, cid, queues, members) or ()) if queues else []
+        if not queues:
+            return []
+        divide = self._allocate_message_queue_strategy.allocate
+        return list(divide(group, cid, queues, members) or ())
 
 
 def _room_name(room: str, what: str) -> str:
@@ -209,7 +223,7 @@ def _room_name(room: str, what: str) -> str:
     return room
 
 
-class AllocateMessageQueueConsistentHash:
+class AllocateMessageQueueConsistentHash(_Shown):
     """A ring of hashed member names; few queues move when members change (C-172)."""
 
     name = "CONSISTENT_HASH"

@@ -39,7 +39,7 @@ def may_be_gathered(properties: Mapping[str, str], flag: int) -> bool:
     """Return whether a batch can carry a message as it is.
 
     Delayed, timed and transactional messages, replies and what belongs to a producer group cannot
-    be in one; a flag that is no 32-bit number would spoil it for the others.
+    be in one; a flag of more than 32 bits would spoil it for the others.
     """
     return _ALONE.isdisjoint(properties) and -0x8000_0000 <= flag <= 0x7FFF_FFFF
 

@@ -15,7 +15,7 @@ def check_whole(name: str, value: object) -> None:
     """Check a number of something.
 
     Raises:
-        ConfigurationError: it is no whole number.
+        ConfigurationError: it is not a whole number.
     """
     if not is_whole(value):
         raise ConfigurationError(f"{name} must be a whole number, not {value!r}")
@@ -25,7 +25,7 @@ def check_natural(name: str, value: object) -> None:
     """Check an offset, or a number of something there may be none of.
 
     Raises:
-        ConfigurationError: it is no whole number, or negative.
+        ConfigurationError: it is not a whole number, or negative.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ConfigurationError(f"{name} must be a whole number from 0 on, not {value!r}")
@@ -35,7 +35,7 @@ def check_time(name: str, time_ms: Any) -> None:
     """Check a time in milliseconds, how long to wait for one.
 
     Raises:
-        ConfigurationError: it is no number, or negative.
+        ConfigurationError: it is not a number, or negative.
     """
     if not is_number(time_ms) or time_ms < 0:
         raise ConfigurationError(

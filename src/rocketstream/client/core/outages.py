@@ -41,7 +41,7 @@ class Outages:
         Args:
             what: what has failed.
             now_ms: monotonic time.
-            expected: so many failures in a row are none to tell of.
+            expected: so many failures in a row are not told of.
         """
         outage = self._open.get(what)
         if outage is None:

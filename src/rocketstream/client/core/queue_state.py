@@ -18,7 +18,7 @@ class Standing(enum.Enum):
     Attributes:
         PULLED: its messages are pulled and handed to listeners.
         HELD: flow control keeps its next pull back until messages are finished (C-203).
-        LEAVING: allotted to somebody else: nothing new is pulled or handed to a listener, what a
+        LEAVING: allotted to another member: nothing new is pulled or handed to a listener, what a
             running listener finishes still counts (C-556).
         DROPPED: no longer ours: nothing that still comes for it counts (C-549).
     """
@@ -35,7 +35,7 @@ class Change(enum.Enum):
     Attributes:
         HOLD: as many messages are cached as may be.
         RELEASE: there is room again.
-        LEAVE: a rebalance gives the queue to somebody else.
+        LEAVE: a rebalance gives the queue to another member.
         DROP: it has left, its lock was lost, or it begins anew at another offset.
     """
 

@@ -38,7 +38,7 @@ class OutageLog:
         Args:
             what: what was tried.
             error: how it failed.
-            expected: so many failures in a row that are no server's outage are not told of.
+            expected: so many failures in a row before an outage is believed are not told of.
         """
         server = _server_of(error)
         if server is None:

@@ -24,7 +24,7 @@ def instrument(client: C, telemetry: Telemetry | None = None) -> C:
         telemetry: makes spans and measurements; None for the global providers.
 
     Raises:
-        ConfigurationError: it is no such client.
+        ConfigurationError: it is not such a client.
     """
     telemetry = telemetry or Telemetry()
     if not observe_producer(telemetry, client) and not observe_consumer(telemetry, client):

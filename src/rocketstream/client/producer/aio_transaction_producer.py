@@ -1,6 +1,6 @@
 """The transaction producer of the asyncio face.
 
-Law: listeners that are no coroutines run on check threads, never on the loop.
+Law: listeners that are not coroutine functions run on check threads, never on the loop.
 """
 
 from __future__ import annotations

@@ -235,8 +235,8 @@ def target_of(
     """Return where a message is to go, checking that only one way is named.
 
     Raises:
-        ConfigurationError: more than one way, a key that is no text, what is no queue, or a way
-            named for a message of a lite topic.
+        ConfigurationError: more than one way, a key that is not a str, what is not a queue, or a
+            way named for a message of a lite topic.
         MessageInvalidError: the queue belongs to another topic (C-469).
     """
     if queue is None and selector is None and sharding_key is None:

@@ -53,7 +53,7 @@ class ProducerMachine:
     Attributes:
         sender: sends without waiting.
         policy: what a send does next, for whoever sends in another way.
-        calls: what is no send.
+        calls: what is not a send.
         requests: requests that wait for a reply.
         faults: brokers found slow or failing; None where they are not avoided.
 

@@ -114,6 +114,11 @@ class SendFuture(concurrent.futures.Future[SendResult]):
         self._loop = loop
         self._loop_thread_id = loop_thread_id
 
+    def __repr__(self) -> str:
+        if self._state is not _FINISHED:
+            return "SendFuture(running)"
+        return f"SendFuture(finished, {self._exception or self._result!r})"
+
     # What a future begins with: shared, until one of them has its own.
     _state = _RUNNING
     _result: SendResult | None = None

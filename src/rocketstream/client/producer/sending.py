@@ -459,7 +459,7 @@ def several(messages: object) -> list[Message]:
 
 
 def no_message(given: object) -> MessageInvalidError:
-    """Return the error about something that is no message."""
+    """Return the error about something that is not a message."""
     received = "; to send a received message m on, send Message(m.topic, m.body, ...)"
     hint = received if hasattr(given, "queue_offset") else ""
     return MessageInvalidError(f"message must be a rocketstream.Message, not {given!r}{hint}")

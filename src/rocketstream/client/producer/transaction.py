@@ -58,7 +58,7 @@ class TransactionListener(abc.ABC):
         """Run the local transaction, once the broker holds ``message`` back.
 
         ``message.transaction_id`` is what a later question will name. UNKNOW, an exception, or
-        anything else that is no state makes the broker ask later.
+        anything else that is not a state makes the broker ask later.
         """
 
     @abc.abstractmethod

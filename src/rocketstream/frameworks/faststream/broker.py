@@ -146,6 +146,10 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[MessageExt, AsyncProduce
             ),
         )
 
+    def __repr__(self) -> str:
+        client = self.config.broker_config.client
+        return f"RocketMQBroker(namesrv_addr={client.shown_name_servers()!r})"
+
     async def _connect(self) -> AsyncProducer:
         config = self.config.broker_config
         client = AsyncProducer(

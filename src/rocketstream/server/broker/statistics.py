@@ -32,7 +32,6 @@ _MINUTE_MS = 60_000
 _BROKER_PUTS = ("", -1)
 _BROKER_GETS = ("", -1, "")
 
-_PutKey = tuple[str, int]
 _GetKey = tuple[str, int, str]
 _BackKey = tuple[str, str]
 

@@ -24,7 +24,6 @@ from rocketstream.server.store.queue_file import UNIT_BYTES, QueueFile, QueueMap
 UNIT = struct.Struct(">qiq")
 """commitLogOffset, size, tagsCode."""
 FILLER_SIZE = 0x7FFFFFFF
-_FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 _NOWHERE = -(1 << 60)
 """An impossible first offset: no unit lies in such a file."""
 _NOTHING_SEEN = Seen(0, 0, b"", is_clean=False)

@@ -97,7 +97,7 @@ class ConfigFile:
     def load(self, parse: Callable[[str], T]) -> T | None:
         """Return the parsed text; that of the backup when the file is missing, empty or broken.
 
-        An existing file that cannot be read from the disk is no reason to use the backup (a
+        An existing file that cannot be read from the disk does not make the backup be used (a
         correction of C-329): the backup is older, and the newer text would be back at the next
         start.
 

@@ -63,7 +63,7 @@ class Reporter:
         """Make sure that nobody else consumes with the group; blocks.
 
         Raises:
-            ConfigurationError: somebody else does; the error names the members.
+            ConfigurationError: another program does; the error names the members.
             TransportError: a broker could not be asked.
         """
         group = self._group

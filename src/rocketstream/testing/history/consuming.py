@@ -143,7 +143,7 @@ def _deliveries_by_key(group: GroupStory) -> dict[str, list[Delivery]]:
 def _retries(
     stories: Stories, rules: Rules, group: GroupStory, by_key: dict[str, list[Delivery]]
 ) -> Iterator[Anomaly]:
-    """Check that a message failed as often as it says and that each failure brings it back once."""
+    """Check that a message failed as often as it counts, and came back once for each failure."""
     for key, deliveries in by_key.items():
         most = max(delivery.event.reconsume_times for delivery in deliveries)
         if most == 0:

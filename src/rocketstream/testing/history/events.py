@@ -224,13 +224,6 @@ class BrokerDied(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerStarted(Event):
-    """A broker began to serve."""
-
-    broker: str
-
-
-@dataclass(frozen=True, slots=True)
 class BrokerPaused(Event):
     """A broker stood still from ``at`` to ``until``, or to its death: it persisted nothing."""
 

@@ -13,7 +13,7 @@ from rocketstream.admin.core.windows import relevant
 from rocketstream.admin.state import GroupState, PinnedMessage, QueueState
 
 STANDS_MS: Final = HELD_MS
-"""A queue that stood still for less is no reason to ask: its member may simply be working on a
+"""A queue that stood still for less is not asked about: its member may simply be working on a
 message, and a look that finds nothing delays the next one.
 """
 AGAIN_MS: Final = 60_000

@@ -55,7 +55,7 @@ class VerdictLog:
         return changes
 
     def go_on(self, verdicts: Mapping[str, GroupVerdict]) -> None:
-        """Begin with the verdicts of the previous collection; one that stays is no change."""
+        """Begin with the verdicts of the previous collection; one that stays is not a change."""
         self._verdicts = dict(verdicts)
 
     def verdicts(self) -> dict[str, GroupVerdict]:

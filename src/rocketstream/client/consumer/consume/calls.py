@@ -174,7 +174,7 @@ class CallObserver:
 def checked_status(
     answer: object, error: BaseException | None, batch: Sequence[MessageExt], instead: S
 ) -> S:
-    """Return the status a listener's answer counts as; log an answer that is no status (C-261).
+    """Return the status a listener's answer counts as; log an answer that is not a status (C-261).
 
     Args:
         answer: what the listener returned.

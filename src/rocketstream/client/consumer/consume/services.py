@@ -58,7 +58,7 @@ def orderly_times() -> OrderlyTimes:
     """Return the times of orderly consumers; environment variables stand for upstream's sysprops.
 
     Raises:
-        ConfigurationError: one of them is no number of milliseconds.
+        ConfigurationError: one of them is not a number of milliseconds.
     """
     usual = OrderlyTimes()
     return OrderlyTimes(

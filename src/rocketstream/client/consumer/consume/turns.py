@@ -47,7 +47,7 @@ from rocketstream.protocol.message_ext import MessageExt
 logger = logging.getLogger("rocketstream.client")
 
 REFUSED_RETRY_MS = (500, 500, 1_000, 2_000)
-"""Pauses before a queue somebody else still has is asked for again (C-560); the last one stays."""
+"""Pauses before a queue another member still has is asked for again (C-560); the last one stays."""
 STATS_INTERVAL_MS = 1_000
 
 

@@ -238,7 +238,7 @@ class LitePullConsumerImpl(CallsNoListener):
         )
 
     async def _go_on_at(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Leave out what somebody else has consumed, unless the caller is further already."""
+        """Leave out what another member has consumed, unless the caller is further already."""
         for mq, offset in offsets.items():
             queue = self.cache.queues.get(mq)
             if queue is not None and queue.position < offset:

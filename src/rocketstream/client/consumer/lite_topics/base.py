@@ -94,7 +94,7 @@ def checked_names(lite_topics: Iterable[str]) -> list[str]:
     """Return the names of lite topics, given as one or several, each checked.
 
     Raises:
-        ConfigurationError: one of them is no name of a lite topic, or neither was given.
+        ConfigurationError: one of them is not a name of a lite topic, or neither was given.
     """
     if isinstance(lite_topics, str):
         names = [lite_topics]
@@ -113,7 +113,7 @@ def checked_option(option: object) -> OffsetOption | None:
     """Return where a group is to go on.
 
     Raises:
-        ConfigurationError: it is no ``OffsetOption``.
+        ConfigurationError: it is not an ``OffsetOption``.
     """
     if option is None or isinstance(option, OffsetOption):
         return option

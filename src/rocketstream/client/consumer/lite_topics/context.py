@@ -27,6 +27,12 @@ class LiteTopicContext:
         self.message_queue = message_queue
         self._suspend_ms = suspend_ms
 
+    def __repr__(self) -> str:
+        return (
+            f"LiteTopicContext({self.lite_topic!r}, {self.message_queue!r}, "
+            f"suspend_ms={self._suspend_ms})"
+        )
+
     @property
     def suspend_ms(self) -> int:
         """With RECONSUME_LATER: how long the lite topic rests; by default the setting."""

@@ -71,6 +71,9 @@ class LocalFileOffsetStore(OffsetStore):
         with _locks_guard:
             self._file_lock = _locks.setdefault(self.path, threading.Lock())
 
+    def __repr__(self) -> str:
+        return f"LocalFileOffsetStore(group={self._group!r}, path={str(self.path)!r})"
+
     def load(self) -> None:
         """Note every offset of the file, or of its backup when it is missing or broken (C-306).
 

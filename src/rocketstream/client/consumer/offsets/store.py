@@ -119,7 +119,7 @@ class Offsets(Protocol):
         ...
 
     def overtaken(self, mqs: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """Return, of these queues, what the store has of those where somebody else is further."""
+        """Return, of these queues, what the store has of those where another member is further."""
         ...
 
     def committable(self, mq: MessageQueue) -> int:
@@ -170,7 +170,7 @@ class RemoteBrokerOffsetStore:
         self._doubted: set[MessageQueue] = set()
         """Somebody else may have had these queues since their brokers were asked."""
         self._ahead: dict[MessageQueue, int] = {}
-        """What brokers have of queues where somebody else is further."""
+        """What brokers have of queues where another member is further."""
         self._lowered: dict[MessageQueue, int] = {}
         """Where queues were before they were put back on purpose."""
         self._sending: dict[str, asyncio.Lock] = {}
@@ -292,7 +292,7 @@ class RemoteBrokerOffsetStore:
         return before is not None
 
     def overtaken(self, mqs: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """Return, of these queues, what brokers have of those where somebody else is further."""
+        """Return, of these queues, what brokers have of those where another member is further."""
         return {mq: self._ahead[mq] for mq in mqs if self._is_behind(mq)}
 
     def _is_behind(self, mq: MessageQueue) -> bool:
@@ -394,7 +394,7 @@ class RemoteBrokerOffsetStore:
         """Forget what this broker confirmed: it writes offsets every few seconds only (C-344).
 
         One that died in between has lost them; one that did not may have given the queues to
-        somebody else meanwhile.
+        another member meanwhile.
         """
         names = {name for name, confirmed in self._addresses.items() if confirmed == address}
         for mq in [mq for mq in self._persisted if mq.broker_name in names]:

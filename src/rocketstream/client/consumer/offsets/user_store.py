@@ -30,7 +30,7 @@ def checked_store(store: object) -> OffsetStore | None:
     """Return the store a consumer was given.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: it lacks methods of a store.
     """
     if store is None or isinstance(store, OffsetStore):
         return store

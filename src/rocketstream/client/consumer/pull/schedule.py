@@ -156,8 +156,8 @@ def _pulling_with(
     """Return the consumer to pull with: the one given, or one made of group and settings.
 
     Raises:
-        ConfigurationError: what is given is no such consumer, is of another group, or has settings
-            beside it, which it would not take.
+        ConfigurationError: what is given is not such a consumer, is of another group, or has
+            settings beside it, which it would not take.
     """
     if consumer is None:
         return kind(group, **given)

@@ -140,7 +140,7 @@ class PullKernel:
             address: whose answer it is, for errors.
 
         Raises:
-            BrokerError: a code that is no pull status.
+            BrokerError: a code that is not a pull status.
             RemoteProtocolError: bytes that make no sense.
         """
         status = pull_status(answer.code, answer.remark, address)

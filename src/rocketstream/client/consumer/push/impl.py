@@ -325,7 +325,7 @@ class PushConsumerImpl:
         self.service.submit(request, messages)
 
     async def persist_offsets(self) -> None:
-        """Send changed offsets to their brokers, and those that somebody else put back."""
+        """Send changed offsets to their brokers, and those that another member put back."""
         mine = list(self.queues.table)
         await self.store.persist(mine)
         await self.store.check(mine)
@@ -333,7 +333,7 @@ class PushConsumerImpl:
             self._go_on_at(mq, offset)
 
     def _go_on_at(self, mq: MessageQueue, offset: int) -> None:
-        """Leave out what somebody else has consumed; locks see to that where there are any."""
+        """Leave out what another member has consumed; locks see to that where there are any."""
         request = self.queues.table.get(mq)
         if request is not None and not self.listener.is_orderly:
             logger.info("group %s: %s was consumed up to %d by others", self.group, mq, offset)
