@@ -101,20 +101,31 @@ class Declared:
             if isinstance(each.annotation, str) and each.kind in _SINGLE
         }
 
+    @functools.cached_property
+    def _in_order(self) -> list[tuple[str, Kind]]:
+        """Names and kinds of the arguments that can be given by their place."""
+        by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return [
+            (each.name, self.kinds.get(each.name, _ANYTHING))
+            for each in self._signature.parameters.values()
+            if each.kind in by_place
+        ]
+
     def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Check the arguments of one call.
+        """Check the arguments of one call; one that is missing or unknown is the call's to refuse.
 
         Raises:
             ConfigurationError: one is of another kind; the text names it, what is accepted and
                 what was given.
-            TypeError: one is missing or unknown.
         """
-        given = self._signature.bind(*args, **kwargs).arguments
-        kinds = self.kinds
-        for name, value in given.items():
-            kind = kinds.get(name)
-            if kind is not None and not kind.fits(value):
+        # Not by Signature.bind, which takes ten times as long.
+        for (name, kind), value in zip(self._in_order, args, strict=False):
+            if not kind.fits(value):
                 raise refused(name, kind, value)
+        for name, value in kwargs.items():
+            found = self.kinds.get(name)
+            if found is not None and not found.fits(value):
+                raise refused(name, found, value)
 
 
 _SINGLE: Final = (

@@ -51,11 +51,11 @@ class Watching:
     def consume_message_before(self, context: ConsumeMessageContext) -> None:
         assert not context.success
         self.before += [message.body.decode() for message in context.messages]
-        context.props["mine"] = "1"
+        context.properties["mine"] = "1"
         raise RuntimeError("before")
 
     def consume_message_after(self, context: ConsumeMessageContext) -> None:
-        assert context.props["mine"] == "1"
+        assert context.properties["mine"] == "1"
         with self._changed:
             self.after.append(context)
             self._changed.notify_all()
@@ -68,7 +68,7 @@ class Watching:
 
 
 def outcome(context: ConsumeMessageContext) -> tuple[str | None, bool, str]:
-    return context.status, context.success, context.props["ConsumeContextType"]
+    return context.status, context.success, context.properties["ConsumeContextType"]
 
 
 def raising(_: Any) -> None:

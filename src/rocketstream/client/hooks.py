@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketstream.client")
 
 CONSUME_CONTEXT_TYPE = "ConsumeContextType"
-"""Key of ``ConsumeMessageContext.props`` that holds a ``ConsumeReturnType``'s name (C-258)."""
+"""Key of ``ConsumeMessageContext.properties`` that holds a ``ConsumeReturnType``'s name (C-258)."""
 
 ACCESS_CHANNEL_LOCAL = "LOCAL"
 
@@ -59,7 +59,7 @@ class ConsumeMessageContext:
         status: after the call: the name of the status, ``CONSUME_SUCCESS`` for one.
         namespace: namespace of the consumer, or None.
         access_channel: LOCAL or CLOUD.
-        props: after the call, ``ConsumeContextType`` names the ``ConsumeReturnType``.
+        properties: after the call, ``ConsumeContextType`` names the ``ConsumeReturnType``.
         trace: where the trace keeps its part between before and after.
         error: after the call: what the listener raised, or None.
         began_ms: when a poll or pull that brought the messages began, ms since 1970; None for a
@@ -74,7 +74,7 @@ class ConsumeMessageContext:
     status: str | None = None
     namespace: str | None = None
     access_channel: str = ACCESS_CHANNEL_LOCAL
-    props: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
     trace: object | None = None
     error: BaseException | None = None
     began_ms: int | None = None
@@ -96,7 +96,7 @@ class SendMessageContext:
         error: after the send, what was raised, or None.
         msg_type: normal, half of a transaction, or delayed.
         namespace: namespace of the producer, or None.
-        props: whatever a hook wants to find again in its after part.
+        properties: whatever a hook wants to find again in its after part.
         trace: where the trace keeps its part between before and after.
     """
 
@@ -110,7 +110,7 @@ class SendMessageContext:
     error: BaseException | None = None
     msg_type: MessageType = MessageType.NORMAL_MSG
     namespace: str | None = None
-    props: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
     trace: object | None = None
 
 
@@ -288,7 +288,7 @@ class ConsumeHooks(Hooks[ConsumeMessageHook]):
         self.before(context)
         context.success = True
         context.status = "CONSUME_SUCCESS"
-        context.props[CONSUME_CONTEXT_TYPE] = ConsumeReturnType.SUCCESS.name
+        context.properties[CONSUME_CONTEXT_TYPE] = ConsumeReturnType.SUCCESS.name
         self.after(context)
 
 

@@ -190,7 +190,7 @@ def test_a_callback_that_cannot_be_called_is_refused(broker: FakeBroker) -> None
 ASKED_ABOUT_A_TOPIC: list[tuple[str, str, dict[str, Any]]] = [
     ("Producer", "fetch_publish_message_queues", {}),
     ("Producer", "view_message", {"msg_id": "x"}),
-    ("Producer", "query_message", {"key": "k", "max_nums": 1, "begin_ms": 0, "end_ms": 1}),
+    ("Producer", "query_message", {"key": "k", "max_nums": 1, "since_ms": 0, "until_ms": 1}),
     ("Producer", "recall_message", {"recall_handle": "x"}),
     ("PushConsumer", "subscribe", {}),
     ("PushConsumer", "fetch_subscribe_message_queues", {}),

@@ -86,7 +86,9 @@ class Hook:
         raise ValueError("hooks harm nobody")
 
     def consume_message_after(self, context: ConsumeMessageContext) -> None:
-        self.after.append((context.status, context.success, context.props["ConsumeContextType"]))
+        self.after.append(
+            (context.status, context.success, context.properties["ConsumeContextType"])
+        )
         self.called.set()
         raise ValueError("hooks harm nobody")
 

@@ -77,7 +77,7 @@ class Recorder:
 
     def send_message_before(self, context: SendMessageContext) -> None:
         assert (context.send_result, context.error) == (None, None)
-        context.props["mark"] = "seen"
+        context.properties["mark"] = "seen"
         self.before.append(context)
 
     def send_message_after(self, context: SendMessageContext) -> None:
@@ -115,7 +115,7 @@ def test_send_hooks_see_each_try(broker: FakeBroker, send: Send, mode: str) -> N
     assert (context.message, context.broker_address) == (message, broker.address)
     assert context.msg_type is MessageType.DELAY_MSG
     assert context.message_queue.topic == TOPIC
-    assert context.props == {"mark": "seen"}
+    assert context.properties == {"mark": "seen"}
     assert context.born_host
     assert (context.send_result, context.error) == (result, None)
 

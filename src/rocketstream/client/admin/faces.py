@@ -69,13 +69,15 @@ class SyncAdmin:
         return self._ask(lambda admin: admin.view_message(topic, msg_id))
 
     def query_message(
-        self, topic: str, key: str, max_nums: int, begin_ms: int, end_ms: int
+        self, topic: str, key: str, max_nums: int, since_ms: int, until_ms: int
     ) -> list[MessageExt]:
         """Return up to ``max_nums`` messages that have ``key``, stored between two times.
 
         Times are ms since 1970.
         """
-        return self._ask(lambda admin: admin.query_message(topic, key, max_nums, begin_ms, end_ms))
+        return self._ask(
+            lambda admin: admin.query_message(topic, key, max_nums, since_ms, until_ms)
+        )
 
 
 @checks_calls()
@@ -113,7 +115,7 @@ class AsyncAdmin:
         return await self._admin().view_message(topic, msg_id)
 
     async def query_message(
-        self, topic: str, key: str, max_nums: int, begin_ms: int, end_ms: int
+        self, topic: str, key: str, max_nums: int, since_ms: int, until_ms: int
     ) -> list[MessageExt]:
         """Return up to ``max_nums`` messages that have ``key``, stored between two times."""
-        return await self._admin().query_message(topic, key, max_nums, begin_ms, end_ms)
+        return await self._admin().query_message(topic, key, max_nums, since_ms, until_ms)

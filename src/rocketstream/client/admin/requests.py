@@ -183,7 +183,7 @@ class MQAdmin:
         return min(found, key=lambda message: message.store_timestamp)
 
     async def query_message(
-        self, topic: str, key: str, max_nums: int, begin_ms: int, end_ms: int
+        self, topic: str, key: str, max_nums: int, since_ms: int, until_ms: int
     ) -> list[MessageExt]:
         """Return up to ``max_nums`` messages with ``key`` among their keys, stored in that time.
 
@@ -194,7 +194,7 @@ class MQAdmin:
         if max_nums < 1:
             raise ConfigurationError(f"max_nums must be a whole number from 1 on, not {max_nums!r}")
         topic = self._config.topic_with_namespace(topic)
-        found = await self._query(topic, key, max_nums, begin_ms, end_ms, unique=False)
+        found = await self._query(topic, key, max_nums, since_ms, until_ms, unique=False)
         having = [message for message in found if key in (message.keys or "").split(" ")]
         return self._seen(having[:max_nums])
 
@@ -204,9 +204,9 @@ class MQAdmin:
         return messages
 
     async def _query(
-        self, topic: str, key: str, max_nums: int, begin_ms: int, end_ms: int, *, unique: bool
+        self, topic: str, key: str, max_nums: int, since_ms: int, until_ms: int, *, unique: bool
     ) -> list[MessageExt]:
-        header = QueryMessageRequestHeader(topic, key, max_nums, begin_ms, end_ms)
+        header = QueryMessageRequestHeader(topic, key, max_nums, since_ms, until_ms)
         results = await asyncio.gather(
             *(self._query_at(address, header, unique) for address in await self._masters_of(topic)),
             return_exceptions=True,

@@ -103,7 +103,7 @@ class ConsumeSpans:
                 otel_context.detach(call.token)
             if not context.success:
                 why = context.error or context.status or "FAILED"
-                kind = context.props.get(CONSUME_CONTEXT_TYPE)
+                kind = context.properties.get(CONSUME_CONTEXT_TYPE)
                 if context.error is None and kind == ConsumeReturnType.RETURNNULL.name:
                     why = kind
                 call.attributes[names.ERROR_TYPE] = failed(call.span, why)

@@ -163,7 +163,7 @@ class EndTransactionTraceHook:
 
 
 def _context_code(context: ConsumeMessageContext) -> int:
-    return _CODES.get(context.props.get(CONSUME_CONTEXT_TYPE, ""), 0)
+    return _CODES.get(context.properties.get(CONSUME_CONTEXT_TYPE, ""), 0)
 
 
 def _topic_of(message: Message | MessageExt | Sequence[Message]) -> str:

@@ -143,7 +143,7 @@ class CallObserver:
         context.success = status in _SUCCEEDED
         context.error = error
         kind = self._return_type(answer, status, error, elapsed_ms)
-        context.props[CONSUME_CONTEXT_TYPE] = kind.name
+        context.properties[CONSUME_CONTEXT_TYPE] = kind.name
         self.hooks.after(context)
 
     def cut_off(self, context: ConsumeMessageContext, status: Status, error: BaseException) -> None:
