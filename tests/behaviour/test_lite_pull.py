@@ -201,7 +201,10 @@ def test_poll_refuses_what_makes_no_sense(cluster: Cluster, names: Names) -> Non
     consumer = lite(cluster, names)
     with pytest.raises(ClientStateError, match="this LitePullConsumer is not running"):
         consumer.poll()
-    with consumer, pytest.raises(ConfigurationError, match="timeout_ms must be 0 or more"):
+    with (
+        consumer,
+        pytest.raises(ConfigurationError, match="timeout_ms must be a number"),
+    ):
         consumer.poll(-1)
     with pytest.raises(ClientStateError, match="this LitePullConsumer is not running"):
         consumer.poll()
@@ -296,7 +299,7 @@ def test_subscribing_and_assigning_exclude_each_other(cluster: Cluster, names: N
         two.subscribe(names.topic)
     nothing: Any
     for nothing in ([], None):
-        with pytest.raises(ConfigurationError, match="message_queues must be one queue at least"):
+        with pytest.raises(ConfigurationError, match=r"message_queues must be (one queue|a list)"):
             two.assign(nothing)
 
 

@@ -101,7 +101,7 @@ def test_selector_and_fixed_queue_are_honoured(cluster: Cluster, names: Names) -
         assert producer.send(message, message_queue=queues[2]).message_queue == queues[2]
         picked = producer.send(message, selector=lambda mqs, m, arg: mqs[arg], arg=3)
         assert picked.message_queue == queues[3]
-        with pytest.raises(MessageInvalidError, match="message's topic not equal mq's topic"):
+        with pytest.raises(MessageInvalidError, match="give a queue of the message's topic"):
             producer.send(message, message_queue=MessageQueue("Other", "broker-a", 0))
         with pytest.raises(SendError, match=r"The broker\[broker-x\] not exist") as raised:
             producer.send(message, message_queue=MessageQueue(names.topic, "broker-x", 0))

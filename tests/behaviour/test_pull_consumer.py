@@ -170,7 +170,7 @@ def test_wrong_arguments_are_named(cluster: Cluster, names: Names) -> None:
             consumer.pull(mq, None, 0, 0)
         with pytest.raises(SubscriptionError, match=r"^subscription exception"):
             consumer.pull(mq, "||", 0, 32)
-    with pytest.raises(ClientStateError, match=r"consumer is not running \(SHUTDOWN"):
+    with pytest.raises(ClientStateError, match=r"PullConsumer is not running \(SHUTDOWN"):
         consumer.pull(mq, None, 0, 32)
 
 

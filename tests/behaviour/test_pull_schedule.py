@@ -119,5 +119,5 @@ def test_tasks_run_on_as_many_threads_as_are_asked_for(cluster: Cluster, names: 
     """Covers C-500."""
     assert service_of(cluster, names).pull_thread_nums == 20
     assert service_of(cluster, names, pull_thread_nums=1).pull_thread_nums == 1
-    with pytest.raises(ConfigurationError, match="pull_thread_nums must be 1 or more"):
+    with pytest.raises(ConfigurationError, match="pull_thread_nums must be a whole number"):
         service_of(cluster, names, pull_thread_nums=0)
