@@ -231,6 +231,7 @@ def unknown_setting(
     classes: Iterable[type[Any]],
     more: Iterable[str] = (),
     among: Container[str] | None = None,
+    elsewhere: Iterable[str] = (),
 ) -> ConfigurationError:
     """Return the error for a name that is not a setting; it says what may have been meant.
 
@@ -240,9 +241,15 @@ def unknown_setting(
         classes: the settings classes it could have come from.
         more: further names that can be given.
         among: the settings of those classes that can be given; None for all.
+        elsewhere: what has a setting of exactly this name.
     """
     from rocketstream.likely import likely_names  # needed only where a name is wrong
 
+    text = f"{whose} has no setting {name!r}"
+    if owners := list(elsewhere):
+        *first, last = owners
+        whose_it_is = f"{', '.join(first)} and {last} have it" if first else f"{last} has it"
+        return ConfigurationError(f"{text}; {whose_it_is}", setting=name)
     kinds = tuple(classes)
     every = (each for kind in kinds for each in keyword_fields(kind))
     known = [each for each in every if among is None or each.name in among]
@@ -252,7 +259,6 @@ def unknown_setting(
         spellings.setdefault(java_name(each) or each.name, each.name)
     if any(_is_group(each) for kind in kinds for each in dataclasses.fields(kind)):
         spellings["group"] = "group"
-    text = f"{whose} has no setting {name!r}"
     likely = likely_names(name, spellings)
     if likely:
         text += f"; did you mean {' or '.join(repr(each) for each in likely)}?"

@@ -270,7 +270,8 @@ def test_filter_data_dead_for_a_day_is_dropped(
         subscribe(broker, "n = 7")
         leave(broker)
         subscribe(broker, "n = 8", group="other")
-    clock.advance(DEAD_KEPT_MS)
+        # The other group is alive until here: its connection may be seen to end at any time after.
+        clock.advance(DEAD_KEPT_MS)
     cluster.close()
     assert list(written(tmp_path / "s")["T1"]) == ["other"]
 

@@ -23,8 +23,11 @@ BANNED = {
     "milliseconds": "ms, as in timeout_ms",
     "msec": "ms, as in timeout_ms",
     "secs": "a number of ms",
+    "props": "properties",
 }
 """What is said instead of a part of a name."""
+BANNED_ALONE = {"msg": "message", "msgs": "messages", "max_num": "max_nums"}
+"""What is said instead of a whole name; as a part, as in ``msg_id``, it is Java's."""
 JAVAS = {"mq_all", "mq_divided"}
 """Names of Java's interfaces that users implement."""
 
@@ -66,9 +69,14 @@ def test_public_names_use_one_word_for_one_thing(kind: type[Any]) -> None:
         if part in BANNED and word not in JAVAS
     ]
     wrong += [
-        f"{kind.__name__}.{where}: {word!r} is a MessageQueue; the word is message_queue"
+        f"{kind.__name__}.{where}: {word!r} is of MessageQueue; the word is message_{word}"
         for where, word, annotation in said(kind)
-        if word == "queue" and "MessageQueue" in annotation
+        if word in ("queue", "queues") and "MessageQueue" in annotation
+    ]
+    wrong += [
+        f"{kind.__name__}.{where}: {word!r}; the word is {BANNED_ALONE[word]}"
+        for where, word, _ in said(kind)
+        if word in BANNED_ALONE
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -117,7 +117,8 @@ def _as_text(word: str) -> str:
         return word
     except UnicodeDecodeError:
         raise BadParameter(
-            f"{shown(word)} is not UTF-8; bytes can be sent with --file or --stdin and --whole"
+            f"{shown(word)} is not UTF-8; arguments are text (send takes bytes with --file, or "
+            "with --stdin and --whole)"
         ) from None
 
 

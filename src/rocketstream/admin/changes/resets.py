@@ -67,7 +67,7 @@ class ResetAdmin(ResetFactsAdmin):
         group: str,
         topic: str | None,
         target: ResetTarget,
-        queues: Collection[MessageQueue] | None = None,
+        message_queues: Collection[MessageQueue] | None = None,
         *,
         new_group: bool = False,
     ) -> ResetPlan:
@@ -78,7 +78,7 @@ class ResetAdmin(ResetFactsAdmin):
             topic: the topic. None is allowed with ``ResetTarget.copy_of`` only, and means every
                 topic of the copied group except its retry topic.
             target: where the queues go.
-            queues: only these queues; None for all of the topic.
+            message_queues: only these queues; None for all of the topic.
             new_group: the group is meant to be unknown, and is made.
 
         Raises:
@@ -92,13 +92,13 @@ class ResetAdmin(ResetFactsAdmin):
         if is_new and not new_group:
             raise unknown_group(group, known.groups)
         every = facts = self._facts_of(known, group, topic, target)
-        if queues is not None:
-            facts = _only(every, queues, topic)
+        if message_queues is not None:
+            facts = _only(every, message_queues, topic)
         plan = self._plan(known, group, topic, target, facts)
         wanted = {row.queue for row in plan.rows}
         problems = [*plan.problems, *_foreign(plan, known, group, new_group)]
         warnings = [*plan.warnings, *_left_out(facts, wanted, target)]
-        if queues is not None:
+        if message_queues is not None:
             warnings += _others_told(plan)
             problems += _cannot_tell(plan, every)
         if is_new:

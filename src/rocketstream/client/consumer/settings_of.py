@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from rocketstream._util.clock import Clock
 from rocketstream.client.config import ClientConfig
+from rocketstream.client.core.other_clients import clients_with
 from rocketstream.client.core.settings import TIMESTAMP_FORMAT
 from rocketstream.settings import unknown_setting
 
@@ -43,9 +44,9 @@ def settings_of(
     known = {each.name for each in fields(kind)} - {"consumer_group"}  # type: ignore[arg-type]
     wrong = sorted(set(given) - known)
     if wrong:
-        raise unknown_setting(
-            kind.__name__.removesuffix("Settings"), wrong[0], (kind, ClientConfig), more
-        )
+        whose, name = kind.__name__.removesuffix("Settings"), wrong[0]
+        others = clients_with(name)
+        raise unknown_setting(whose, name, (kind, ClientConfig), more, elsewhere=others)
     if _TIMESTAMP in known and _TIMESTAMP not in given:
         half_an_hour_ago = datetime.fromtimestamp((clock.now_ms() - _TIMESTAMP_BACK_MS) / 1000)
         given = {**given, _TIMESTAMP: half_an_hour_ago.strftime(TIMESTAMP_FORMAT)}

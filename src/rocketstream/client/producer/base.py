@@ -14,10 +14,10 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.arguments import checks_calls
 from rocketstream.client.config import ClientConfig, client_config
 from rocketstream.client.core.kinds import check_time
+from rocketstream.client.core.other_clients import clients_with
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.queue_rotation import ANY_QUEUE, SendTarget
 from rocketstream.client.core.send import queue_of_key
-from rocketstream.client.core.transaction import TransactionSettings
 from rocketstream.client.hooks import (
     CheckForbiddenHook,
     CheckForbiddenHooks,
@@ -55,7 +55,6 @@ P = TypeVar("P", bound=ProducerMachine)
 TIMER_MARK = "TIMER_DE"
 """Part of every timer property's name, quick to look for in the properties' text."""
 _SETTINGS = frozenset(ProducerSettings.__slots__) - {"producer_group", "unit_mode"}
-_OF_TRANSACTIONS = frozenset({"transaction_listener", *TransactionSettings.__slots__})
 
 
 @checks_calls()
@@ -100,13 +99,10 @@ class ProducerBase(Startable[P], Generic[P]):
         wrong = sorted(settings.keys() - _SETTINGS)
         if not wrong:
             return
-        kind = type(self).__name__.removeprefix("Async")
-        if wrong[0] in _OF_TRANSACTIONS:
-            raise ConfigurationError(
-                f"{kind} has no setting {wrong[0]!r}; only a TransactionProducer has it",
-                setting=wrong[0],
-            )
-        raise unknown_setting(kind, wrong[0], self._settings_classes, self._keywords)
+        kind, name = type(self).__name__.removeprefix("Async"), wrong[0]
+        others = clients_with(name)
+        classes, more = self._settings_classes, self._keywords
+        raise unknown_setting(kind, name, classes, more, elsewhere=others)
 
     @property
     def group(self) -> str:

@@ -1,0 +1,42 @@
+"""A setting given to a client that does not have it is said to be another's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import rocketstream
+from rocketstream import aio
+from rocketstream.client.core.other_clients import clients_with
+from rocketstream.errors import ConfigurationError
+
+MISPLACED = [
+    ("LitePullConsumer", "listener", "PushConsumer and LitePushConsumer have it"),
+    ("LitePullConsumer", "consume_thread_max", "PushConsumer and LitePushConsumer have it"),
+    (
+        "Producer",
+        "pull_batch_size",
+        "PushConsumer, LitePullConsumer and LitePushConsumer have it",
+    ),
+    ("Producer", "transaction_listener", "TransactionProducer has it"),
+    ("Producer", "subscription", "PushConsumer and LitePullConsumer have it"),
+    ("PushConsumer", "poll_timeout_ms", "LitePullConsumer has it"),
+    ("PullConsumer", "send_msg_timeout_ms", "Producer has it"),
+]
+
+
+@pytest.mark.parametrize("face", [rocketstream, aio])
+@pytest.mark.parametrize(("client", "setting", "said"), MISPLACED)
+def test_the_clients_that_have_it_are_named(
+    face: Any, client: str, setting: str, said: str
+) -> None:
+    """Rather than settings that are merely spelled alike."""
+    with pytest.raises(ConfigurationError) as raised:
+        getattr(face, client)("g", namesrv_addr="127.0.0.1:9", **{setting: 5})
+    assert str(raised.value) == f"{client} has no setting {setting!r}; {said}"
+
+
+def test_what_no_client_has_is_nobodys() -> None:
+    assert list(clients_with("pull_size")) == []
+    assert list(clients_with("consumer_group")) == []
