@@ -116,6 +116,40 @@ def test_what_is_not_is_named(name: str, value: Any, said: str) -> None:
     assert raised.value.parameters == {"argument": name}
 
 
+@checked
+def takes_more(
+    wait_ms: float = 0,
+    groups: Collection[str] | None = None,
+    call: Callable = len,  # type: ignore[type-arg]
+    table: dict = {},  # type: ignore[type-arg]  # noqa: B006
+    items: list = [],  # type: ignore[type-arg]  # noqa: B006
+    names: Mapping = {},  # type: ignore[type-arg]
+) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("wait_ms", "5", "wait_ms must be a number of milliseconds, not '5'"),
+        (
+            "groups",
+            "billing",
+            "groups must be a list, tuple or set of str, or None, not 'billing': give ['billing']",
+        ),
+        ("groups", 5, "groups must be a list, tuple or set of str, or None, not 5"),
+        ("call", 5, "call must be a function, not 5"),
+        ("table", [], "table must be a dict, not []"),
+        ("items", (), "items must be a list, not ()"),
+        ("names", "x", "names must be a mapping, not 'x'"),
+    ],
+)
+def test_times_and_kinds_without_more_are_named_too(name: str, value: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        takes_more(**{name: value})
+    assert str(raised.value) == said
+    takes_more(5.5, ["a"], print, {"a": 1}, [1], {2: 3})
+
+
 def test_what_can_be_gone_through_once_is_left_whole() -> None:
     """The function gets all of it."""
 
