@@ -248,8 +248,7 @@ def unknown_setting(
     text = f"{whose} has no setting {name!r}"
     if owners := list(elsewhere):
         *first, last = owners
-        whose_it_is = f"{', '.join(first)} and {last} have it" if first else f"{last} has it"
-        return ConfigurationError(f"{text}; {whose_it_is}", setting=name)
+        text += f", which {', '.join(first)} and {last} have" if first else f", which {last} has"
     kinds = tuple(classes)
     every = (each for kind in kinds for each in keyword_fields(kind))
     known = [each for each in every if among is None or each.name in among]
@@ -262,7 +261,7 @@ def unknown_setting(
     likely = likely_names(name, spellings)
     if likely:
         text += f"; did you mean {' or '.join(repr(each) for each in likely)}?"
-    else:
+    elif not owners:
         text += f"; settings are {', '.join(sorted(names))}"
     return ConfigurationError(text, setting=name)
 

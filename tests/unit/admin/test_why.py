@@ -104,7 +104,7 @@ def test_a_member_that_does_not_answer_is_told_as_unknown_in_time(
         peer.commit(G, T, 0, 0)
         peer.send(T, b"waits")
         report = admin.group_why(G)
-    assert report.took_ms < 2_000
+    assert report.took_ms < 8_000  # not its ten
     (line,) = report.unknown
     assert line.startswith("member c2 did not tell what it does: ")
     assert report.causes == ()

@@ -77,7 +77,7 @@ def test_defaults_are_upstreams() -> None:
         ),
         ({"topics": ("a b",)}, "illegal characters"),
         ({"no_such": 1}, r"Producer has no setting 'no_such'; settings are .*send_msg_timeout_ms"),
-        ({"check_request_hold_max": 1}, "TransactionProducer has it"),
+        ({"check_request_hold_max": 1}, "which TransactionProducer has"),
     ],
 )
 def test_what_cannot_be_used_is_named(settings: dict[str, Any], text: str) -> None:
