@@ -70,7 +70,8 @@ def checks_calls(*besides: str) -> Callable[[C], C]:
         for name, method in list(vars(cls).items()):
             if name.startswith("_") or name in besides or not inspect.isfunction(method):
                 continue
-            if len(inspect.signature(method).parameters) > 1:
+            code = method.__code__  # not its signature: that would be made at every import
+            if code.co_argcount + code.co_kwonlyargcount > 1:
                 setattr(cls, name, checked(method))
         return cls
 

@@ -28,7 +28,8 @@ from rocketstream.admin.safety.audit import AuditLog
 from rocketstream.admin.safety.gate import ChangeGate
 from rocketstream.arguments import Declared, checked
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.client.core.kinds import check_positive
+from rocketstream.errors import ClientStateError
 
 DEFAULT_TIMEOUT_MS = 5_000
 
@@ -114,7 +115,8 @@ class Admin(
         read_only: bool = False,
         masking: Masking | None = None,
     ) -> None:
-        _check_bounds(timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms)
+        check_positive("timeout_ms", timeout_ms)
+        check_positive("connect_timeout_ms", connect_timeout_ms)
         client = BlockingAdminClient(
             namesrv_addr,
             timeout_ms=timeout_ms,
@@ -155,9 +157,3 @@ class Admin(
         """Close every connection; calling it again does nothing, any other call raises."""
         self._is_closed = True
         self._wire.close()
-
-
-def _check_bounds(**times_ms: int) -> None:
-    for name, value in times_ms.items():
-        if value < 1:
-            raise ConfigurationError(f"{name} must be a whole number from 1 on, not {value}")

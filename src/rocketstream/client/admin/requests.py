@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from rocketstream.client.core import offset_questions
+from rocketstream.client.core.kinds import check_positive
 from rocketstream.client.core.routes import unknown_broker
 from rocketstream.client.instance.api import SEARCH_TIMEOUT_MS
 from rocketstream.errors import (
@@ -73,10 +74,7 @@ class MQAdmin:
             raise ConfigurationError(
                 f"topic {new_topic!r} belongs to the brokers themselves; choose another name"
             )
-        if queue_num < 1:
-            raise ConfigurationError(
-                f"queue_num must be a whole number from 1 on, not {queue_num!r}"
-            )
+        check_positive("queue_num", queue_num)
         brokers = await self._masters_of(key)
         header = CreateTopicRequestHeader(
             new_topic, key, queue_num, queue_num, Perm.READ | Perm.WRITE, "SINGLE_TAG",
@@ -191,8 +189,7 @@ class MQAdmin:
             RouteNotFoundError: the topic has no route.
             RocketMQError: no broker answered; the last one's error.
         """
-        if max_nums < 1:
-            raise ConfigurationError(f"max_nums must be a whole number from 1 on, not {max_nums!r}")
+        check_positive("max_nums", max_nums)
         topic = self._config.topic_with_namespace(topic)
         found = await self._query(topic, key, max_nums, since_ms, until_ms, unique=False)
         having = [message for message in found if key in (message.keys or "").split(" ")]

@@ -31,6 +31,16 @@ def check_natural(name: str, value: object) -> None:
         raise ConfigurationError(f"{name} must be a whole number from 0 on, not {value!r}")
 
 
+def check_positive(name: str, value: Any) -> None:
+    """Check a number of something there must be one of.
+
+    Raises:
+        ConfigurationError: it is not a whole number, or less than 1.
+    """
+    if not is_whole(value) or value < 1:
+        raise ConfigurationError(f"{name} must be a whole number from 1 on, not {value!r}")
+
+
 def check_time(name: str, time_ms: Any) -> None:
     """Check a time in milliseconds, how long to wait for one.
 

@@ -178,10 +178,6 @@ class LitePullConsumerBase(QueueConsumerBase[LitePullConsumerImpl, LitePullConsu
         return self.config.queue_with_namespace(mq)
 
     def _insides(self, mqs: Collection[MessageQueue]) -> list[MessageQueue]:
-        if isinstance(mqs, MessageQueue | str) or not isinstance(mqs, Collection):
-            raise ConfigurationError(
-                f"message_queues must be a list or set of MessageQueue, not {mqs!r}"
-            )
         return [self._inside(mq) for mq in mqs]
 
     def _noted(

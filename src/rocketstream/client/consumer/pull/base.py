@@ -15,15 +15,13 @@ from rocketstream.client.consumer.offsets.store import Offsets
 from rocketstream.client.consumer.offsets.user_store import checked_store, open_store
 from rocketstream.client.consumer.pull.impl import PullConsumerImpl
 from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
-from rocketstream.client.core.kinds import check_natural, check_time
+from rocketstream.client.core.kinds import check_natural, check_positive, check_time
 from rocketstream.client.core.pull_settings import PullConsumerSettings
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instruments import INSTRUMENTS
-from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageModel, MessageQueue, MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.subscription import build_subscription
-from rocketstream.settings import is_whole
 
 Expression = str | MessageSelector | None
 
@@ -120,8 +118,7 @@ def check_pull(offset: int, max_nums: int) -> None:
         ConfigurationError: a negative offset, or no number of messages.
     """
     check_natural("offset", offset)
-    if not is_whole(max_nums) or max_nums <= 0:
-        raise ConfigurationError(f"max_nums must be a whole number from 1 on, not {max_nums!r}")
+    check_positive("max_nums", max_nums)
 
 
 def own_config(config: ClientConfig, model: MessageModel, clock: Clock) -> ClientConfig:

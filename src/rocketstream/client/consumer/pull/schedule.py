@@ -21,6 +21,7 @@ from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.pull.aio_consumer import AsyncPullConsumer
 from rocketstream.client.consumer.pull.base import PullConsumerBase
 from rocketstream.client.consumer.pull.consumer import PullConsumer
+from rocketstream.client.core.kinds import check_positive
 from rocketstream.client.instance.callbacks import CallbackExecutor
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.instance.with_block import AsyncWithBlock, WithBlock
@@ -34,7 +35,6 @@ from rocketstream.errors import (
 )
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.names import check_topic
-from rocketstream.settings import is_whole
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -211,10 +211,7 @@ class MQPullConsumerScheduleService(_Schedule, WithBlock):
         given = {"namesrv_addr": namesrv_addr, "config": config, "clock": clock, **settings}
         self.consumer = _pulling_with(PullConsumer, consumer, group, given)
         super().__init__(self.consumer)
-        if not is_whole(pull_thread_nums) or pull_thread_nums < 1:
-            raise ConfigurationError(
-                f"pull_thread_nums must be a whole number from 1 on, not {pull_thread_nums!r}"
-            )
+        check_positive("pull_thread_nums", pull_thread_nums)
         self.pull_thread_nums = pull_thread_nums
         self._executor: CallbackExecutor | None = None
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.consumer.push.impl import PushConsumerImpl
-from rocketstream.client.core.kinds import check_whole
 from rocketstream.errors import RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
@@ -49,5 +48,4 @@ class PushCalls:
 
     async def update_core_pool_size(self, core_pool_size: int) -> bool:
         """Change how many listener calls there may be at once."""
-        check_whole("core_pool_size", core_pool_size)
         return self._consumer.service.update_core_pool_size(core_pool_size)
