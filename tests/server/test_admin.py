@@ -67,6 +67,7 @@ def test_created_topic_is_routed_when_the_answer_comes(broker: Peer, namesrv: Pe
     ("topic", "queues", "perm", "text"),
     [
         ("bad topic", 1, 6, "illegal characters"),
+        ("", 1, 6, "The specified topic is blank"),  # upstream's words
         ("TBW102", 1, 6, "The topic[TBW102] is conflict with system topic."),
         ("DefaultCluster", 1, 6, "conflict with system topic"),
         ("T1", 0, 6, "readQueueNums 0"),

@@ -29,6 +29,7 @@ from rocketstream.protocol.properties import (
     PROPERTY_WAIT,
     encode_properties,
 )
+from rocketstream.server.broker.core.topics import check_name
 
 SPECIAL_PROPERTIES: Final = frozenset({PROPERTY_DELAY, PROPERTY_TRAN_MSG, *TIMER_PROPERTIES})
 """A message with one of these properties is changed before it is stored, or goes elsewhere."""
@@ -113,10 +114,9 @@ def check_topic(topic: str) -> None:
     """Check the name of a topic that ``is_open`` rejects (C-96).
 
     Raises:
-        ConfigurationError: nobody may use the name.
-        BrokerError: the topic is the broker's own.
+        BrokerError: nobody may use the name, or the topic is the broker's own.
     """
-    names.check_topic(topic)
+    check_name(topic)
     if names.is_not_allowed_send_topic(topic):
         raise _refusal(
             ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."

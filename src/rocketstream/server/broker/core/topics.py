@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rocketstream.errors import BrokerError, ConfigurationError
 from rocketstream.limits import TOPICS_MAX
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketstream.protocol.bodies.route import topic_entry, topics_text
-from rocketstream.protocol.codes import Perm, TopicSysFlag
+from rocketstream.protocol.codes import Perm, ResponseCode, TopicSysFlag
 from rocketstream.server.broker.core.room import check_room
 
 READ_WRITE = Perm.READ | Perm.WRITE
@@ -36,6 +37,23 @@ class SystemTopicSettings:
     trace: bool = False
     trace_topic: str = TRACE_TOPIC
     schedule_queues: int = SCHEDULE_QUEUES
+
+
+def check_name(topic: str) -> None:
+    """Check the name of a topic that a peer would create or send to (C-95).
+
+    A blank name is refused in the words of upstream's TopicValidator; the other refusals say more
+    than its do.
+
+    Raises:
+        BrokerError: nobody may use the name.
+    """
+    if not topic or topic.isspace():
+        raise BrokerError(int(ResponseCode.SYSTEM_ERROR), "The specified topic is blank")
+    try:
+        names.check_topic(topic)
+    except ConfigurationError as error:
+        raise BrokerError(int(ResponseCode.SYSTEM_ERROR), error.message) from None
 
 
 def system_topics(settings: SystemTopicSettings) -> list[TopicConfig]:

@@ -13,7 +13,6 @@ from typing import Any
 
 from rocketstream.errors import (
     BrokerError,
-    ConfigurationError,
     LocalProtocolError,
     ProtocolError,
     RocketMQError,
@@ -39,7 +38,7 @@ from rocketstream.server.store import PutResult
 from rocketstream.transport.aio import Connection
 from rocketstream.transport.sharing import AnswerSteps, Steps
 
-_REFUSED = (BrokerError, StoreError, ProtocolError, ConfigurationError)
+_REFUSED = (BrokerError, StoreError, ProtocolError)
 SENDS = frozenset({
     RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
     RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2,
@@ -132,7 +131,6 @@ class SendHandlers:
 
         Raises:
             BrokerError: the refusal to answer with.
-            ConfigurationError: nobody may use the topic name.
             StoreError: the topic is new and cannot be persisted.
         """
         config = yield from self._open_topic(header)

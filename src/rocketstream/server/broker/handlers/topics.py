@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
-from rocketstream.protocol import names
 from rocketstream.protocol.bodies import (
     GroupList,
     QueryConsumeTimeSpanBody,
@@ -30,6 +28,7 @@ from rocketstream.protocol.headers import (
     QueryTopicConsumeByWhoRequestHeader,
 )
 from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.core.topics import check_name
 from rocketstream.server.dispatch import Handler, ok, ok_in_parts, refusal
 from rocketstream.transport.aio import Connection
 from rocketstream.transport.sharing import AnswerSteps, Steps
@@ -77,10 +76,7 @@ class TopicHandlers:
         return None
 
     def _check_name(self, topic: str) -> None:
-        try:
-            names.check_topic(topic)
-        except ConfigurationError as error:
-            raise refusal(ResponseCode.SYSTEM_ERROR, error.message) from None
+        check_name(topic)
         if self._controller.topics.is_system(topic):
             text = f"The topic[{topic}] is conflict with system topic."
             raise refusal(ResponseCode.SYSTEM_ERROR, text)
