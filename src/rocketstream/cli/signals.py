@@ -1,6 +1,6 @@
-"""Waiting for Ctrl-C or SIGTERM: a command that serves ends cleanly, with code 0.
+"""Ctrl-C or SIGTERM as a call or the end of a wait, where an exception would come amid other work.
 
-Law: signals in, an event out; it knows nothing of what is ended.
+Law: signals in, calls out; it knows nothing of what is ended.
 """
 
 from __future__ import annotations
@@ -26,19 +26,33 @@ def until_signal() -> Iterator[Callable[[], None]]:
     """
     ended = threading.Event()
 
-    def end(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT:
-            interrupts.is_ending()
-        ended.set()
-
-    before = {number: signal.signal(number, end) for number in _ENDING}
-
     def wait() -> None:
         while not ended.wait(_LOOK_S):
             continue
 
-    try:
+    with on_signal(lambda number: ended.set()):
         yield wait
+
+
+@contextmanager
+def on_signal(act: Callable[[int], None]) -> Iterator[None]:
+    """Have both signals call ``act`` while the context lasts, where they would raise.
+
+    After the first Ctrl-C the next one ends the process at once, also when the context is over.
+
+    Args:
+        act: called in the main thread with the signal's number, amid whatever runs there.
+    """
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            interrupts.is_ending()
+        act(number)
+
+    before = {number: signal.signal(number, handle) for number in _ENDING}
+    try:
+        yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is handle:
+                signal.signal(number, handler)

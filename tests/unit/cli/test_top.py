@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
-from collections.abc import Awaitable, Callable
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, cast
 
 import pytest
 from textual.pilot import Pilot
@@ -24,6 +26,8 @@ from rocketstream.admin.state import (
     Verdict,
     WhyReport,
 )
+from rocketstream.cli.failure import TerminatedError
+from rocketstream.cli.top import running
 from rocketstream.cli.top.fit import Head, Row, fit
 from rocketstream.cli.top.screen import Top
 from rocketstream.cli.top.words import bars, rank, rank_text, rate, span
@@ -462,3 +466,52 @@ def test_rates_are_short() -> None:
     assert [rate(v) for v in (None, 0.0, 0.04, 9.94, 9.96, 3400.4)] == [
         "-", "0", "0.0", "9.9", "10", "3,400",
     ]  # fmt: skip
+
+
+class _Ending:
+    """Stands for the screen: gets the signal amid a task of its loop, and ends when told."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.ended_in_order = False
+        self._ended = asyncio.Event()
+
+    async def run_async(self) -> None:
+        asyncio.get_running_loop().call_soon(signal.raise_signal, self.number)
+        await self._ended.wait()
+        self.ended_in_order = True
+
+    def exit(self) -> None:
+        self._ended.set()
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"),
+    [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, TerminatedError)],
+)
+def test_a_signal_ends_the_screen_in_order_and_the_command_then(
+    number: int, raised: type[BaseException]
+) -> None:
+    before = signal.getsignal(number)
+    screen = _Ending(number)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        running.draw(cast("Any", screen))
+    assert type(caught.value) is raised
+    assert screen.ended_in_order
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_before_the_screen_is_drawn_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = _Ending(signal.SIGTERM)
+    run = asyncio.run
+
+    def late(drawn: Coroutine[Any, Any, None]) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        run(drawn)
+
+    monkeypatch.setattr(asyncio, "run", late)
+    with pytest.raises(TerminatedError):
+        running.draw(cast("Any", screen))
+    assert not screen.ended_in_order

@@ -5,15 +5,18 @@ Law: life cycle only; the log is kept off the screen while it is drawn.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rocketstream.admin import Admin
 from rocketstream.admin.state import WhyReport
-from rocketstream.cli.failure import one_line
+from rocketstream.cli.failure import TerminatedError, one_line
 from rocketstream.cli.shown import shown
+from rocketstream.cli.signals import on_signal
 from rocketstream.cli.top.giving_back import given_back
 from rocketstream.cli.top.screen import Top
 from rocketstream.watch import Collector
@@ -35,7 +38,33 @@ def run(namesrv: str, interval_s: float, wanted: str, view: str) -> None:
 
     app = Top(collector, namesrv, view=view, wanted=wanted, why=why)
     with _log_in_last_line(app), given_back(), collector:
-        app.run()
+        draw(app)
+
+
+def draw(app: Top) -> None:
+    """Run the screen until the user quits or a signal ends it; blocks.
+
+    A signal asks the screen to end in its own order. An exception amid the event loop's work would
+    leave tasks of the screen half done, and each of them would write a traceback.
+    """
+    asked: list[int] = []
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    def end(number: int) -> None:
+        asked.append(number)
+        for loop in loops:
+            with suppress(RuntimeError):  # it is closed: the screen has ended
+                loop.call_soon_threadsafe(app.exit)
+
+    async def drawn() -> None:
+        loops.append(asyncio.get_running_loop())
+        if not asked:
+            await app.run_async()
+
+    with on_signal(end):
+        asyncio.run(drawn())
+    if asked:
+        raise KeyboardInterrupt if asked[0] == signal.SIGINT else TerminatedError
 
 
 @contextmanager
