@@ -103,8 +103,9 @@ def read_sent(file: Path) -> list[Sent]:
 
 
 def read_received(file: Path) -> list[Received]:
-    """Read the record of a Java consumer (complete once it said ``closed``)."""
-    return [_received(line.split("\t")) for line in file.read_text().splitlines()]
+    """Read the record of a Java consumer so far (complete once it said ``closed``)."""
+    lines = file.read_text().split("\n")[:-1]  # the last one may be half written
+    return [_received(line.split("\t")) for line in lines]
 
 
 def _received(row: list[str]) -> Received:

@@ -89,8 +89,7 @@ public final class FaultyConsumer {
         throws Exception {
         String name = peer.text("prefix") + "-" + mode;
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(name);
-        consumer.setNamesrvAddr(peer.text("namesrv"));
-        consumer.setInstanceName(mode + "-" + instances++);
+        peer.configure(consumer, mode + "-" + instances++);
         consumer.setPollNameServerInterval(1000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeThreadMin(threads);

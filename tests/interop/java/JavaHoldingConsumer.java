@@ -28,8 +28,7 @@ public final class JavaHoldingConsumer {
         int wanted = peer.number("count", 1);
         CountDownLatch never = new CountDownLatch(1);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(peer.text("group"));
-        consumer.setNamesrvAddr(peer.text("namesrv"));
-        consumer.setInstanceName("peer-" + ProcessHandle.current().pid());
+        peer.configure(consumer);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPullThresholdForQueue(Math.min(wanted, 65535));
         consumer.setConsumeConcurrentlyMaxSpan(Math.min(wanted, 65535));

@@ -41,14 +41,12 @@ public final class JavaLatency implements MessageListenerConcurrently {
 
     private boolean run() throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(peer.text("group"));
-        consumer.setNamesrvAddr(peer.text("namesrv"));
-        consumer.setInstanceName("peer-" + ProcessHandle.current().pid());
+        peer.configure(consumer);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
         consumer.subscribe(peer.text("topic"), "*");
         consumer.registerMessageListener(this);
         DefaultMQProducer producer = new DefaultMQProducer(peer.text("group") + "-sender");
-        producer.setNamesrvAddr(peer.text("namesrv"));
-        producer.setInstanceName("peer-" + ProcessHandle.current().pid());
+        peer.configure(producer);
         consumer.start();
         producer.start();
         for (int i = 0; i < 600 && awake.getCount() > 0; i++) {

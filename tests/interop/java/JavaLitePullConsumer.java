@@ -41,8 +41,7 @@ public final class JavaLitePullConsumer {
 
     private static DefaultLitePullConsumer started(Peer peer) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(peer.text("group"));
-        consumer.setNamesrvAddr(peer.text("namesrv"));
-        consumer.setInstanceName("peer-" + ProcessHandle.current().pid());
+        peer.configure(consumer);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPullBatchSize(peer.number("pullbatch", 32));
         consumer.subscribe(peer.text("topic"), peer.text("expression", "*"));

@@ -30,8 +30,7 @@ public final class JavaOrderlyConsumer implements MessageListenerOrderly {
 
     private void run() throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(peer.text("group"));
-        consumer.setNamesrvAddr(peer.text("namesrv"));
-        consumer.setInstanceName("peer-" + ProcessHandle.current().pid());
+        peer.configure(consumer);
         consumer.setPollNameServerInterval(1000);
         consumer.setPersistConsumerOffsetInterval(100);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

@@ -28,8 +28,7 @@ public final class JavaOrderlyDrain {
         AtomicLong lastNanos = new AtomicLong();
         CountDownLatch complete = new CountDownLatch(1);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(peer.text("group"));
-        consumer.setNamesrvAddr(peer.text("namesrv"));
-        consumer.setInstanceName("peer-" + ProcessHandle.current().pid());
+        peer.configure(consumer);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeMessageBatchMaxSize(peer.number("batch", 1));
         consumer.subscribe(peer.text("topic"), "*");

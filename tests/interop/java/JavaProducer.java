@@ -39,8 +39,7 @@ public final class JavaProducer {
         delay = peer.number("delay", 0);
         producer = new DefaultMQProducer(
             peer.text("group"), peer.flag("trace", false), peer.text("tracetopic", null));
-        producer.setNamesrvAddr(peer.text("namesrv"));
-        producer.setInstanceName("peer-" + ProcessHandle.current().pid());
+        peer.configure(producer);
         producer.setSendMsgTimeout(peer.number("timeout", 10000));
         producer.setCompressMsgBodyOverHowmuch(peer.number("compress", 4096));
         if (peer.flag("autobatch", false)) {
@@ -155,8 +154,7 @@ public final class JavaProducer {
     private DefaultMQProducer producer(int number) throws Exception {
         while (others.size() < number) {
             DefaultMQProducer other = new DefaultMQProducer(peer.text("group"));
-            other.setNamesrvAddr(peer.text("namesrv"));
-            other.setInstanceName("peer-" + ProcessHandle.current().pid() + "-" + others.size());
+            peer.configure(other, "peer-" + ProcessHandle.current().pid() + "-" + others.size());
             other.setSendMsgTimeout(peer.number("timeout", 10000));
             other.start();
             others.add(other);

@@ -77,9 +77,7 @@ public final class JavaPushConsumer implements MessageListenerConcurrently {
     private DefaultMQPushConsumer started() throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
             peer.text("group"), peer.flag("trace", false), peer.text("tracetopic", null));
-        consumer.setNamesrvAddr(peer.text("namesrv"));
-        consumer.setInstanceName(
-            peer.text("instance", "peer-" + ProcessHandle.current().pid()));
+        peer.configure(consumer, peer.text("instance", "peer-" + ProcessHandle.current().pid()));
         if (peer.flag("broadcast", false)) {
             // The enum is in another package in 5.x.
             consumer.setMessageModel(Enum.valueOf(

@@ -24,8 +24,7 @@ public final class JavaRequestReply {
     private JavaRequestReply(Peer peer) throws Exception {
         this.peer = peer;
         producer = new DefaultMQProducer(peer.text("group") + "-p");
-        producer.setNamesrvAddr(peer.text("namesrv"));
-        producer.setInstanceName("peer-p-" + ProcessHandle.current().pid());
+        peer.configure(producer, "peer-p-" + ProcessHandle.current().pid());
         producer.setSendMsgTimeout(10000);
         producer.setMqClientApiTimeout(10000);
         producer.start();
@@ -59,8 +58,7 @@ public final class JavaRequestReply {
 
     private void answer() throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(peer.text("group"));
-        consumer.setNamesrvAddr(peer.text("namesrv"));
-        consumer.setInstanceName("peer-" + ProcessHandle.current().pid());
+        peer.configure(consumer);
         consumer.setPollNameServerInterval(1000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPullInterval(0);

@@ -35,8 +35,7 @@ public final class JavaTransactionProducer implements TransactionListener {
     private void run() throws Exception {
         TransactionMQProducer producer = new TransactionMQProducer(null, peer.text("group"), null,
             peer.flag("trace", false), peer.text("tracetopic", null));
-        producer.setNamesrvAddr(peer.text("namesrv"));
-        producer.setInstanceName("peer-" + ProcessHandle.current().pid());
+        peer.configure(producer);
         producer.setSendMsgTimeout(10000);
         producer.setMqClientApiTimeout(10000);
         producer.setTransactionListener(this);

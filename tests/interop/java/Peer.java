@@ -12,6 +12,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.zip.CRC32;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
@@ -64,6 +65,20 @@ final class Peer {
     boolean flag(String name, boolean otherwise) {
         String value = values.get(name);
         return value == null ? otherwise : Boolean.parseBoolean(value);
+    }
+
+    /** Tells a client where its name server is and who it is among the clients here. */
+    void configure(ClientConfig client) {
+        configure(client, "peer-" + ProcessHandle.current().pid());
+    }
+
+    /** The same for one of several clients of a process. */
+    void configure(ClientConfig client, String instance) {
+        client.setNamesrvAddr(text("namesrv"));
+        client.setInstanceName(instance);
+        // A cold JVM on a busy machine may take longer than Java's own 3 s, and a consumer of 5.5
+        // whose first request goes unanswered does not start.
+        client.setMqClientApiTimeout(20_000);
     }
 
     private static byte[] filler() {
