@@ -15,6 +15,8 @@ from rocketstream.admin import Admin, ResetDone, ResetPlan, ResetTarget
 from rocketstream.admin.wire.changes import ChangingWire
 from rocketstream.errors import ClientStateError, RouteNotFoundError
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.bodies import TopicStatsTable
+from rocketstream.protocol.message_ext import decode_messages
 from rocketstream.protocol.names import pop_retry_topics
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.interop.cluster import BROKER_NAME, ApacheCluster, JavaPrograms, ask
@@ -262,26 +264,35 @@ def test_deleted_group_is_gone_with_its_offsets(admin: Admin, given: Given) -> N
 
 
 def popped(cluster: ApacheCluster, given: Given) -> int:
-    """Pop messages of both queues as 5.x's clients do and never finish them; return the code."""
+    """Pop messages as 5.x's clients do and never finish them; return how many came."""
     ext = {
         "consumerGroup": given.group, "topic": given.topic, "queueId": "-1", "maxMsgNums": "32",
         "invisibleTime": "1000", "pollTime": "0", "bornTime": str(round(time.time() * 1_000)),
         "initMode": "0", "expType": "TAG", "exp": "*", "order": "false",
     }  # fmt: skip
-    return ask(cluster.broker_addr, 200050, ext)[0]
+    code, body = ask(cluster.broker_addr, 200050, ext)
+    return len(decode_messages(body)) if code == 0 else 0
 
 
-def pop_until(there: Callable[[], bool], cluster: ApacheCluster, given: Given) -> None:
+def kept_in(cluster: ApacheCluster, topic: str) -> int:
+    """Return how many messages a topic has had; name servers may not know it yet."""
+    _, body = ask(cluster.broker_addr, 202, {"topic": topic})
+    return sum(each.max_offset for each in TopicStatsTable.decode(body).offset_table.values())
+
+
+def pop_until(there: Callable[[], bool], cluster: ApacheCluster, given: Given) -> int:
     """Pop new messages until what was to be popped again is kept where it is waited for.
 
     One pop in five gets what is popped again, which goes back to where it was, so one may not do.
+    Returns how many messages it popped.
     """
+    total = 0
     for _ in range(POPS_MAX):
         send_many(given.address, given.topic, COUNT, prefix="to be popped")
-        wait_until(lambda: popped(cluster, given) == 0, "messages to pop", 30)
+        total += wait_until(lambda: popped(cluster, given), "messages to pop", 30)
         with contextlib.suppress(TimeoutError):
             wait_until(there, "the topic", 20)
-            return
+            return total
     raise TimeoutError(f"{POPS_MAX} pops left nothing to be popped again where it was expected")
 
 
@@ -296,10 +307,16 @@ def test_what_a_group_was_to_pop_again_is_deleted_with_it(
     def there() -> set[str]:
         return {row.topic for row in admin.topic_list()} & {older, newer}
 
+    def kept() -> int:
+        return sum(kept_in(apache_cluster, name) for name in there())
+
+    total = 0
     try:
         for setting, name in (("false", older), ("true", newer)):
             ask(apache_cluster.broker_addr, 25, {}, f"enableRetryTopicV2={setting}\n".encode())
-            pop_until(lambda name=name: name in there(), apache_cluster, given)  # type: ignore[misc]
+            total += pop_until(lambda name=name: name in there(), apache_cluster, given)  # type: ignore[misc]
+        # What came back later would make its topic anew.
+        wait_until(lambda: kept() >= total, "everything that was popped", 60)
     finally:
         ask(apache_cluster.broker_addr, 25, {}, b"enableRetryTopicV2=false\n")
     plan = admin.group_delete_plan(given.group)
