@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,14 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.cli.conftest import TIMEOUT_S, Quick, environment
+
+HELLO: list[dict[str, Any]] = [
+    {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {},
+        "clientInfo": {"name": "test", "version": "0"},
+    }},
+    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+]  # fmt: skip
 
 
 def parameters(namesrv: str, *words: str) -> StdioServerParameters:
@@ -28,19 +37,8 @@ def parameters(namesrv: str, *words: str) -> StdioServerParameters:
 @pytest.mark.long
 def test_it_speaks_on_stdout_alone_and_ends_with_stdin(namesrv: str) -> None:
     """A line that is no message of the protocol would end any client's patience."""
-    hello = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "test", "version": "0"},
-        },
-    }
     lines = [
-        hello,
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        *HELLO,
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call",
          "params": {"name": "list_brokers", "arguments": {}}},
     ]  # fmt: skip
@@ -69,6 +67,31 @@ def test_it_speaks_on_stdout_alone_and_ends_with_stdin(namesrv: str) -> None:
     assert answers[1]["result"]["serverInfo"]["name"] == "rocketstream"
     told = answers[2]["result"]["structuredContent"]
     assert [broker["error"] for broker in told["brokers"]] == [None]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_at_once_while_its_client_may_still_ask(
+    namesrv: str, number: signal.Signals
+) -> None:
+    """An exception amid the event loop's work would come out of each of its tasks."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "rocketstream", "mcp"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(namesrv),
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(HELLO[0]) + "\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["id"] == 1
+        process.send_signal(number)
+        assert process.wait(TIMEOUT_S) == -number
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
 
 
 @pytest.mark.long

@@ -82,9 +82,17 @@ def is_ending() -> None:
 
 
 def need_no_order() -> None:
-    """Have Ctrl-C end the process at once from here on: the command has nothing to put in order."""
+    """Have Ctrl-C and SIGTERM end the process at once: the command has nothing to put in order.
+
+    What serves from an event loop needs it: an exception amid the loop's work is told of by each of
+    its tasks, and a thread that reads a line would be waited for.
+    """
     if _Now.is_ours:
         end_at_once()
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    except ValueError:  # not the main thread: the caller owns the signals
+        return
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

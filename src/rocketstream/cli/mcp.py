@@ -75,5 +75,5 @@ def mcp(
     admin = AsyncAdmin(namesrv, audit=audit, read_only=not write, masking=rules)
     if audit is not None:
         say(f"agents may change {namesrv}; changes are written to {audit.path}")
-    interrupts.need_no_order()  # it would wait for a line of stdin that does not come
+    interrupts.need_no_order()
     asyncio.run(serve_stdio(make_admin, admin, write=write, interval_s=interval))
