@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketstream.errors import BrokerError, ConfigurationError
+from rocketstream.errors import BrokerError
 from rocketstream.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.headers import SendMessageRequestHeader
@@ -166,8 +166,10 @@ def test_a_topic_of_the_broker_itself_is_refused_and_a_name_nobody_may_use_too()
         sends.check_topic("SELF_TEST_TOPIC")
     assert refused.value.code == ResponseCode.NO_PERMISSION
     assert "topic[SELF_TEST_TOPIC] is forbidden" in str(refused.value)
-    with pytest.raises(ConfigurationError):
-        sends.check_topic("a b")
+    for name, text in (("a b", "illegal characters"), (" ", "The specified topic is blank")):
+        with pytest.raises(BrokerError, match=text) as refused:
+            sends.check_topic(name)
+        assert refused.value.code == ResponseCode.SYSTEM_ERROR
 
 
 def test_refusals_have_upstreams_codes_and_words() -> None:
