@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
 import re
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
 import pytest
+from textual._wait import wait_for_idle
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
 
@@ -113,6 +115,21 @@ THREE = update_of(
     (behind("billing", 1_234_567), Verdict.STALLED),
     (behind("crm", 9_876), Verdict.FALLING_BEHIND),
 )
+
+
+@pytest.fixture(autouse=True)
+def pauses_until_nothing_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Textual takes a process for idle that uses no processor: also one that gets none."""
+
+    async def wait(*args: float) -> None:
+        await wait_for_idle(*args)
+        due: collections.deque[object] = cast("Any", asyncio.get_running_loop())._ready
+        quiet = 0
+        while quiet < 3:
+            await asyncio.sleep(0)
+            quiet = 0 if due else quiet + 1
+
+    monkeypatch.setattr("textual.pilot.wait_for_idle", wait)
 
 
 def drive(
