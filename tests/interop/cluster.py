@@ -13,7 +13,8 @@ import random
 import re
 import socket
 import struct
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -384,12 +385,19 @@ class JavaPrograms:
 
     def produce(self, *, timeout_s: float = 120.0, **arguments: Any) -> dict[str, Any]:
         """Run JavaProducer to its end and return its figures; every send must have succeeded."""
+        with self.producing(timeout_s=timeout_s, **arguments) as done:
+            return done
+
+    @contextmanager
+    def producing(self, *, timeout_s: float = 120.0, **arguments: Any) -> Iterator[dict[str, Any]]:
+        """Have JavaProducer send and stay until the block ends, for its traces to be sent too."""
         with self.start("JavaProducer", **arguments) as process:
             done = process.wait_event("done", timeout_s)
             if done["failed"]:
                 raise RuntimeError(f"{done}\n{process.tail()}")
+            yield done
+            process.end_input()
             process.wait(timeout_s=30)
-        return done
 
 
 def _java(value: object) -> str:

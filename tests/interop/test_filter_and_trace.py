@@ -244,29 +244,17 @@ def kind(field: str) -> str:
     return "<host:port>" if host and port.isdigit() else "<text>"
 
 
-def shapes_of_java_sends(java: JavaPrograms, cluster: ApacheCluster, topic: str) -> list[list[str]]:
-    """Two sends of the Java client; again when its half a second to flush was too short."""
-    for attempt in range(3):
-        trace = cluster.create_topic(cluster.unique("trace"), queues=1)
-        java.produce(
-            namesrv=cluster.namesrv_addr, topic=topic, group="till", count=2, mode="sync", size=64,
-            tags="A", trace=True, tracetopic=trace,
-        )  # fmt: skip
-        try:
-            return shapes(cluster.namesrv_addr, trace, 2, timeout_s=15)
-        except TimeoutError:
-            if attempt == 2:
-                raise
-    raise AssertionError("not reached")
-
-
 def test_sends_leave_the_same_records(java: JavaPrograms, filtering_cluster: ApacheCluster) -> None:
     """Covers C-543, C-545: ours and the Java client's, field by field."""
     cluster = filtering_cluster
     address = cluster.namesrv_addr
     topic = cluster.create_topic(cluster.unique("orders"), queues=1)
-    ours = cluster.create_topic(cluster.unique("trace"), queues=1)
-    expected = shapes_of_java_sends(java, cluster, topic)
+    theirs, ours = (cluster.create_topic(cluster.unique("trace"), queues=1) for _ in range(2))
+    with java.producing(
+        namesrv=address, topic=topic, group="till", count=2, mode="sync", size=64,
+        tags="A", trace=True, tracetopic=theirs,
+    ):  # fmt: skip
+        expected = shapes(address, theirs, 2)
     with Producer(
         "till", namesrv_addr=address, enable_msg_trace=True, customized_trace_topic=ours
     ) as producer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -17,8 +17,6 @@ from tests.plugins.waiting import wait_until
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 COUNT = 20
-ROUNDS_MAX = 5
-"""Java drops what it traces when it cannot keep up: then more is sent."""
 FAILED = tuple(map(str, range(0, COUNT, 2)))
 
 
@@ -42,23 +40,22 @@ def test_messages_of_java_are_found_tracked_and_traced(
     trace = cluster.create_topic(cluster.unique("trace"), queues=1)
     group = cluster.unique("java-letters")
     create_retry_topic(address, cluster.broker_addr, group)
-    with Admin(address) as admin, java.start(
-        "JavaPushConsumer", namesrv=address, topic=topic, group=group, trace=True,
-        tracetopic=trace, failmodulo=2, failtimes=99, maxreconsume=1, count=COUNT // 2,
-    ) as consumer:  # fmt: skip
+    with ExitStack() as running:
+        admin = running.enter_context(Admin(address))
+        consumer = running.enter_context(java.start(
+            "JavaPushConsumer", namesrv=address, topic=topic, group=group, trace=True,
+            tracetopic=trace, failmodulo=2, failtimes=99, maxreconsume=1, count=COUNT // 2,
+        ))  # fmt: skip
         consumer.wait_event("ready")
-
-        def produce() -> None:
-            java.produce(
-                namesrv=address, topic=topic, group="till", count=COUNT, mode="sync", size=64,
-                tags="eu", trace=True, tracetopic=trace,
-            )  # fmt: skip
 
         def dead_ones() -> list[ShownMessage]:
             every = admin.message_search(topic, newest_first=False, wanted=MessageFilter(tag="eu"))
             return [each for each in every.messages if each.properties["index"] in FAILED]
 
-        produce()
+        running.enter_context(java.producing(
+            namesrv=address, topic=topic, group="till", count=COUNT, mode="sync", size=64,
+            tags="eu", trace=True, tracetopic=trace,
+        ))  # fmt: skip
         causes = dead(admin, group, len(FAILED))
         page = admin.message_search(topic, newest_first=False, wanted=MessageFilter(tag="eu"))
         by_index = {m.properties["index"]: m for m in page.messages}
@@ -69,16 +66,9 @@ def test_messages_of_java_are_found_tracked_and_traced(
                 lambda m=message, e=expected: status(admin, topic, m) == e,  # type: ignore[misc]
                 f"what became of {index}: {expected}",
             )
-        found = None
-        for _ in range(ROUNDS_MAX):
-            with contextlib.suppress(TimeoutError):
-                found = wait_until(
-                    lambda: traced(admin, topic, dead_ones(), trace), "a trace of Java's", 25
-                )
-                break
-            produce()
-        assert found is not None, "Java's clients traced no dead letter whole"
-        message, told = found
+        message, told = wait_until(
+            lambda: traced(admin, topic, dead_ones(), trace), "a dead letter traced whole", 90
+        )
         consumer.end_input()
         consumer.wait_event("closed")
     (cause,) = causes
@@ -98,7 +88,7 @@ def traced(
 ) -> tuple[ShownMessage, TraceTimeline] | None:
     """Return the first message with a timeline whose send and two tries are whole.
 
-    Java drops what it traces when its sender cannot keep up, so not every message has one.
+    Java sends a trace once and drops it when that fails, so not every message has one.
     """
     for message in messages:
         told = admin.trace(topic, message.msg_id, trace_topic=trace)

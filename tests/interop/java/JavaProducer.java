@@ -83,6 +83,9 @@ public final class JavaProducer {
         Peer.say("event", "done", "count", acknowledged.get(), "failed", failed.get(),
             "seconds", nanos / 1e9, "rate", Peer.rate(acknowledged.get(), nanos),
             "failure", failure == null ? "" : failure.toString());
+        if (peer.flag("trace", false)) {
+            Peer.awaitEndOfInput(); // its shutdown gives traces that are not sent half a second
+        }
         producer.shutdown();
         others.forEach(DefaultMQProducer::shutdown);
         return failed.get() == 0;
