@@ -79,6 +79,9 @@ final class Peer {
         // A cold JVM on a busy machine may take longer than Java's own 3 s, and a consumer of 5.5
         // whose first request goes unanswered does not start.
         client.setMqClientApiTimeout(20_000);
+        // A consumer that takes a queue announces it with a heartbeat and leaves that out while
+        // another is under way: until the next one, 30 s later, the broker refuses its pulls.
+        client.setHeartbeatBrokerInterval(1_000);
     }
 
     private static byte[] filler() {
