@@ -96,7 +96,7 @@ class Seen:
         with self._lock:
             return sum(map(len, self.bodies.values()))
 
-    def wait(self, count: int, timeout_s: float = 30) -> None:
+    def wait(self, count: int, timeout_s: float = 80) -> None:
         wait_until(lambda: self.count >= count, f"{count} messages", timeout_s=timeout_s)
 
 
