@@ -34,6 +34,18 @@ def parameters(namesrv: str, *words: str) -> StdioServerParameters:
     )
 
 
+def started(namesrv: str) -> subprocess.Popen[str]:
+    """Start it with its three streams in our hands; a context manager."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "rocketstream", "mcp"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(namesrv),
+    )
+
+
 @pytest.mark.long
 def test_it_speaks_on_stdout_alone_and_ends_with_stdin(namesrv: str) -> None:
     """A line that is no message of the protocol would end any client's patience."""
@@ -42,14 +54,7 @@ def test_it_speaks_on_stdout_alone_and_ends_with_stdin(namesrv: str) -> None:
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call",
          "params": {"name": "list_brokers", "arguments": {}}},
     ]  # fmt: skip
-    with subprocess.Popen(
-        [sys.executable, "-m", "rocketstream", "mcp"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(namesrv),
-    ) as process:
+    with started(namesrv) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for line in lines:
@@ -75,14 +80,7 @@ def test_a_signal_ends_it_at_once_while_its_client_may_still_ask(
     namesrv: str, number: signal.Signals
 ) -> None:
     """An exception amid the event loop's work would come out of each of its tasks."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "rocketstream", "mcp"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(namesrv),
-    ) as process:
+    with started(namesrv) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps(HELLO[0]) + "\n")
