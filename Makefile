@@ -1,7 +1,7 @@
 # Every job of this repository. Each sets up what it needs on a fresh clone.
 #   make demo     the main job on real data: flights through RocketMQ into a table on Spark;
 #                 DASHBOARD=1 make demo keeps it up at the end and shows it in a browser
-#   make test     every test that needs nothing beyond Python
+#   make test     every test that needs nothing beyond Python, but the rules of the source: make check
 #   make test-long  the tests that take minutes, on real Spark mostly
 #   make spark-versions  the core of the Spark tests on Spark 4.0, 4.1 and 4.2, which it downloads
 #   make test-pythons  unit, protocol and behaviour tests on each Python 3.11 to 3.14 that is here;
@@ -10,6 +10,7 @@
 #   make interop  the suites against the real Apache RocketMQ (needs Maven)
 #   make simulate  SEEDS=50000: RocketMQ in simulation, under faults drawn from each seed
 #   make simulate-mutants  plant two dozen defects, and find each in simulation
+#   make damage   TRIALS=10000: stores with flipped bits, truncated, zeroed, exchanged, older and deleted files
 #   make check-mutants  SAMPLE=100 SEED=1: small defects made by rule in what decides, each run against the tests
 #                 nearest to it; AREAS="client broker" some of them, SAMPLE=0 every defect (hours)
 #   make docs     the pages as a site, in site/; every link of it checked
@@ -23,13 +24,19 @@ PYTEST := $(BIN)/python -m pytest
 # Tests wait more than they compute; a file stays in one process, so what its tests share is made once.
 WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Beside Apache's programs the tests mostly wait: for them one worker more than there are cores.
+WAITING := -n $(shell expr $(WORKERS) + 1) --dist loadfile --no-loadscope-reorder
+# What a suite has no test in is not collected for it: that takes longer than many a suite's tests.
+LONG     = $(shell grep -rlE "mark\.long\b" tests --include="test_*.py")
 
 SEEDS ?= 2000
+
+TRIALS ?= 10000
 
 SAMPLE ?= 100
 SEED ?= 1
 
-.PHONY: demo test test-long test-pythons spark-versions check lint interop simulate simulate-mutants check-mutants bench docs env clean format
+.PHONY: demo test test-long test-pythons spark-versions check lint interop simulate simulate-mutants damage check-mutants bench docs env clean format
 
 env: $(STAMP)
 
@@ -49,11 +56,11 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@$(BIN)/python scripts/need_java.py
-	$(PYTEST) tests -m "not interop and not long and not versions" $(PARALLEL) $(MORE)
+	$(PYTEST) tests --ignore=tests/tidy -m "not interop and not long and not versions" $(PARALLEL) $(MORE)
 
 test-long: $(STAMP)
 	@$(BIN)/python scripts/need_java.py
-	$(PYTEST) tests -m "long and not interop" $(PARALLEL) $(MORE)
+	$(PYTEST) $(LONG) -m "long and not interop" $(PARALLEL) $(MORE)
 
 test-pythons:
 	@$(PYTHON) scripts/pythons.py $(PYTHONS)
@@ -74,13 +81,16 @@ format: $(STAMP)
 
 interop: $(STAMP)
 	@$(BIN)/python scripts/need_java.py
-	$(PYTEST) tests -m interop $(PARALLEL) $(MORE)
+	$(PYTEST) tests/interop tests/behaviour -m interop $(WAITING) $(MORE)
 
 simulate: $(STAMP)
 	$(BIN)/python -m rocketstream.testing.sim --seeds $(SEEDS) --processes $(WORKERS) $(MORE)
 
 simulate-mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants --processes $(WORKERS) $(MORE)
+
+damage: $(STAMP)
+	$(BIN)/python -m tests.chaos.damage --trials $(TRIALS) $(MORE)
 
 check-mutants: $(STAMP)
 	$(BIN)/python -m tests.mutation $(AREAS) --sample $(SAMPLE) --seed $(SEED) --processes $(WORKERS) $(MORE)

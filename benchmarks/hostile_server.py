@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from rocketstream._util.loops import LoopThread
-from rocketstream.server.collector import Collector
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.server.gc_scheduler import GcScheduler
 
 PULSE_S = 0.001
 MEMORY_EVERY = 8
@@ -73,7 +73,7 @@ class Pulse:
 async def _start(cluster: EmbeddedCluster) -> Pulse:
     await cluster.start_async()
     loop = asyncio.get_running_loop()
-    Collector(loop).start()
+    GcScheduler(loop).start()
     return Pulse(loop)
 
 

@@ -9,9 +9,6 @@ import importlib.util
 import signal
 import sys
 
-# Until the job has taken Ctrl-C over, it ends the process at once and without a word.
-signal.signal(signal.SIGINT, signal.SIG_DFL)
-
 PYTHON_MIN = (3, 11)
 NEEDED = ("rocketstream", "click", "rich", "pyspark", "pyarrow", "numpy", "matplotlib")
 
@@ -29,6 +26,8 @@ def missing() -> str | None:
 
 def main() -> int:
     """Run the demo and return its exit code."""
+    # Until the job has taken Ctrl-C over, it ends the process at once and without a word.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     problem = missing()
     if problem is not None:
         sys.stderr.write(f"error: {problem}\n")

@@ -72,7 +72,7 @@ def wait_consumed(
     ledgers: Mapping[str, Ledger],
     flights: int,
     interrupts: Interrupts,
-    check: Callable[[], None],
+    is_working: Callable[[], bool],
 ) -> dict[str, int]:
     """Wait until every flight is consumed or a dead letter in each group.
 
@@ -81,13 +81,14 @@ def wait_consumed(
         ledgers: by group.
         flights: how many there are.
         interrupts: end the wait.
-        check: called again and again; raises where a group cannot go on.
+        is_working: whether a micro-batch is under way; raises where a group cannot go on. Spark
+            starts a dozen processes for the first one, which takes minutes on a busy machine.
 
     Returns:
         How many are dead letters, by group.
 
     Raises:
-        DemoError: nothing came for a minute.
+        DemoError: nothing came for a minute, nor was a micro-batch under way.
     """
     _, given_up = expected(flights)
     open_groups = dict(ledgers)
@@ -105,8 +106,7 @@ def wait_consumed(
         if not open_groups:
             return dead
         interrupts.check()
-        check()
-        if finished != last:
+        if is_working() or finished != last:
             last, since = finished, time.monotonic()
         elif time.monotonic() - since > _STALLED_S:
             missing = flights * len(ledgers) - finished
@@ -129,8 +129,8 @@ def start(on_spark: SparkPushConsumer, members: ExitStack) -> None:
         raise DemoError(f"the listener on Spark did not start: {error}") from error
 
 
-def check(on_spark: SparkPushConsumer) -> None:
-    """Raise what ended Spark's listener; nothing while it runs.
+def is_working(on_spark: SparkPushConsumer) -> bool:
+    """Return whether Spark is in the middle of a micro-batch; raise what ended its listener.
 
     Raises:
         DemoError: its query failed.
@@ -138,6 +138,8 @@ def check(on_spark: SparkPushConsumer) -> None:
     failure = on_spark.query.exception()
     if failure is not None:
         raise DemoError(f"the listener on Spark failed: {query_error(str(failure))}")
+    status = on_spark.query.status
+    return bool(status["isTriggerActive"] and status["isDataAvailable"])
 
 
 def _dead_letters(admin: Admin, group: str) -> int:

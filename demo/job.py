@@ -206,7 +206,7 @@ class Job:
                     ledgers,
                     csv.flights,
                     self._interrupts,
-                    lambda: consume.check(on_spark),
+                    lambda: consume.is_working(on_spark),
                 )
                 for group, count in dead.items():
                     bars.update(tasks[group], total=csv.flights - count)

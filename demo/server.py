@@ -73,6 +73,8 @@ class ServerProcess:
             interrupts.check()
         found = _READY.fullmatch(self._line.decode(errors="replace").strip())
         if found is None:
+            # A Ctrl-C that comes before the new process has its session ends it as well.
+            interrupts.check()
             raise DemoError(f"the broker did not start: {self._last_words()}")
         return Addresses(found[1], found[2])
 

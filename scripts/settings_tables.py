@@ -17,19 +17,22 @@ from pathlib import Path
 from typing import Any
 
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.core.lite_settings import LitePushConsumerSettings
-from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.pull_settings import LitePullConsumerSettings, PullConsumerSettings
-from rocketstream.client.core.settings import PushConsumerSettings
-from rocketstream.client.core.transaction import TransactionSettings
-from rocketstream.client.trace.of_client import TraceSettings
+from rocketstream.client.consumer.settings import (
+    LitePullConsumerSettings,
+    LitePushConsumerSettings,
+    PullConsumerSettings,
+    PushConsumerSettings,
+)
+from rocketstream.client.producer.settings import ProducerSettings, TransactionSettings
+from rocketstream.client.trace import TraceSettings
 from rocketstream.server.settings import EmbeddedSettings
-from rocketstream.settings import about, bounds, java_name, keyword_fields
+from rocketstream.settings import about, java_name, keyword_fields
 from rocketstream.spark.push.settings import SETTINGS as ON_SPARK
 
 ROOT = Path(__file__).resolve().parents[1]
 CLIENT = ROOT / "src" / "rocketstream" / "client" / "keywords.py"
 SERVER = ROOT / "src" / "rocketstream" / "server" / "keywords.py"
+PUSH_CONSUMER = ROOT / "src" / "rocketstream" / "client" / "consumer" / "push" / "consumer.py"
 PAGE = ROOT / "docs" / "settings.md"
 
 
@@ -155,10 +158,10 @@ from typing import TYPE_CHECKING, TypedDict
 if TYPE_CHECKING:
     import ssl
 
+    from rocketstream.client.consumer.allocate import AllocateMessageQueueStrategy
     from rocketstream.client.consumer.offsets.store import OffsetStore
     from rocketstream.client.consumer.queue_listener import QueueListener
-    from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
-    from rocketstream.client.rpc_hook import RPCHook
+    from rocketstream.client.rpc_hooks import RPCHook
     from rocketstream.model import ConsumeFromWhere, MessageModel
 
 Names = list[str] | tuple[str, ...] | set[str] | frozenset[str]
@@ -261,7 +264,7 @@ def accepted_text(field: dataclasses.Field[Any]) -> str:
         if not unit and field.name.endswith(suffix):
             unit = name
     unit = unit or ("ms" if "_ms_" in field.name else "")
-    return ", ".join(part for part in (unit, bounds(about(field))) if part)
+    return ", ".join(part for part in (unit, str(about(field))) if part)
 
 
 def table_text(table: Table) -> str:
@@ -286,11 +289,19 @@ def table_text(table: Table) -> str:
     return "\n".join([f"## {table.title}", "", table.says, "", *top, *rows, ""])
 
 
+def push_consumer_text() -> str:
+    """Return the source of the push consumer with an attribute for each of its settings."""
+    rows = [f"    {each.name} = Setting[{keyword_type(each)}]()\n" for each in PUSH.fields]
+    text = PUSH_CONSUMER.read_text(encoding="utf-8")
+    return re.sub(r"(    \w+ = Setting\[.+\]\(\)\n)+", "".join(rows), text)
+
+
 def files() -> dict[Path, str]:
     """Return the text each generated file must have."""
     return {
         CLIENT: module_text(CLIENT_HEAD, [each for each in TABLES if each is not EMBEDDED]),
         SERVER: module_text(SERVER_HEAD, [EMBEDDED]),
+        PUSH_CONSUMER: push_consumer_text(),
         PAGE: "\n".join([HEAD, *map(table_text, TABLES)]),
     }
 

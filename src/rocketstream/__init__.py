@@ -12,6 +12,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     from rocketstream.client.config import ClientConfig
+    from rocketstream.client.consumer.allocate import (
+        AllocateMachineRoomNearby,
+        AllocateMessageQueueAveragely,
+        AllocateMessageQueueAveragelyByCircle,
+        AllocateMessageQueueByConfig,
+        AllocateMessageQueueByMachineRoom,
+        AllocateMessageQueueConsistentHash,
+        AllocateMessageQueueStrategy,
+        MachineRoomResolver,
+    )
     from rocketstream.client.consumer.listener import (
         ConsumeConcurrentlyContext,
         ConsumeOrderlyContext,
@@ -20,7 +30,7 @@ if TYPE_CHECKING:
     )
     from rocketstream.client.consumer.lite.consumer import LitePullConsumer
     from rocketstream.client.consumer.lite_topics.consumer import LitePushConsumer
-    from rocketstream.client.consumer.lite_topics.context import LiteTopicContext
+    from rocketstream.client.consumer.lite_topics.service import LiteTopicContext
     from rocketstream.client.consumer.offsets.local_store import (
         LocalFileOffsetStore,
     )
@@ -33,20 +43,10 @@ if TYPE_CHECKING:
         MQPullConsumerScheduleService,
         PullTaskContext,
     )
+    from rocketstream.client.consumer.pull_answer import PullResult
     from rocketstream.client.consumer.push.consumer import PushConsumer
     from rocketstream.client.consumer.queue_listener import MessageQueueListener
-    from rocketstream.client.core.allocate import (
-        AllocateMachineRoomNearby,
-        AllocateMessageQueueAveragely,
-        AllocateMessageQueueAveragelyByCircle,
-        AllocateMessageQueueByConfig,
-        AllocateMessageQueueByMachineRoom,
-        AllocateMessageQueueConsistentHash,
-        AllocateMessageQueueStrategy,
-        MachineRoomResolver,
-    )
-    from rocketstream.client.core.lite_settings import OffsetOption
-    from rocketstream.client.core.pull_result import PullResult
+    from rocketstream.client.consumer.settings import OffsetOption
     from rocketstream.client.hooks import (
         CheckForbiddenContext,
         CheckForbiddenHook,
@@ -61,15 +61,15 @@ if TYPE_CHECKING:
         SendMessageContext,
         SendMessageHook,
     )
-    from rocketstream.client.producer.producer import Producer
-    from rocketstream.client.producer.request_reply import create_reply_message
-    from rocketstream.client.producer.selectors import (
+    from rocketstream.client.instance.life_cycle import ServiceState
+    from rocketstream.client.producer.message import (
         SelectMessageQueueByHash,
         SelectMessageQueueByRandom,
     )
-    from rocketstream.client.producer.transaction import TransactionListener
-    from rocketstream.client.producer.transaction_producer import TransactionProducer
-    from rocketstream.client.rpc_hook import RPCHook
+    from rocketstream.client.producer.producer import Producer
+    from rocketstream.client.producer.request_reply import create_reply_message
+    from rocketstream.client.producer.transaction import TransactionListener, TransactionProducer
+    from rocketstream.client.rpc_hooks import RPCHook
     from rocketstream.errors import ReplyTimeoutError, RocketMQError, SendError, SendOutcome
     from rocketstream.model import (
         ConsumeConcurrentlyStatus,
@@ -96,7 +96,7 @@ _HOMES = {
         "ReadOffsetType",
     ),
     "rocketstream.client.config": ("ClientConfig",),
-    "rocketstream.client.core.allocate": (
+    "rocketstream.client.consumer.allocate": (
         "AllocateMachineRoomNearby",
         "AllocateMessageQueueAveragely",
         "AllocateMessageQueueAveragelyByCircle",
@@ -106,7 +106,7 @@ _HOMES = {
         "AllocateMessageQueueStrategy",
         "MachineRoomResolver",
     ),
-    "rocketstream.client.core.pull_result": ("PullResult",),
+    "rocketstream.client.consumer.pull_answer": ("PullResult",),
     "rocketstream.client.consumer.listener": (
         "ConsumeConcurrentlyContext",
         "ConsumeOrderlyContext",
@@ -127,18 +127,18 @@ _HOMES = {
         "SendMessageContext",
         "SendMessageHook",
     ),
+    "rocketstream.client.instance.life_cycle": ("ServiceState",),
     "rocketstream.client.producer.producer": ("Producer",),
     "rocketstream.client.producer.request_reply": ("create_reply_message",),
-    "rocketstream.client.producer.selectors": (
+    "rocketstream.client.producer.message": (
         "SelectMessageQueueByHash",
         "SelectMessageQueueByRandom",
     ),
-    "rocketstream.client.producer.transaction": ("TransactionListener",),
-    "rocketstream.client.producer.transaction_producer": ("TransactionProducer",),
+    "rocketstream.client.producer.transaction": ("TransactionListener", "TransactionProducer"),
     "rocketstream.client.consumer.lite.consumer": ("LitePullConsumer",),
     "rocketstream.client.consumer.lite_topics.consumer": ("LitePushConsumer",),
-    "rocketstream.client.consumer.lite_topics.context": ("LiteTopicContext",),
-    "rocketstream.client.core.lite_settings": ("OffsetOption",),
+    "rocketstream.client.consumer.lite_topics.service": ("LiteTopicContext",),
+    "rocketstream.client.consumer.settings": ("OffsetOption",),
     "rocketstream.client.consumer.pull.consumer": ("PullCallback", "PullConsumer"),
     "rocketstream.client.consumer.pull.schedule": (
         "MQPullConsumerScheduleService",
@@ -146,7 +146,7 @@ _HOMES = {
     ),
     "rocketstream.client.consumer.push.consumer": ("PushConsumer",),
     "rocketstream.client.consumer.queue_listener": ("MessageQueueListener",),
-    "rocketstream.client.rpc_hook": ("RPCHook",),
+    "rocketstream.client.rpc_hooks": ("RPCHook",),
     "rocketstream.errors": ("ReplyTimeoutError", "RocketMQError", "SendError", "SendOutcome"),
     "rocketstream.model": (
         "ConsumeConcurrentlyStatus",
@@ -226,6 +226,7 @@ __all__ = [
     "SendOutcome",
     "SendResult",
     "SendStatus",
+    "ServiceState",
     "TransactionListener",
     "TransactionProducer",
     "TransactionSendResult",
@@ -239,6 +240,11 @@ if not TYPE_CHECKING:  # else every misspelt name would be an Any to type checke
     def __getattr__(name: str) -> Any:
         home = _HOME_OF.get(name)
         if home is None:
+            from rocketstream.suggestions import class_hint
+
+            if (ours := class_hint(name)) is not None:
+                # An AttributeError's text is lost where it is imported by "from".
+                raise ImportError(f"rocketstream has no {name}; use {ours}", name=__name__)
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(home), name)
         globals()[name] = value

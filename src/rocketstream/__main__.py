@@ -1,7 +1,4 @@
-"""``python -m rocketstream`` is the ``rocketstream`` command.
-
-Law: nothing else.
-"""
+"""``python -m rocketstream`` is the ``rocketstream`` command."""
 
 from __future__ import annotations
 

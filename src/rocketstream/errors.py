@@ -1,7 +1,7 @@
 """Every error this package raises: one tree, each saying whose fault it is and if a retry can help.
 
-Law: no behaviour here beyond building and pickling the errors. Errors cross process boundaries
-(Spark ships them between Python workers), so each one pickles with its parameters and attributes.
+Law: errors cross process boundaries (Spark ships them between Python workers), so each one pickles
+with its parameters and attributes.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class SubscriptionError(ConfigurationError):
 
 
 class NotSupportedError(RocketMQError):
-    """Asked for something this version does not do; the text says what to use instead."""
+    """This version cannot do it; the text names a substitute."""
 
     condition = "NOT_SUPPORTED"
 
@@ -273,9 +273,10 @@ class NoPermissionError(BrokerError):
 
 
 class AccessDeniedError(NoPermissionError):
-    """The broker's access control (ACL) refused: code 1 of 4.x, 16 of 5.x, told by its remark.
+    """The broker's access control (ACL) refused: code 1 of 4.x, 16 of 5.x, recognised by its
+    remark.
 
-    The text says what is missing. The remark is kept as it came.
+    The text names the missing right or key. The remark is kept as it came.
 
     Attributes:
         knows_who: whether the broker took the keys for those of an account, which then lacks a
@@ -284,12 +285,13 @@ class AccessDeniedError(NoPermissionError):
 
     condition = "ACCESS_DENIED"
 
-    def __init__(self, code: int, remark: str | None, address: str = "") -> None:
+    def __init__(self, code: int, remark: str | None, address: str = "", asked: str = "") -> None:
         super().__init__(code, remark, address)
         said, hint, self.knows_who = _denial(self.remark)
         where = f"{address} refused" if address else "refused"
+        what = f" for {asked}" if asked else ""
         text = _cut(
-            f"{where}: {said} (access control, code {code}); {hint}", limits.REMARK_CHARS_MAX
+            f"{where}: {said} (access control, code {code}{what}); {hint}", limits.REMARK_CHARS_MAX
         )
         self.args = (text,)
 
@@ -330,7 +332,7 @@ class LiteTopicQuotaError(BrokerError):
 class LiteSubscriptionQuotaError(BrokerError):
     """Code 2018: the broker's clients together have subscribed as many lite topics as they may.
 
-    Unsubscribe what is not needed, or raise the broker's ``maxLiteSubscriptionCount``.
+    Unsubscribe topics that are not needed, or raise the broker's ``maxLiteSubscriptionCount``.
     """
 
     condition = "LITE_SUBSCRIPTION_QUOTA"
@@ -354,7 +356,7 @@ _BROKER_ERRORS: dict[int, type[BrokerError]] = {
 }
 
 
-# What Apache's access control says: the plain one of 4.9 to 5.2, and that of 5.3 on.
+# Marks of Apache's access control: the plain one of 4.9 to 5.2, and that of 5.3 on.
 _ACL_MARK = re.compile(r"\bAclException: |\b(?:Authentication|Authorization)Exception: ")
 _ACL_BARE = re.compile(
     r"username cannot be null|User:.+ not found|User:.+ is disabled|check signature failed|"
@@ -388,11 +390,15 @@ def _denial(remark: str) -> tuple[str, str, bool]:
     return said, hint, knows_who
 
 
-def broker_error(code: int, remark: str | None, address: str = "") -> BrokerError:
-    """Return the error that stands for a response code (a subclass where one exists)."""
+def broker_error(code: int, remark: str | None, address: str = "", asked: str = "") -> BrokerError:
+    """Return the error that stands for a response code (a subclass where one exists).
+
+    Args:
+        asked: the request, for a refusal to name: which right it takes depends on that.
+    """
     marked = code in (1, 16) and remark and _ACL_MARK.search(remark)
     if remark and (marked or (code == 16 and _ACL_BARE.match(remark))):
-        return AccessDeniedError(code, remark, address)
+        return AccessDeniedError(code, remark, address, asked)
     return _BROKER_ERRORS.get(code, BrokerError)(code, remark, address)
 
 
@@ -400,7 +406,7 @@ def broker_error(code: int, remark: str | None, address: str = "") -> BrokerErro
 
 
 class SendOutcome(enum.Enum):
-    """What is known of a message whose send raised."""
+    """The fate of a message whose send raised, as far as it is known."""
 
     NOT_SENT = "NOT_SENT"
     """Nothing left this process: sending again cannot duplicate."""
@@ -482,7 +488,7 @@ class MessageInvalidError(SendError, ValueError):
 
 
 class ServerError(RocketMQError):
-    """The embedded server cannot do what was asked."""
+    """The embedded server cannot carry out a call."""
 
     condition = "SERVER"
 
@@ -494,7 +500,7 @@ class PortInUseError(ServerError):
 
 
 class StoreError(ServerError):
-    """The message store cannot do what was asked."""
+    """The message store cannot carry out a call."""
 
     condition = "STORE"
 
@@ -519,7 +525,7 @@ class DiskFullError(StoreError):
 
 
 class FlushFailedError(StoreError):
-    """fsync failed; what was not flushed before is in doubt and the store takes no more writes."""
+    """fsync failed; unflushed bytes are in doubt, and the store takes no more writes."""
 
     condition = "FLUSH_FAILED"
 

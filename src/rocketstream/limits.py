@@ -1,13 +1,13 @@
-"""Every bound in one place: name, unit, what upstream uses.
+"""Every bound in one place: name, unit, and upstream's value.
 
-Law: constants only. A bound that is not here does not exist.
+Law: a bound that is not here does not exist.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# --- wire (wire-and-storage 1.1, NettyDecoder) ----------------------------------------------------
+# --- wire (NettyDecoder) --------------------------------------------------------------------------
 FRAME_BYTES_MAX: Final = 16_777_216
 """A frame including its 4 length bytes; upstream com.rocketmq.remoting.frameMaxLength."""
 FRAME_PREFIX_BYTES: Final = 4
@@ -20,21 +20,21 @@ HEADER_FIELDS_MAX: Final = 1_024
 HEADER_LENIENT_BYTES_MAX: Final = 8_192
 """A header that is not standard JSON, which costs a hundred times as much to read."""
 
-# --- JSON (W 3.1) ---------------------------------------------------------------------------------
+# --- JSON -----------------------------------------------------------------------------------------
 JSON_VALUES_MAX: Final = 1_000_000
-"""Commas, colons and brackets of one text read by a client: what reading costs goes by them."""
+"""Commas, colons and brackets of one text read by a client: they decide what reading costs."""
 JSON_LENIENT_CHARS_MAX: Final = 2 * 1024 * 1024
 """A text that is not standard JSON, read by a client."""
 REQUEST_JSON_VALUES_MAX: Final = 65_536
-"""Commas, colons and brackets in the body of one request: what 3,800 subscriptions, or locks of
-8,000 queues, need."""
+"""Commas, colons and brackets in the body of one request: enough for 3,800 subscriptions, or locks
+of 8,000 queues."""
 REQUEST_JSON_BYTES_MAX: Final = 4 * 1024 * 1024
 """The body of one request, where it is JSON: even looking for its commas takes a millisecond for
 each MiB. Locks of 8,000 queues with the longest topic names need 2 MiB."""
 REQUEST_JSON_LENIENT_CHARS_MAX: Final = 65_536
 """A body of a request that is not standard JSON."""
 REGISTRATION_JSON_VALUES_MAX: Final = 400_000
-"""Commas, colons and brackets of a broker's registration: what 20,000 topics need."""
+"""Commas, colons and brackets of a broker's registration: enough for 20,000 topics."""
 REGISTRATION_BYTES_MAX: Final = 8 * 1024 * 1024
 """A registration; a compressed one, inflated."""
 REGISTRATION_TOPICS_MAX: Final = 50_000
@@ -49,9 +49,9 @@ PROPERTIES_BYTES_MAX: Final = 32_767
 TOPIC_CHARS_MAX: Final = 127
 GROUP_CHARS_MAX: Final = 255
 LITE_TOPIC_CHARS_MAX: Final = 64
-"""Characters of a lite topic's name: what Apache's 5.5 proxy and clients accept unless told."""
+"""Characters of a lite topic's name: the default bound of Apache's 5.5 proxy and clients."""
 LITE_NAMES_PER_REQUEST: Final = 5_000
-"""Lite topics told to a broker in one request where more can follow; 0.4 MB of JSON at most."""
+"""Lite topics of one request to a broker where more can follow; 0.4 MB of JSON at most."""
 LITE_POP_MESSAGES_MAX: Final = 32
 """Messages of one answer with messages of lite topics; brokers refuse to be asked for more."""
 BATCH_MESSAGES_MAX: Final = 16_384
@@ -60,7 +60,7 @@ BATCH_STORED_BYTES_MAX: Final = 8 * 1024 * 1024
 """Records made of one batch, together: the properties of a batch are copied to each of its
 messages. Upstream allows little more than the greatest body, 4 MiB."""
 KEYS_MAX: Final = 256
-"""Keys by which one message can be found; upstream has no bound. Those beyond it stay in its
+"""Keys by which one message can be found; upstream has no bound. Further keys stay in its
 properties but are not indexed."""
 FILE_NAME_BYTES_MAX: Final = 255
 """A topic is a directory: longer names no file system takes."""
@@ -74,6 +74,17 @@ of its messages, 33 bytes: so many fit the buffers between a broker and a client
 # --- transport (C-20) -----------------------------------------------------------------------------
 CONNECT_TIMEOUT_MS: Final = 3_000
 IDLE_CLOSE_MS: Final = 120_000
+SILENT_CLOSE_MS: Final = 2_000
+"""A client's connection is closed when no answer has come over it for so long since a request that
+timed out was sent, however short the request's own time: less is a peer that pauses. Upstream
+closes at every synchronous request that times out."""
+ROUTE_RENEWAL_INTERVAL_MS: Final = 1_000
+"""Sends that reach no broker ask for the route again, once in this time for each topic."""
+ROUTE_RENEWAL_WAIT_MS: Final = 500
+"""So long they wait for the answer; then they go on with the queues they know."""
+LOST_BROKER_TRIES_MS: Final = 120_000
+"""So long a broker whose connection was lost is tried again once no route names it any more: it
+comes back after an upgrade, and the name servers are asked for it then."""
 REQUESTS_IN_FLIGHT_MAX: Final = 65_535
 """Per connection; upstream clientAsyncSemaphoreValue."""
 WRITE_BUFFER_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -84,17 +95,20 @@ REQUEST_BODY_BYTES_MAX: Final = 8 * 1024 * 1024
 """A body of a request a server keeps: the greatest registration. Brokers keep less, the greatest
 message. A greater one is read and thrown away, and the request refused."""
 SERVER_READ_BYTES: Final = 64 * 1024
-"""What a server reads of a connection at a time; the memory is one for all."""
+"""Bytes a server reads of a connection at a time; all connections share the memory."""
 SERVER_READ_BYTES_CROWDED: Final = 8 * 1024
 """The same while great frames wait for room: the next one shall not hold much while it waits."""
+SERVER_LINE_BYTES: Final = 8 * 1024
+"""Bytes a server reads on of a connection that waits for its turn: the next small requests, so that
+each need not stop and start its reading."""
 FRAME_FREE_BYTES: Final = 256 * 1024
 """A frame up to this size is read as it comes; a greater one when there is room for it."""
 FRAME_ROOM_BYTES_MAX: Final = 9 * 1024 * 1024
 """Room for greater frames of all connections of one server; the others wait unread, so that TCP
 holds their senders back."""
 SERVER_BUFFER_BYTES_MAX: Final = 20 * 1024 * 1024
-"""What all connections of one server hold together: bytes of requests that are not complete and of
-answers that are not taken. Beyond it whoever holds most for longest is closed."""
+"""Bytes all connections of one server hold together, of incomplete requests and of answers that are
+not taken. Beyond it the connection that holds most for longest is closed."""
 SERVER_WRITE_PAUSE_BYTES: Final = 128 * 1024
 """A peer that leaves so much untaken is served no further until it reads."""
 FRAME_GRACE_MS: Final = 10_000
@@ -106,11 +120,8 @@ ROOM_BYTES_PER_MS_MIN: Final = 2_048
 WORK_SLICE_MS: Final = 0.25
 """How long one connection works before others get their turn; no request is interrupted."""
 WORK_PASS_MS: Final = 0.5
-"""How long those work that have used much, before the loop looks for news from all."""
-WORK_CREDIT_MS: Final = 10.0
-"""What a connection may use before it counts as one that uses much."""
-WORK_FORGIVEN: Final = 0.2
-"""The share of passing time by which its use is forgiven."""
+"""How long those in line work, before the loop looks for news from all; and how long those whose
+bytes it brought."""
 BLOCKING_CONNECTIONS_PER_BROKER_MAX: Final = 16
 """Sockets a sync producer keeps to one broker; more threads wait for one."""
 ADMIN_REQUESTS_IN_FLIGHT_MAX: Final = 16
@@ -128,7 +139,7 @@ ADMIN_LOST_BROKER_S: Final = 600
 FILTER_ENTRIES_PER_REQUEST: Final = 10_000
 """Entries of a consume queue asked for at a time: 0.8 MB of JSON."""
 FILTER_ENTRIES_MAX: Final = 400_000
-"""Entries looked at to count what a group's filter wants in a topic at a broker; some 2 s."""
+"""Entries examined to count the messages a filter selects in a topic at a broker; some 2 s."""
 FILTER_TEXTS_CHECKED: Final = 16
 """Messages of a queue read to see whether a tag is meant and not another of its hash."""
 FILTER_MESSAGES_READ_MAX: Final = 4_096
@@ -136,15 +147,15 @@ FILTER_MESSAGES_READ_MAX: Final = 4_096
 FILTER_SAMPLE: Final = 384
 """Messages of a queue a condition is evaluated on; bounds of 5 % at worst."""
 FILTER_BYTES_READ_MAX: Final = 16 * 1024 * 1024
-"""Bytes of messages read at a time to count what a filter wants."""
+"""Bytes of messages read at a time to count those a filter selects."""
 ADMIN_LOOKS_AT_ONCE_MAX: Final = 16
 """Threads that find out why one group is behind."""
 ADMIN_LOOKS_MAX: Final = 64
-"""Members of one group that are asked what they do, stacks included: some 50 KB each."""
+"""Members of one group that are asked for their running info, stacks included: some 50 KB each."""
 ADMIN_CALLS_AT_ONCE_MAX: Final = 8
 """Threads of one asyncio ``Admin``; more calls wait for one, so a broker sees no more at once."""
 
-# --- store (wire-and-storage 5.1) -----------------------------------------------------------------
+# --- store ----------------------------------------------------------------------------------------
 QUERY_BYTES_MAX: Final = 8 * 1024 * 1024
 """Records found by one key in one answer; Java's clients read no frame above 16 MiB."""
 STATISTICS_MAX: Final = 100_000
@@ -180,6 +191,8 @@ HELD_PULLS_OF_QUEUE_MAX: Final = 256
 """Of one connection for one queue: one for each of its groups. More are answered at once."""
 SCAN_UNITS_MAX: Final = 32_768
 """Entries of a queue's index looked at for one pull, however many messages it asks for."""
+UNIT_SEARCH_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of the log searched for the record of a damaged unit: a tenth of a second."""
 LOCK_LIVE_MS: Final = 60_000
 LOCK_GRACE_MS: Final = 30_000
 """How long a queue waits for its old holder after a restart of the broker: as long as clients,
@@ -197,8 +210,15 @@ TRANSFER_COUNT_IN_MEMORY_MAX: Final = 1024
 so only those that ask for more, such as the Spark source, see the difference."""
 
 # --- client ---------------------------------------------------------------------------------------
+QUEUE_RELEASE_WAIT_MS: Final = 1_000
+"""How long a queue that a rebalance gives up waits for listener calls that run (C-179)."""
+LOCAL_TRANSACTIONS_MAX: Final = 64
+"""Plain local transactions that an asyncio producer runs at once, each on a thread; others wait."""
 OFFSET_CHECK_INTERVAL_MS: Final = 60_000
-"""An offset that a broker confirmed and that has not changed since is asked about so often."""
+"""An offset that a broker confirmed and that has not changed since is checked so often."""
+QUEUES_AT_ONCE: Final = 256
+"""Queues whose offsets one consumer asks for, or tells, at a time: with tens of thousands of them,
+as a wrong route may name, its loop would do nothing else meanwhile."""
 OFFSET_CHECKS_MAX: Final = 256
 """So many are asked about at once; the others in the next round."""
 ASYNC_SENDS_IN_FLIGHT_MAX: Final = 10_000
@@ -208,17 +228,17 @@ ASYNC_SEND_BYTES_IN_FLIGHT_MAX: Final = 32 * 1024 * 1024
 GATHERED_MESSAGES_MAX: Final = 1_024
 """Plain sends in one batch of ``auto_batch``; the answer names each, 33 bytes."""
 ERROR_TEXT_CHARS_MAX: Final = 8_192
-"""Text of one error: what a peer sent may be quoted in it, and goes into logs."""
+"""Text of one error: it may quote a peer, and goes into logs."""
 REMARK_CHARS_MAX: Final = 1_024
 """Of a peer's remark in the text of an error; the whole remark is its attribute."""
 OUTAGES_MAX: Final = 1_024
-"""Failures of one client that are remembered, to be told once; more forget the oldest."""
+"""Failures of one client that are remembered, to be logged once; more forget the oldest."""
 TOPIC_QUEUES_MAX: Final = 65_536
 """Queues of one broker in one topic; a route that names more is refused."""
 
 SPARK_CALLS_LEFT_BEHIND_MAX: Final = 64
 """Listener calls that took too long and still run in one Python worker of Spark; one more fails the
-task, and with it the worker, which is what ends them."""
+task, and with it the worker, whose end ends the calls."""
 SPARK_LISTENERS_KEPT_MAX: Final = 16
 """Listeners one Python worker of Spark keeps unpacked between tasks; more forget the oldest."""
 
@@ -230,15 +250,15 @@ SQL_DEPTH_MAX: Final = 64
 recurse this deep; AND and OR do not nest however many parts they join."""
 
 SQL_TOKENS_MAX: Final = 12_000
-"""Words of one SQL92 condition: what compiling costs goes by them."""
+"""Words of one SQL92 condition: they decide what compiling costs."""
 
 SQL_PARTS_MAX: Final = 6_144
-"""Parts of one SQL92 condition: what evaluating it for one message costs goes by them. A search
+"""Parts of one SQL92 condition: they decide what evaluating it for one message costs. A search
 within a text counts as 32."""
 
 FILTER_STEPS_PER_PULL: Final = 32_768
-"""Parts of conditions evaluated for one pull; then it is answered with what was found, and the
-next one goes on from there. Reading a message counts too, by its size."""
+"""Parts of conditions evaluated for one pull; then its answer has the messages found so far, and
+the next pull goes on from there. Reading a message counts too, by its size."""
 
 FILTER_STEPS_PER_ARRIVAL: Final = 2_000
 """The same for the pulls that wait when a message arrives; those not looked at are answered."""
@@ -270,13 +290,13 @@ DASHBOARD_FAILURES_ALL_MAX: Final = 100
 DASHBOARD_BODY_BYTES_MAX: Final = 64 * 1024
 """Largest form the dashboard takes."""
 DASHBOARD_ASKING_MAX: Final = 4
-"""Questions the dashboard's pages have under way at the brokers, whoever asks."""
+"""Questions the dashboard's pages have under way at the brokers, for all users together."""
 DASHBOARD_WAITING_MAX: Final = 16
 """Questions that wait for their turn; one more is refused (503)."""
 DASHBOARD_ANSWER_MS: Final = 15_000
 """How long a page waits for an answer; then it says so (504), and the question keeps its place."""
 DASHBOARD_KEPT_MAX: Final = 64
-"""Answers kept for the next who asks the same, and plans kept until they are carried out."""
+"""Answers kept for the next equal question, and plans kept until they are carried out."""
 DASHBOARD_PLAN_MS: Final = 10 * 60_000
 """How long a preview may be carried out."""
 DASHBOARD_JOBS_MAX: Final = 4
@@ -288,7 +308,7 @@ DASHBOARD_MESSAGES_MAX: Final = 64
 DASHBOARD_BODY_SHOWN_CHARS: Final = 64 * 1024
 """Of a message's body on a page."""
 SHOWN_BODY_CHARS_MAX: Final = 65_536
-"""Characters of one body that are shown; what is longer is cut, and says so."""
+"""Characters of one body that are shown; a longer body is cut, and says so."""
 SEARCH_MESSAGES_MAX: Final = 1_000
 """Messages of one answer to a search; the next ones are had by going on."""
 SEND_BACK_CAUSE_CHARS_MAX: Final = 256

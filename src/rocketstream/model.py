@@ -1,7 +1,7 @@
 """The values users hold: messages, queues, results, and the enumerations they choose from.
 
-Law: plain values without I/O, clock or wire knowledge. A received message is
-``protocol.message_ext.MessageExt``, a lazy view of the stored record.
+Pure: plain values. A received message is ``protocol.message_ext.MessageExt``, a lazy view of the
+stored record.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import enum
 import reprlib
 import string
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from rocketstream import limits
+from rocketstream.checks import accepted, fits
 from rocketstream.errors import ConfigurationError
-from rocketstream.late import dataclass
 
 PROPERTY_KEYS = "KEYS"
 PROPERTY_TAGS = "TAGS"
@@ -82,14 +83,14 @@ class ConsumeFromWhere(enum.Enum):
 
 
 class ConsumeConcurrentlyStatus(enum.Enum):
-    """What a concurrent listener returns for its batch."""
+    """The answer of a concurrent listener for its batch."""
 
     CONSUME_SUCCESS = "CONSUME_SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
 
 
 class ConsumeOrderlyStatus(enum.Enum):
-    """What an orderly listener returns for its batch (C-285)."""
+    """The answer of an orderly listener for its batch (C-285)."""
 
     SUCCESS = "SUCCESS"
     SUSPEND_CURRENT_QUEUE_A_MOMENT = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
@@ -109,7 +110,7 @@ class SendStatus(enum.Enum):
 
 
 class LocalTransactionState(enum.Enum):
-    """What became of the local transaction a message belongs to (C-484)."""
+    """The outcome of the local transaction a message belongs to (C-484)."""
 
     COMMIT_MESSAGE = "COMMIT_MESSAGE"
     ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"
@@ -129,17 +130,18 @@ class Message:
     """A message to send.
 
     Its first send gives it an id, ``msg_id``, and it keeps that: sent again, the same object is
-    stored a second time under the same id, as with the original. Make a new one for each thing
-    that is told.
+    stored a second time under the same id, as with the original. Make a new message for each thing
+    you report.
 
     Args:
         topic: where it goes; 1 to 127 characters of ``[%|a-zA-Z0-9_-]``.
         body: payload, 1 byte to 4 MiB; ``str`` is encoded as UTF-8, all else is the caller's to
             encode.
         tags: the one tag consumers filter by.
-        keys: words the message can be found by; several are joined by spaces.
+        keys: words the message can be found by: several, or one str in which blanks part them.
         properties: user properties; reserved names are refused (C-98).
-        delay_level: 0 for none, else the broker's delay level from 1.
+        delay_level: 0 for none, else the broker's delay level from 1: a number of its list, not
+            seconds. A broker takes one beyond its longest, usually 18 for 2 h, for that.
         flag: 32-bit user flag, carried unchanged.
         delay_time_sec: deliver so many seconds after it is stored; a broker of 5.0 or later.
         delay_time_ms: the same in milliseconds.
@@ -151,7 +153,8 @@ class Message:
             the broker's settings say, not only stored (upstream's ``waitStoreMsgOK``, C-476).
 
     Raises:
-        ConfigurationError: an argument of another type, a property that cannot be set, more than
+        ConfigurationError: an argument of another type, a property that cannot be set, a blank in
+            one of several keys, more than
             one of the ways to delay, a time that is not a whole number from 0 on, a flag of more
             than 32 bits, a name that no lite topic can have, or one together with a delay.
     """
@@ -175,28 +178,31 @@ class Message:
         wait_store_msg_ok: bool = True,
     ) -> None:
         # One comparison each where all is usual: every send makes a message.
-        self.topic = topic if type(topic) is str else _text("topic", topic)
+        self.topic = topic if type(topic) is str else _checked("topic", topic, str)
         if type(body) is not bytes:
             body = _encoded(body) if isinstance(body, str) else _body_bytes(body)
         self.body = body
-        self.flag = _flag(flag) if flag else 0
+        self.flag = 0
+        if flag:
+            self.flag = _checked("flag", flag, int)
+            if not -(2**31) <= flag < 2**31:  # it is four bytes of a record
+                raise _wrong("flag", flag, "a whole number of 32 bits")
         self.properties = own = {
-            PROPERTY_WAIT: "true" if wait_store_msg_ok is True else _wait(wait_store_msg_ok)
+            PROPERTY_WAIT: "true"
+            if wait_store_msg_ok is True or _checked("wait_store_msg_ok", wait_store_msg_ok, bool)
+            else "false"
         }
         if tags is not None:
             if type(tags) is not str:
-                _text("tags", tags)
+                _checked("tags", tags, str, "one str (only keys may be several)")
             if tags:
                 own[PROPERTY_TAGS] = tags
         if keys is not None:
-            try:
-                words = keys if isinstance(keys, str) else " ".join(keys)
-            except TypeError as error:
-                raise _wrong("keys", keys, "a str, or several of them: a list, a tuple") from error
+            words = keys if isinstance(keys, str) else _joined(keys)
             if words:
                 own[PROPERTY_KEYS] = words
         if delay_level:
-            own[PROPERTY_DELAY] = str(_whole("delay_level", delay_level))
+            own[PROPERTY_DELAY] = str(_checked("delay_level", delay_level, int))
         if delay_time_sec or delay_time_ms or deliver_time_ms:
             self._set_timer(delay_level, delay_time_sec, delay_time_ms, deliver_time_ms)
         if lite_topic is not None:
@@ -279,7 +285,7 @@ class Message:
 
     @property
     def is_timed(self) -> bool:
-        """Whether it is to be delivered at a time of its own; only brokers from 5.0 on can."""
+        """Whether it has a delivery time; only brokers from 5.0 on support that."""
         return not TIMER_PROPERTIES.isdisjoint(self.properties)
 
     @property
@@ -328,12 +334,6 @@ def check_lite_topic(name: object) -> None:
         raise _wrong("lite_topic", name, f"a str of 1 to {most} characters of [%|a-zA-Z0-9_-]")
 
 
-def _text(name: str, given: object) -> str:
-    if isinstance(given, str):
-        return given
-    raise _wrong(name, given, "one str (only keys may be several)" if name == "tags" else "a str")
-
-
 def _encoded(text: str) -> bytes:
     try:
         return text.encode()
@@ -347,24 +347,26 @@ def _body_bytes(given: object) -> bytes:
     raise _wrong("body", given, "bytes, or a str, sent as UTF-8; encode it, as json.dumps does")
 
 
-def _whole(name: str, given: object) -> int:
-    if isinstance(given, int) and not isinstance(given, bool):
+def _joined(keys: Iterable[str]) -> str:
+    try:
+        several = list(keys)
+        words = " ".join(several)
+    except TypeError as error:
+        raise _wrong("keys", keys, "a str, or several of them: a list, a tuple") from error
+    if words.count(" ") >= len(several) > 0:
+        odd = next(each for each in several if " " in each)
+        raise ConfigurationError(
+            f"keys are joined by blanks, so {odd!r} would be {odd.count(' ') + 1} keys; give keys "
+            "without blanks, or one str, which is stored as it is",
+            argument="keys",
+        )
+    return words
+
+
+def _checked(name: str, given: Any, hint: type, words: str = "") -> Any:
+    if fits(given, hint):
         return given
-    raise _wrong(name, given, "a whole number")
-
-
-def _flag(given: object) -> int:
-    """Return a flag, which is four bytes in a record; a larger one could not be sent."""
-    flag = _whole("flag", given)
-    if not -(2**31) <= flag < 2**31:
-        raise _wrong("flag", given, "a whole number of 32 bits")
-    return flag
-
-
-def _wait(given: object) -> str:
-    if given is not False:
-        raise _wrong("wait_store_msg_ok", given, "True or False")
-    return "false"
+    raise _wrong(name, given, words or accepted(hint))
 
 
 def _wrong(name: str, given: object, accepted: str) -> ConfigurationError:

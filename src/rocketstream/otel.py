@@ -1,11 +1,11 @@
 """OpenTelemetry for clients: ``otel.instrument(producer)``, ``otel.instrument_all()``.
 
-Law: names only; importing it needs the extra ``otel``.
+Importing it needs the extra ``otel``.
 """
 
 try:
-    from rocketstream.client.otel.spans import LINKS_MAX, Carrier, Telemetry
-    from rocketstream.client.otel.switch import instrument, instrument_all, uninstrument_all
+    from rocketstream.client.otel.clients import instrument, instrument_all, uninstrument_all
+    from rocketstream.client.otel.telemetry import LINKS_MAX, Carrier, Telemetry
 except ImportError as error:
     raise ImportError(
         f"tracing with OpenTelemetry needs the package opentelemetry-api ({error}): "

@@ -19,7 +19,7 @@ from typing import Any
 
 from rocketstream import MessageListenerOrderly, TransactionListener, aio
 from rocketstream._util.loops import LoopThread
-from rocketstream.client.consumer.offsets.view import AsyncOffsetStoreView
+from rocketstream.client.consumer.offsets.user_store import AsyncOffsetStoreView
 
 Asked = tuple[Callable[[], Any], contextvars.Context, "concurrent.futures.Future[Any]"]
 

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import RouteNotFoundError
 from rocketstream.model import MessageQueue
@@ -19,8 +21,8 @@ from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import CreateTopicRequestHeader
 from rocketstream.protocol.names import AUTO_CREATE_TOPIC
-from tests.interop.cluster import ApacheCluster
-from tests.plugins.apache import prepared
+from tests.plugins.apache import shared_cluster
+from tests.plugins.kept import kept
 from tests.plugins.waiting import wait_until
 
 DELAY_LEVELS = " ".join(["100ms"] * 18)
@@ -29,7 +31,6 @@ QUICK_CHECKS = {
     "transactionCheckInterval": "1000",
 }
 """Settings of a broker that asks early about undecided transactions."""
-_CONDITIONS = {"enablePropertyFilter": "true"}
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -98,14 +99,17 @@ def embedded(directory: Path) -> Iterator[Cluster]:
             process.wait(30)
 
 
-@contextmanager
-def apache(
-    version: str, directory: Path, settings: Mapping[str, str] | None = None
-) -> Iterator[Cluster]:
-    """Run Apache's name server and broker; skips the case where they cannot be had."""
-    settings = {**_CONDITIONS, **(settings or {})}
-    cluster = ApacheCluster(prepared(version), directory, broker_settings=settings).start()
-    try:
-        yield Cluster(cluster.namesrv_addr)
-    finally:
-        cluster.stop(kill=True)
+def running(
+    backend: str, folders: pytest.TempPathFactory, settings: Mapping[str, str] | None = None
+) -> Cluster:
+    """Return the servers of a backend, shared by all cases; skips where they cannot be had.
+
+    Args:
+        backend: ``embedded``, or ``apache-`` and a version.
+        folders: makes their folders.
+        settings: of Apache's broker, besides those it has in all tests.
+    """
+    _, _, version = backend.partition("-")
+    if version:
+        return Cluster(shared_cluster(version, folders, settings).namesrv_addr)
+    return kept(backend, lambda: embedded(folders.mktemp(backend)))

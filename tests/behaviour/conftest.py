@@ -1,6 +1,6 @@
 """Fixtures of the behaviour suite: the same cases against every backend.
 
-Law: a backend is one line in ``BACKENDS``; cases ask for ``cluster`` and ``names``, and run on both
+Law: a backend is a name in ``BACKENDS``; cases ask for ``cluster`` and ``names``, and run on both
 faces of the clients (``faces``), on asyncio's with the embedded server only.
 """
 
@@ -8,22 +8,16 @@ from __future__ import annotations
 
 import itertools
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 import pytest
 
-from tests.behaviour.cluster import Cluster, apache, embedded
+from tests.behaviour.cluster import Cluster, running
 from tests.behaviour.faces import ASYNCIO, ONE_FACE, THREADS, running_on
 from tests.interop.referee import REFEREES
 
-BACKENDS: dict[str, Callable[[Path], AbstractContextManager[Cluster]]] = {
-    "embedded": embedded,
-    **{f"apache-{version}": partial(apache, version) for version in REFEREES},
-}
+BACKENDS = ["embedded", *(f"apache-{version}" for version in REFEREES)]
 
 BACKEND_PARAMS = [
     pytest.param(name, marks=[pytest.mark.interop] if name.startswith("apache") else [])
@@ -63,12 +57,9 @@ def face(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session", params=BACKEND_PARAMS)
-def cluster(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     """Return a running cluster, shared by all cases: each uses names of its own."""
-    with BACKENDS[request.param](tmp_path_factory.mktemp(request.param)) as running:
-        yield running
+    return running(request.param, tmp_path_factory)
 
 
 @dataclass(frozen=True)

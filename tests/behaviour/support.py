@@ -162,3 +162,8 @@ class Gate:
             self.entered.set()
             self.opened.wait(WAIT_S)
         return self.seen(messages)
+
+
+def own(consumer: PushConsumer, topic: str) -> list[int]:
+    """Return the queue numbers of a topic a member has."""
+    return [mq.queue_id for mq in consumer.assigned_queues() if mq.topic == topic]

@@ -15,7 +15,7 @@ from rocketstream import (
     MessageExt,
     aio,
 )
-from rocketstream.client.consumer.consume import coroutines
+from rocketstream.client.consumer.consume import concurrent
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
 from tests.behaviour.support import SUCCESS, WAIT_S, Seen, numbered
@@ -28,7 +28,7 @@ def test_a_coroutine_left_running_is_cancelled_and_its_message_not_committed(
     cluster: Cluster, names: Names, tasks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Covers C-120, C-121: what was consumed before it is, whoever did."""
-    monkeypatch.setattr(coroutines, "FLUSH_INTERVAL_MS", 60_000)
+    monkeypatch.setattr(concurrent, "FLUSH_INTERVAL_MS", 60_000)
     cluster.create_topic(names.topic, 1)
 
     async def scenario() -> None:

@@ -11,12 +11,12 @@ import pytest
 from rocketstream import (
     ConsumeFromWhere,
     ConsumeOrderlyStatus,
+    LocalFileOffsetStore,
     Message,
     MessageExt,
     MessageModel,
     MessageQueue,
 )
-from rocketstream.client.consumer.offsets.local_store import offsets_path
 from rocketstream.errors import ClientStateError
 from rocketstream.protocol.bodies import OffsetSerializeWrapper
 from rocketstream.protocol.names import retry_topic
@@ -57,7 +57,7 @@ def member(cluster: Cluster, names: Names, seen: Seen, name: str, **settings: An
 
 def stored(consumer: PushConsumer, offsets_dir: Path) -> dict[MessageQueue, int]:
     """Return what a consumer's file says."""
-    path = offsets_path(offsets_dir, consumer.client_id, consumer.group)
+    path = LocalFileOffsetStore(consumer.client_id, consumer.group, offsets_dir).path
     return dict(OffsetSerializeWrapper.decode(path.read_bytes()).offset_table)
 
 
@@ -143,7 +143,7 @@ def test_offsets_that_java_wrote_are_taken_over(
     seen = Seen()
     one = member(cluster, names, seen, "one")
     broker = broker_name(cluster)
-    path = offsets_path(offsets_dir, one.client_id, one.group)
+    path = LocalFileOffsetStore(one.client_id, one.group, offsets_dir).path
     path.parent.mkdir(parents=True)
     lines = [f'"brokerName":"{broker}"', '"queueId":0', f'"topic":"{names.topic}"']
     queue = "{\n\t\t\t" + ",\n\t\t\t".join(lines) + "\n\t\t}"

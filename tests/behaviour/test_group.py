@@ -10,13 +10,8 @@ from rocketstream import MessageQueue
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
 from tests.behaviour.faces import Producer, PushConsumer
-from tests.behaviour.support import Gate, Seen, consumer_of, numbered, send_all
+from tests.behaviour.support import Gate, Seen, consumer_of, numbered, own, send_all
 from tests.plugins.waiting import wait_until
-
-
-def own(consumer: PushConsumer, topic: str) -> list[int]:
-    """Return the queue numbers of a topic a member has."""
-    return [mq.queue_id for mq in consumer.assigned_queues() if mq.topic == topic]
 
 
 def owned(*expected: tuple[PushConsumer, list[int]], topic: str) -> Callable[[], bool]:

@@ -31,8 +31,7 @@ from tests.behaviour.orderly import (
     Ordered,
     orderly_consumer,
 )
-from tests.behaviour.support import WAIT_S, Seen, consumer_of, numbered, send_all
-from tests.behaviour.test_group import own
+from tests.behaviour.support import WAIT_S, Seen, consumer_of, numbered, own, send_all
 from tests.plugins.waiting import wait_until
 
 

@@ -9,8 +9,7 @@ from rocketstream.errors import SendError
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 from tests.behaviour.faces import Producer, PushConsumer
 from tests.behaviour.orderly import Ordered, orderly_consumer
-from tests.behaviour.support import numbered
-from tests.behaviour.test_group import own
+from tests.behaviour.support import numbered, own
 from tests.plugins.waiting import wait_until
 
 

@@ -11,13 +11,13 @@ import pytest
 from rocketstream import (
     AllocateMessageQueueAveragelyByCircle,
     AllocateMessageQueueByConfig,
+    FilterMessageContext,
     Message,
     MessageExt,
     MessageQueue,
     OffsetStore,
     ReadOffsetType,
 )
-from rocketstream.client.hooks import FilterMessageContext
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,

@@ -94,7 +94,7 @@ def test_an_outage_is_told_when_it_begins_and_when_it_ends(
         seen.wait_consumed(1)
         wait_until(lambda: len(consumer.assigned_queues()) >= 8, "all queues")
         caplog.clear()
-    outages = consumer._running().engine.instance.outages._outages._open
+    outages = consumer._running().engine.instance.outages._open
     wait_until(lambda: sum(each.failures for each in outages.values()) > 100, "many failures")
     with EmbeddedCluster(
         store,

@@ -14,7 +14,7 @@ from rocketstream import (
     MessageSelector,
     PullStatus,
 )
-from rocketstream.client.consumer.push import pull_service
+from rocketstream.client.consumer.push import impl
 from rocketstream.errors import SubscriptionError
 from rocketstream.protocol.sql92 import compile_expression
 from tests.behaviour.cluster import Cluster
@@ -91,7 +91,7 @@ def test_new_condition_replaces_the_old_one(
 ) -> None:
     """Covers C-103, C-393, C-397: from a condition to tags and to another condition."""
     # A broker holds the pull that was there before, by the old condition.
-    monkeypatch.setattr(pull_service, "BROKER_SUSPEND_MS", 100)
+    monkeypatch.setattr(impl, "BROKER_SUSPEND_MS", 100)
     cluster.create_topic(names.topic, 1)
     seen = Seen()
     with consumer_with(cluster, names, seen, FIVE_UP) as consumer:

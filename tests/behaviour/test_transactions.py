@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from rocketstream import (
     TransactionListener,
 )
 from rocketstream.protocol.message_id import decode_offset_msg_id
-from tests.behaviour.cluster import QUICK_CHECKS, Cluster, apache, embedded
+from tests.behaviour.cluster import QUICK_CHECKS, Cluster, running
 from tests.behaviour.conftest import BACKEND_PARAMS, Names
 from tests.behaviour.faces import TransactionProducer
 from tests.behaviour.support import WAIT_S, Seen, consumer_of, send_all
@@ -27,15 +26,9 @@ UNKNOW = LocalTransactionState.UNKNOW
 
 
 @pytest.fixture(scope="module", params=BACKEND_PARAMS)
-def cluster(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     """Return a running cluster whose brokers ask early about undecided transactions."""
-    directory = tmp_path_factory.mktemp(f"checks-{request.param}")
-    _, _, version = request.param.partition("-")
-    start = apache(version, directory, QUICK_CHECKS) if version else embedded(directory)
-    with start as running:
-        yield running
+    return running(request.param, tmp_path_factory, QUICK_CHECKS)
 
 
 class Orders(TransactionListener):

@@ -5,6 +5,7 @@ Law: a crash is ``abandon()``: nothing flushed, no checkpoint, ``abort`` left be
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rocketstream.errors import StoreDamagedError
+from rocketstream.protocol.record import HEAD_V4, sealable
 from rocketstream.server.store import MessageStore, RecoveryReport, StoreConfig
 from rocketstream.server.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rocketstream.server.store.files import Files
@@ -22,6 +24,7 @@ from tests.unit.store.kit import (
     make_record,
     opened,
     put,
+    put_record_in_body,
     small_config,
     tree,
 )
@@ -110,17 +113,23 @@ def test_flipped_byte_in_the_last_record_is_a_torn_tail(tmp_path: Path, byte: in
     store.abandon()
     assert bodies == [b"one", b"two"]
     assert report.torn_bytes > 0
-    assert not report.torn_flushed
 
 
-def test_torn_tail_below_the_flushed_mark_is_reported(tmp_path: Path) -> None:
-    """It is cut all the same, but it is not what a crash leaves: the report says so."""
+def test_torn_tail_below_the_flushed_mark_is_refused(tmp_path: Path) -> None:
+    """No crash leaves that: nothing that had been flushed is ever zeroed."""
     _, _, last, end = crash_with(tmp_path, [b"one", b"two", b"three"], flush=True)
     assert read_checkpoint(tmp_path / "checkpoint", Files()).flushed_offset == end
     overwrite(log_file(tmp_path), last + 30, b"\xff" * 5)
-    store, report = reopen(tmp_path)
-    store.abandon()
-    assert report.torn_flushed
+    before = tree(tmp_path)
+    with pytest.raises(StoreDamagedError, match=f"ends at log offset {last} .* reached {end}"):
+        reopen(tmp_path)
+    assert tree(tmp_path) == before | {"lock": b"lock"}
+    store, report = reopen(tmp_path, repair=True)
+    assert all_bodies(store) == [b"one", b"two"]
+    assert report.quarantined[0].read_bytes() == before[f"commitlog/{FIRST}"][last:end].rstrip(
+        b"\0"
+    )
+    store.close()
 
 
 def test_torn_blank_marker_is_written_again(tmp_path: Path) -> None:
@@ -186,7 +195,7 @@ def test_last_record_with_nuls_in_its_properties_is_whole(tmp_path: Path, value:
     config = small_config(commit_log_file_bytes=16_384)
     crash_with(tmp_path, [b"one"], config)
     store, _ = reopen(tmp_path, config)
-    store.put("T1", 0, make_record(b"two", extra=f"key\x01{value}"), 0)
+    store.put("T1", 0, make_record(b"two", extra=sealable(f"key\x01{value}".encode()).decode()), 0)
     store.abandon()
     store, report = reopen(tmp_path, config)
     assert all_bodies(store) == [b"one", b"two"]
@@ -350,7 +359,9 @@ def test_repair_sets_the_damage_aside_and_keeps_what_follows(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("lost", [[3], [2, 3, 4], [1, 5], [0], [3, 8]])
 @pytest.mark.parametrize("how", ["body", "zeros", "head"])
-def test_repair_bridges_any_damage(tmp_path: Path, lost: list[int], how: str) -> None:
+def test_repair_bridges_any_damage(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lost: list[int], how: str
+) -> None:
     """One place or several, zeros or garbage, in two queues: what is whole can be read."""
     offsets = crash_with(tmp_path, [b"m%d" % number for number in range(1)], flush=True)
     store, _ = reopen(tmp_path)
@@ -370,6 +381,13 @@ def test_repair_bridges_any_damage(tmp_path: Path, lost: list[int], how: str) ->
     with pytest.raises(StoreDamagedError):
         reopen(tmp_path)
     store, _ = reopen(tmp_path, repair=True)
+    passed = " ".join(line.partition("passed: ")[2] for line in caplog.messages)
+    named = re.findall(r"T1/(\d) (\d+)(?:-(\d+))?", passed)
+    assert {
+        2 * at + int(queue_id)
+        for queue_id, first, last in named
+        for at in range(int(first), int(last or first) + 1)
+    } == set(lost)
     texts = [b"m0", *(b"m%d" % number * 20 for number in range(1, 10))]
     for queue_id in (0, 1):
         ours = [number for number in range(queue_id, 10, 2) if number not in lost]
@@ -379,6 +397,30 @@ def test_repair_bridges_any_damage(tmp_path: Path, lost: list[int], how: str) ->
     store.close()
     with opened(tmp_path) as store:
         assert sum(len(all_bodies(store, queue_id=number)) for number in (0, 1)) == 10 - len(lost)
+
+
+@pytest.mark.parametrize("inner", [("T2", 0), ("T2", 1), ("T1", 2), ("T9", 0)])
+def test_repair_makes_no_message_of_what_a_body_holds(
+    tmp_path: Path, inner: tuple[str, int]
+) -> None:
+    """A record in the body of what is damaged is skipped; the next real one is gone on with."""
+    store = MessageStore(tmp_path, small_config(), ManualClock(), QuickFiles())
+    store.open()
+    put(store, b"theirs", topic="T2")
+    put(store, b"before")
+    inside = put_record_in_body(store, *inner)
+    put(store, b"after")
+    store.flush()
+    store.abandon()
+    overwrite(log_file(tmp_path), inside - HEAD_V4.size, b"\xff" * 4)
+
+    store, report = reopen(tmp_path, repair=True)
+    assert all_bodies(store) == [b"before", b"after"]
+    assert all_bodies(store, "T2") == [b"theirs"]
+    assert all_bodies(store, "T9") == []
+    assert store.read(inside) is None
+    assert b"forged" in report.quarantined[0].read_bytes()
+    store.close()
 
 
 def test_repair_of_a_place_too_small_to_fill_cuts_there(tmp_path: Path) -> None:
@@ -476,27 +518,134 @@ def test_lost_queue_units_are_rebuilt(tmp_path: Path, lost: str, clean: bool) ->
 
 def test_units_beyond_the_log_are_dropped(tmp_path: Path) -> None:
     """W 5.6: a queue must never refer to what the log does not have."""
-    with opened(tmp_path) as store:
-        for number in range(12):
-            put(store, b"m%d" % number)
-        last = put(store, b"last").physical_offset
-    overwrite(log_file(tmp_path), last, bytes(200))
+    offsets = crash_with(tmp_path, [b"m%d" % number for number in range(13)])
+    overwrite(log_file(tmp_path), offsets[12], bytes(200))
     store, report = reopen(tmp_path)
-    assert (report.entries_dropped, report.log_end) == (1, last)
+    assert (report.entries_dropped, report.log_end) == (13, offsets[12])
     assert store.max_offset("T1", 0) == 12
     assert put(store, b"new").queue_offset == 12
     assert all_bodies(store)[-1] == b"new"
     store.close()
 
 
-def test_without_log_files_the_queues_are_emptied(tmp_path: Path) -> None:
-    """W 5.6: no commit log, no consume queues."""
+@pytest.mark.parametrize("writer", ["ours", "upstream"])
+@pytest.mark.parametrize("loss", ["older copy", "newest file", "newest files", "all files"])
+def test_a_log_that_once_ended_further_is_refused(tmp_path: Path, writer: str, loss: str) -> None:
+    """Whole records up to an earlier end: the checkpoint, or a queue, knows better."""
+    root = tmp_path / "store"
+    with opened(root) as store:
+        put(store, b"first" * 100)
+    older = tree(root / "commitlog")
+    with opened(root) as store:
+        places = [0] + [
+            put(store, b"m%02d" % number * 200, queue_id=number % 2).physical_offset
+            for number in range(22)
+        ]
+    files = sorted((root / "commitlog").iterdir())
+    assert len(files) == 5
+    if writer == "upstream":
+        written_by_upstream(root)
+    kept = {"older copy": 1, "newest file": 4, "newest files": 2, "all files": 0}[loss]
+    for path in files[kept:]:
+        path.unlink()
+    if loss == "older copy":
+        files[0].write_bytes(older[FIRST])
+    before = tree(root)
+    with pytest.raises(StoreDamagedError, match="open the store with repair to go on"):
+        reopen(root)
+    assert tree(root) == before
+    store, _ = reopen(root, repair=True)
+    found = all_bodies(store) + all_bodies(store, queue_id=1)
+    whole = [place for place in places if place < kept * 4096]
+    assert len(found) == (1 if loss == "older copy" else len(whole))
+    store.close()
+    with opened(root):
+        pass
+
+
+def test_first_files_that_are_missing_are_refused(tmp_path: Path) -> None:
+    """Retention says in the checkpoint what it removes; a log that begins later has lost files."""
     with opened(tmp_path) as store:
-        put(store)
-    shutil.rmtree(tmp_path / "commitlog")
+        for number in range(20):
+            put(store, b"m%02d" % number * 200)
+    paths = sorted((tmp_path / "commitlog").iterdir())
+    kept = paths[0].read_bytes()
+    paths[0].unlink()
+    with pytest.raises(StoreDamagedError, match=r"begins at log offset 4096, .* files are missing"):
+        reopen(tmp_path)
+    paths[0].write_bytes(kept)
     with opened(tmp_path) as store:
-        assert store.max_offset("T1", 0) == 0
-        assert put(store).queue_offset == 0
+        store._drop_log_files(2)
+        begin = store.physical_min_offset
+        assert begin == 8192
+    with opened(tmp_path) as store:
+        assert store.physical_min_offset == begin
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_two_log_files_exchanged_by_name_are_refused_and_kept(tmp_path: Path, crash: bool) -> None:
+    """Their records stand at the wrong offsets: they follow nothing, but they had been flushed."""
+    store, _ = reopen(tmp_path)
+    for number in range(20):
+        put(store, b"m%02d" % number * 200)
+    store.flush() if crash else store.close()
+    store.abandon()
+    first, second = sorted((tmp_path / "commitlog").iterdir())[1:3]
+    texts = first.read_bytes(), second.read_bytes()
+    first.write_bytes(texts[1])
+    second.write_bytes(texts[0])
+    before = tree(tmp_path)
+    with pytest.raises(StoreDamagedError):
+        reopen(tmp_path)
+    assert tree(tmp_path) == before
+    first.write_bytes(texts[0])
+    second.write_bytes(texts[1])
+    with opened(tmp_path) as store:
+        assert len(all_bodies(store)) == 20
+
+
+@pytest.mark.parametrize("lost", ["queue", "first file", "last file"])
+def test_lost_units_of_old_messages_are_rebuilt(tmp_path: Path, lost: str) -> None:
+    """Older than what is checked at a start: the checkpoint knows the bounds of the queues."""
+    with opened(tmp_path) as store:
+        for number in range(25):
+            put(store, b"m%02d" % number)
+        for _ in range(20):
+            put(store, b"new", queue_id=1)
+    before = tree(tmp_path / "consumequeue")
+    queue = tmp_path / "consumequeue" / "T1" / "0"
+    if lost == "queue":
+        shutil.rmtree(queue)
+    else:
+        (queue / (FIRST if lost == "first file" else f"{400:020d}")).unlink()
+    store, report = reopen(tmp_path, small_config(verify_bytes_max=300))
+    assert report.rebuilt
+    assert len(all_bodies(store)) == 25
+    store.close()
+    assert tree(tmp_path / "consumequeue") == before
+
+
+@pytest.mark.parametrize("number", [0, 7, 23, 24])
+@pytest.mark.parametrize("bit", [0, 3, 8, 24, 40, 63])
+@pytest.mark.parametrize("field", ["offset", "size"])
+def test_a_damaged_unit_is_rebuilt(tmp_path: Path, number: int, bit: int, field: str) -> None:
+    """Wherever it points, beyond the log too: the log has all the messages."""
+    if field == "size" and bit > 31:
+        return  # a size has 32 bits
+    with opened(tmp_path) as store:
+        for each in range(25):
+            put(store, b"m%02d" % each)
+    before = tree(tmp_path / "consumequeue")
+    name = f"{number // 10 * 200:020d}"
+    path, at = tmp_path / "consumequeue" / "T1" / "0" / name, number % 10 * 20
+    form, at = (">Q", at) if field == "offset" else (">I", at + 8)
+    (value,) = struct.unpack_from(form, path.read_bytes(), at)
+    overwrite(path, at, struct.pack(form, value ^ 1 << bit))
+    store, report = reopen(tmp_path)
+    assert report.rebuilt
+    assert all_bodies(store) == [b"m%02d" % each for each in range(25)]
+    store.close()
+    assert tree(tmp_path / "consumequeue") == before
 
 
 def test_clean_start_checks_a_bounded_end_of_the_log(tmp_path: Path) -> None:
@@ -574,6 +723,8 @@ def test_index_pointing_beyond_the_log_is_dropped(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         put(store, b"one", keys="k1")
         last = put(store, b"two", keys="k2").physical_offset
+    (tmp_path / "checkpoint").unlink()  # as it were a crash that left nothing but the log
+    shutil.rmtree(tmp_path / "consumequeue")
     overwrite(log_file(tmp_path), last, bytes(200))
     store, report = reopen(tmp_path)
     assert report.index_files_dropped == 1

@@ -20,7 +20,7 @@ from rocketstream.protocol.properties import encode_properties
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.server.store import StoreConfig
 from rocketstream.transport.blocking import BlockingConnection
-from tests.chaos.test_broker_kill import TIMEOUT_MS, TOPIC, Gate, create_topic, everything, running
+from tests.chaos.kills import TIMEOUT_MS, TOPIC, Gate, create_topic, everything, running
 from tests.server.peer import Peer
 
 pytestmark = [pytest.mark.chaos, pytest.mark.long, pytest.mark.timeout(300)]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -168,3 +169,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.kill()
     process.communicate()
+
+
+def table(path: Path) -> list[dict[str, Any]]:
+    """Read a Parquet table without Spark, hidden files and checkpoint left out."""
+    dataset = pytest.importorskip("pyarrow.dataset")
+    files = [str(f) for f in path.rglob("*.parquet")]
+    rows: list[dict[str, Any]] = dataset.dataset(files, format="parquet").to_table().to_pylist()
+    return sorted(rows, key=lambda row: (row["_queueId"], row["_queueOffset"]))

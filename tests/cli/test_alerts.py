@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.conftest import Quick
-from tests.unit.watch.test_webhooks import Receiver
+from tests.unit.watch.receiver import Receiver
 
 
 def test_a_dry_run_sends_a_test_and_says_who_took_it(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ from rocketstream.cli.app import app
 from rocketstream.pipelines import backfill as pipeline
 from rocketstream.pipelines import local_session
 from rocketstream.pipelines.backfill import BackfillResult
-from tests.cli.conftest import Cli, Quick
-from tests.cli.test_ingest import table
+from tests.cli.conftest import Cli, Quick, table
 from tests.unit.store.kit import opened, put
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from rocketstream.cli.ingest import _limit
 from rocketstream.errors import ConfigurationError
-from tests.cli.conftest import TIMEOUT_S, Cli, Quick, Starter, environment
+from tests.cli.conftest import TIMEOUT_S, Cli, Quick, Starter, environment, table
 from tests.plugins.waiting import wait_until
 from tests.unit.pipelines.installed import make_pyspark
 
@@ -33,14 +33,6 @@ MALFORMED = [
     '{"id":12} "}',
 ]
 SCHEMA = "id BIGINT, city STRING"
-
-
-def table(path: Path) -> list[dict[str, Any]]:
-    """Read a Parquet table without Spark, hidden files and checkpoint left out."""
-    dataset = pytest.importorskip("pyarrow.dataset")
-    files = [str(f) for f in path.rglob("*.parquet")]
-    rows: list[dict[str, Any]] = dataset.dataset(files, format="parquet").to_table().to_pylist()
-    return sorted(rows, key=lambda row: (row["_queueId"], row["_queueOffset"]))
 
 
 @pytest.mark.spark

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from rocketstream.cli import app as command_line
+from tests.cli.command_lines import ARGUMENTS, ELSEWHERE, call, paths
 from tests.cli.conftest import TIMEOUT_S, Cli, Quick, command, environment
-from tests.cli.test_every_command import ARGUMENTS, ELSEWHERE, call, paths
 
 ASKING_FOR_EVER = {
     "metrics": ["metrics", "--listen", "127.0.0.1:0"],
@@ -97,7 +97,7 @@ DOING = """
 import atexit, sys, time
 from rocketstream.cli import app, interrupts, main
 from rocketstream.cli.failure import guard
-interrupts._Now.patience_s = {patience_s}
+interrupts._State.patience_s = {patience_s}
 
 class Dying:
     def __del__(self):

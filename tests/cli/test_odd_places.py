@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rocketstream.cli import app as command_line
+from tests.cli.command_lines import ARGUMENTS, ELSEWHERE, call, paths
 from tests.cli.conftest import TIMEOUT_S, Quick, command, environment
-from tests.cli.test_every_command import ARGUMENTS, ELSEWHERE, call, paths
 
 ELSE: dict[str, list[str]] = {
     "completion": ["bash"],
@@ -19,6 +19,7 @@ ELSE: dict[str, list[str]] = {
     "dashboard token": ["alice", "--role", "look", "--tokens", "FILE"],
     "group undo": ["FILE", "--yes"],
     "alerts": ["--config", "FILE", "--dry-run"],
+    "store check": ["FILE"],
     "top": [],
     "ingest": ["odd-there", "--to", "parquet:FILE/t", "--conf", "x"],
     "backfill": ["odd-there", "--to", "parquet:FILE/t", "--conf", "x"],
@@ -33,10 +34,8 @@ C: Mapping[str, str] = {
     "PYTHONIOENCODING": "ascii",
 }  # fmt: skip
 ODD: dict[str, Mapping[str, str]] = {
-    "LANG=C": C,
+    "LANG=C, twenty columns, no home": {**C, "COLUMNS": "20", "HOME": "/nonexistent"},
     "one column": {"COLUMNS": "1", "TERM": "dumb"},
-    "twenty columns": {"COLUMNS": "20"},
-    "no home": {"HOME": "/nonexistent"},
 }
 
 
@@ -202,6 +201,7 @@ def test_every_command_is_called_here() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)  # some fifty commands, one after the other, each with a bound of its own
 @pytest.mark.parametrize("odd", ODD)
 def test_every_command_ends_properly_in_an_odd_environment(
     odd: str, there: str, namesrv: str, tmp_path: Path
@@ -211,6 +211,7 @@ def test_every_command_ends_properly_in_an_odd_environment(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)  # some fifty commands, one after the other, each with a bound of its own
 @pytest.mark.parametrize(
     "shell", ['"$@" >&-', '"$@" 2>&-', '"$@" <&-', '"$@" >/dev/full', '"$@" <&- >&- 2>&-']
 )

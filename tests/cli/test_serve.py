@@ -44,7 +44,8 @@ def test_prints_one_line_when_ready_and_ends_cleanly(
     assert found[3] == str(tmp_path / "store")
     Cli(found[1])("send", "greetings", "hello").worked()
     process.send_signal(number)
-    assert ended(process) == (0, b"", b"")
+    said = b"flush=sync: what was acknowledged survives the end of this process and a power loss\n"
+    assert ended(process) == (0, b"", said)
     assert not (tmp_path / "store" / "abort").exists()
 
 
@@ -53,7 +54,10 @@ def test_messages_are_there_after_a_restart(start: Starter, tmp_path: Path) -> N
     first = start(*arguments)
     Cli(ready_line(first)[1])("send", "greetings", "hello").worked()
     first.terminate()
-    assert ended(first)[0] == 0
+    code, _, said = ended(first)
+    assert code == 0
+    assert said.startswith(b"flush=async: ")
+    assert b"not a power loss; --flush sync survives that" in said
     second = start(*arguments)
     namesrv = ready_line(second)[1]
     done = Cli(namesrv)("consume", "greetings", "-g", "g", "--from", "earliest", "--max", "1")

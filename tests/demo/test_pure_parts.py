@@ -15,17 +15,21 @@ from typing import cast
 import pytest
 from rich.console import Console
 
+from demo import consume
 from demo import place as place_module
+from demo.errors import DemoError, Interrupts
 from demo.flights import FLIGHTS, SCHEMA, queue_of, read_airlines, read_flights
 from demo.job import wanted
 from demo.ledger import Counts, Ledger
 from demo.listener import FlightListener
-from demo.place import PlaceError, fresh_place
+from demo.place import Place, PlaceError, fresh_place
 from demo.screen import Screen
+from demo.server import ServerProcess
 from demo.totals import Outcomes, Totals, differences, from_rows, mismatches
 from demo.trouble import RefusedError, cause_of, expected, gives_up, refuses
 from demo.watch import GroupProgress
 from rocketstream import MessageExt
+from rocketstream.admin import Admin
 
 
 def test_flights_become_json_with_tag_key_and_aircraft() -> None:
@@ -249,3 +253,38 @@ def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     blocked.write_text("not a directory", "utf-8")
     with pytest.raises(PlaceError, match="--data DIR"):
         fresh_place(blocked / "demo-data", "x")
+
+
+def test_a_micro_batch_that_is_under_way_is_no_standstill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark starts many processes for the first one: on a busy machine nothing comes for long."""
+    monkeypatch.setattr(consume, "_STALLED_S", -1.0)
+    monkeypatch.setattr(consume, "_POLL_S", 0.0)
+    ledger = SimpleNamespace(counts=lambda: Counts())
+    is_working = iter([True, True, True, False])
+    with pytest.raises(DemoError, match="nothing came for"):
+        consume.wait_consumed(
+            cast(Admin, None),
+            {consume.SPARK_GROUP: cast(Ledger, ledger)},
+            5,
+            Interrupts(),
+            lambda: next(is_working),
+        )
+    assert not list(is_working)
+
+
+def test_ctrl_c_that_ended_the_broker_too_is_no_failure_of_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the terminal's own group for a moment, until it has a session of its own."""
+    monkeypatch.setattr("demo.server.sys.executable", "true")  # ends at once and says nothing
+    server = ServerProcess(Place(tmp_path))
+    try:
+        assert server._said.wait(10)
+        interrupts = Interrupts()
+        with pytest.raises(DemoError, match="the broker did not start"):
+            server.wait_ready(interrupts)
+        interrupts.stop.set()
+        with pytest.raises(KeyboardInterrupt):
+            server.wait_ready(interrupts)
+    finally:
+        server.close()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.docs.pages import ROOT, functions_of
+
 PAGE = ROOT / "docs/guarantees.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", TEXT)))
@@ -17,12 +16,6 @@ ROWS = [
     for line in TEXT.splitlines()
     if line.startswith("| ") and not line.startswith("| Promise ")
 ]
-
-
-def functions_of(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    return {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED)

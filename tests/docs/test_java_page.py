@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import rocketstream
+from rocketstream import suggestions
 from rocketstream.server.embedded import EmbeddedCluster
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/java-to-python.md").read_text(encoding="utf-8")
@@ -203,3 +204,21 @@ def test_the_programs_say_what_they_promise(tmp_path: Path) -> None:
             )
             assert done.returncode == 0, done.stdout + done.stderr
             assert done.stdout == SAID[name]
+
+
+def test_classes_that_have_other_names_here_are_answered() -> None:
+    """Whoever imports one of the table's is told what is used in its place, and it exists."""
+    table = TEXT[TEXT.index("## Classes") : TEXT.index("## Two faces")]
+    rows = re.findall(r"^\| (.+?) \|", table, re.MULTILINE)
+    theirs = {name for row in rows for name in re.findall(r"`([A-Z]\w*[a-z]\w*)`", row)}
+    missing = {name for name in theirs if name not in rocketstream.__all__}
+    assert {"DefaultMQProducer", "DefaultMQAdminExt"} <= missing
+    for name in missing:
+        with pytest.raises(ImportError, match=f"rocketstream has no {name}; use "):
+            getattr(rocketstream, name)
+
+
+def test_what_is_used_in_place_of_a_class_exists() -> None:
+    for ours in suggestions._CLASSES.values():
+        if re.fullmatch(r"[\w.]+", ours):
+            assert found(ours)

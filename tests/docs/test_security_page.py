@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstream.server.broker.core.acl.rights import ADMIN_CODES
+from rocketstream.server.broker.core.acl.rights import RULES
 from rocketstream.server.embedded import EmbeddedCluster
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text("utf-8")
@@ -35,4 +35,6 @@ def test_the_accounts_and_programs_run(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_the_page_names_every_code_that_needs_an_admin() -> None:
     (row,) = (line for line in PAGE.splitlines() if line.endswith("| an admin |"))
-    assert {int(code) for code in re.findall(r"\d+", row)} == {int(code) for code in ADMIN_CODES}
+    assert {int(code) for code in re.findall(r"\d+", row)} == {
+        int(code) for code, rule in RULES.items() if rule is None
+    }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstream.client.core.producer_settings import ProducerSettings
+from rocketstream.client.producer.settings import ProducerSettings
 from rocketstream.server.embedded import EmbeddedCluster
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/sending.md").read_text(encoding="utf-8")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 
-from tests.docs.test_guarantees import functions_of
+from tests.docs.pages import ROOT, functions_of
 
-ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs/spark-cases.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", TEXT)))
 TWICE = "(failOnDataLoss: true, false)"

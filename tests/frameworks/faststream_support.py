@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from rocketstream import Producer, PullConsumer
-from rocketstream.client.config import ClientConfig
+from rocketstream import ClientConfig, Producer, PullConsumer
 from rocketstream.errors import RouteNotFoundError
 from rocketstream.frameworks.faststream import RocketMQBroker
 from rocketstream.model import Message

@@ -19,7 +19,7 @@ from faststream.message import AckStatus
 from faststream.specification import AsyncAPI
 from pydantic import BaseModel, ValidationError
 
-from rocketstream.client.config import ClientConfig
+from rocketstream import ClientConfig
 from rocketstream.errors import ConfigurationError
 from rocketstream.frameworks.faststream import (
     RocketMQBroker,

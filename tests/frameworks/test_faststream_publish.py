@@ -16,6 +16,8 @@ from rocketstream.errors import (
     ConfigurationError,
     NotSupportedError,
     ReplyTimeoutError,
+    SendError,
+    SendOutcome,
 )
 from rocketstream.frameworks.faststream import (
     RocketMQBroker,
@@ -24,9 +26,11 @@ from rocketstream.frameworks.faststream import (
     RocketMQResponse,
 )
 from rocketstream.model import Message, SendStatus
+from rocketstream.protocol.codes import RequestCode
 from tests.behaviour.cluster import Cluster
 from tests.frameworks.faststream_support import dead, made, running, sent_by_hand, stored
 from tests.frameworks.seen import WAIT_S, Seen, committed, until
+from tests.unit.client.fake_broker import TOPIC, FakeBroker, stored_as
 
 
 class Invoice(BaseModel):
@@ -196,6 +200,21 @@ def test_a_result_that_cannot_be_published_has_its_message_tried_again(
         assert [message.body for message in found] == [b"made"]
 
     asyncio.run(scenario())
+
+
+def test_a_result_that_is_stored_but_not_safe_has_its_message_tried_again() -> None:
+    """Covers C-473: the message behind it would count as consumed."""
+
+    async def scenario(address: str) -> None:
+        async with running(RocketMQBroker(address, logger=None)) as broker:
+            with pytest.raises(SendError, match="it is stored, but") as raised:
+                await broker.publish(1, TOPIC)
+            assert raised.value.outcome is SendOutcome.UNKNOWN
+
+    for code in (10, 11, 12):
+        with FakeBroker() as fake:
+            fake.on[RequestCode.SEND_MESSAGE_V2] = stored_as(code)
+            asyncio.run(scenario(fake.address))
 
 
 def test_a_publisher_publishes_by_hand(cluster: Cluster, topic: str) -> None:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import kombu
 import pytest
 from kombu.exceptions import ChannelError, OperationalError
 
-from rocketstream.errors import ConfigurationError, ConnectError
+from rocketstream import Message, Producer
+from rocketstream.errors import ConfigurationError, ConnectError, SendError, SendOutcome
 from rocketstream.frameworks.kombu import Transport, group_of, topic_of
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.testing import make_test_certificates
 from tests.behaviour.cluster import Cluster
+from tests.frameworks.faststream_support import stored
 from tests.plugins.waiting import wait_until
+from tests.unit.client.fake_broker import TOPIC, FakeBroker, stored_as
 
 QUEUES = 2
 WAIT_S = 30.0
@@ -153,6 +160,65 @@ def test_what_is_rejected_becomes_a_dead_letter(cluster: Cluster, topic: str) ->
         committed(cluster, topic, 1)
         dead = f"%DLQ%{group_of(topic)}"
         wait_until(lambda: cluster.ends(dead, 1) == [1], "a dead letter", WAIT_S)
+
+
+ODD = [
+    b"\xff\x00",
+    b"hello",
+    b"[1]",
+    b"{}",
+    b'{"properties": null}',
+    b'{"properties": {"delivery_info": 1}}',
+    b'{"properties": {}, "headers": [1]}',
+    b'{"properties": {"body_encoding": "rot13"}, "body": "x"}',
+    b'{"properties": {"body_encoding": "base64"}, "body": "x"}',
+    b'{"properties": {}, "__type__": 1, "headers": {"__type__": "datetime", "__value__": "soon"}}',
+]
+
+
+@pytest.mark.parametrize("no_ack", [False, True])
+def test_what_is_none_of_kombus_messages_becomes_a_dead_letter(
+    cluster: Cluster, topic: str, no_ack: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Anybody may send to a topic: no consumer ends of it, and those behind it are consumed."""
+    with Producer("others", namesrv_addr=cluster.namesrv_addr) as producer:
+        for body in ODD:
+            producer.send(Message(topic, body))
+    with connect(cluster) as connection:
+        publish(connection, topic, "fine")
+        (message,) = Taken(connection, topic, no_ack=no_ack).wait(1)
+        assert message.payload == "fine"
+        message.acknowledged or no_ack or message.ack()
+
+        def all_settled() -> bool:
+            with suppress(TimeoutError):  # what is behind it in the other queue is taken here
+                connection.drain_events(timeout=0.02)
+            offsets = cluster.committed(group_of(topic), topic, QUEUES)
+            return sum(max(n, 0) for n in offsets) == len(ODD) + 1
+
+        wait_until(all_settled, "all messages committed", WAIT_S)
+    wait_until(lambda: len(dead(cluster, topic)) == len(ODD), "the dead letters")
+    assert sorted(dead(cluster, topic)) == sorted(ODD)
+    told = [r.getMessage() for r in caplog.records if r.name == "rocketstream.frameworks"]
+    assert len(told) == len(ODD)
+    assert all("not a message of kombu's" in text and f"{topic}-workers" in text for text in told)
+
+
+def dead(cluster: Cluster, topic: str) -> list[bytes]:
+    return [message.body for message in stored(cluster, f"%DLQ%{group_of(topic)}")]
+
+
+def test_a_message_that_is_stored_but_not_safe_is_not_published() -> None:
+    """Covers C-473: nobody sees the status, and Celery's retry gives its original up for it."""
+    for code in (10, 11, 12):
+        with FakeBroker() as broker:
+            broker.on[RequestCode.SEND_MESSAGE_V2] = stored_as(code)
+            with (
+                kombu.Connection(f"rocketmq://{broker.address}") as connection,
+                pytest.raises(SendError, match="it is stored, but") as raised,
+            ):
+                publish(connection, TOPIC, 1)
+            assert raised.value.outcome is SendOutcome.UNKNOWN
 
 
 def test_no_offset_passes_a_message_that_is_not_acknowledged(cluster: Cluster, topic: str) -> None:
@@ -370,6 +436,32 @@ def test_the_size_is_what_nobody_acknowledged(cluster: Cluster, topic: str) -> N
         assert channel.queue_declare(topic, passive=True).message_count == 0
         with pytest.raises(ChannelError, match="NOT_FOUND"):
             channel.queue_declare("nobody-made-it", passive=True)
+
+
+def test_a_passive_declare_uses_the_account_and_tls_of_the_connection(
+    rocketmq_cluster_factory: Callable[..., EmbeddedCluster], tmp_path: Path
+) -> None:
+    """As everything else does."""
+    files = make_test_certificates(tmp_path)
+    accounts = tmp_path / "accounts.yml"
+    accounts.write_text(
+        "accounts:\n- {accessKey: shopworker, secretKey: secret-of-shop, admin: true}\n"
+    )
+    guarded = rocketmq_cluster_factory(tls=files.server_tls(mode="enforcing"), acl=accounts)
+    guarded.create_topic("T", queues=2)
+    with kombu.Connection(
+        f"rocketmq://shopworker:secret-of-shop@{guarded.namesrv_addr}",
+        transport_options={"client_settings": {"ssl_context": files.client_context()}},
+    ) as connection:
+        publish(connection, "T", 1, 2)
+        assert connection.default_channel.queue_declare("T", passive=True).message_count == 2
+
+
+def test_kombus_own_ssl_is_tls() -> None:
+    """Not plain connections although somebody asked for others."""
+    assert kombu.Connection("rocketmq://ns", ssl=True).transport.config.use_tls
+    with pytest.raises(ConfigurationError, match=r"broker_use_ssl.*ssl_context"):
+        _ = kombu.Connection("rocketmq://ns", ssl={"ca_certs": "x"}).transport.config
 
 
 def test_a_cluster_that_is_not_there_is_a_connection_error() -> None:

@@ -12,14 +12,19 @@ from taskiq import SimpleRetryMiddleware
 from taskiq.acks import AckableMessage, AcknowledgeType
 from taskiq.api import run_receiver_task
 from taskiq.exceptions import SendTaskError
-from taskiq.message import BrokerMessage
+from taskiq.formatters.json_formatter import JSONFormatter
+from taskiq.message import BrokerMessage, TaskiqMessage
 
-from rocketstream.client.config import ClientConfig
-from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream import ClientConfig
+from rocketstream.errors import ClientStateError, ConfigurationError, SendError, SendOutcome
 from rocketstream.frameworks.taskiq import DELAY_LEVELS_S, RocketMQBroker
+from rocketstream.model import Message
+from rocketstream.protocol.codes import RequestCode
 from rocketstream.server.broker.core.schedule import DEFAULT_DELAY_LEVELS
 from tests.behaviour.cluster import Cluster
+from tests.frameworks.faststream_support import dead, sent_by_hand
 from tests.frameworks.seen import WAIT_S, Seen, committed
+from tests.unit.client.fake_broker import TOPIC, FakeBroker, stored_as
 
 
 def workers(topic: str) -> str:
@@ -33,17 +38,26 @@ def made(cluster: Cluster, topic: str, **settings: Any) -> RocketMQBroker:
 
 
 @asynccontextmanager
+async def started(broker: RocketMQBroker) -> AsyncIterator[RocketMQBroker]:
+    """Start a broker; shut down also where the test fails."""
+    await broker.startup()
+    try:
+        yield broker
+    finally:
+        await broker.shutdown()
+
+
+@asynccontextmanager
 async def working(broker: RocketMQBroker, **receiver: Any) -> AsyncIterator[None]:
     """Run Taskiq's own receiver beside the test; cancelled at the end."""
-    await broker.startup()
-    receiver.setdefault("max_async_tasks", 10)
-    task = asyncio.create_task(run_receiver_task(broker, **receiver))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await broker.shutdown()
+    async with started(broker):
+        receiver.setdefault("max_async_tasks", 10)
+        task = asyncio.create_task(run_receiver_task(broker, **receiver))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 async def taken(broker: RocketMQBroker, count: int) -> list[AckableMessage]:
@@ -80,50 +94,46 @@ def test_every_task_is_done_and_its_message_consumed(cluster: Cluster, topic: st
 
 def test_tasks_kicked_before_the_first_worker_are_done(cluster: Cluster, topic: str) -> None:
     async def scenario() -> None:
-        client = made(cluster, topic)
-        await client.startup()
-        await client.kick(_message(b"early"))
-        await client.shutdown()
-        worker = made(cluster, topic)
-        await worker.startup()
-        try:
-            assert [found.data for found in await taken(worker, 1)] == [b"early"]
-        finally:
-            await worker.shutdown()
+        async with started(made(cluster, topic)) as client:
+            await client.kick(_message("early"))
+        async with started(made(cluster, topic)) as worker:
+            assert [_name(found) for found in await taken(worker, 1)] == ["early"]
 
     asyncio.run(scenario())
 
 
-def _message(body: bytes, **labels: Any) -> BrokerMessage:
-    return BrokerMessage(task_id=f"id-{body!r}", task_name="any", message=body, labels=labels)
+def _message(name: str) -> BrokerMessage:
+    """Return a task that is told from others by its name: a worker takes nothing that is none."""
+    task = TaskiqMessage(task_id=f"id-{name}", task_name=name, labels={}, args=[], kwargs={})
+    return JSONFormatter().dumps(task)
+
+
+def _name(found: AckableMessage) -> str:
+    return JSONFormatter().loads(found.data).task_name
 
 
 def test_no_offset_passes_a_task_that_is_not_acknowledged(cluster: Cluster, topic: str) -> None:
     """A worker that dies with it leaves it to others, however many were done behind it."""
 
     async def scenario() -> None:
-        broker = made(cluster, topic)
-        await broker.startup()
-        for number in range(20):
-            await broker.kick(_message(b"%d" % number))
-        deliveries = await taken(broker, 20)
-        kept = next(found for found in deliveries if found.data == b"0")
-        for found in deliveries:
-            if found is not kept:
+        async with started(made(cluster, topic)) as broker:
+            for number in range(20):
+                await broker.kick(_message(f"{number}"))
+            deliveries = await taken(broker, 20)
+            kept = next(found for found in deliveries if _name(found) == "0")
+            for found in deliveries:
+                if found is not kept:
+                    await _ack(found)
+            # The other queue's, and nothing of this one's.
+            await committed(cluster, workers(topic), topic, 10)
+            for number in (20, 21):
+                await broker.kick(_message(f"{number}"))
+            for found in await taken(broker, 2):
                 await _ack(found)
-        await committed(
-            cluster, workers(topic), topic, 10
-        )  # the other queue's, and nothing of this one's
-        for number in (20, 21):
-            await broker.kick(_message(b"%d" % number))
-        for found in await taken(broker, 2):
-            await _ack(found)
-        await committed(
-            cluster, workers(topic), topic, 11
-        )  # later, and still nothing of this one's
-        await _ack(kept)
-        await committed(cluster, workers(topic), topic, 22)
-        await broker.shutdown()
+            # Later, and still nothing of this one's.
+            await committed(cluster, workers(topic), topic, 11)
+            await _ack(kept)
+            await committed(cluster, workers(topic), topic, 22)
 
     asyncio.run(scenario())
 
@@ -137,24 +147,17 @@ def test_a_worker_that_ends_gives_back_what_it_did_not_do(cluster: Cluster, topi
     """And only that: what was acknowledged behind it does not come again."""
 
     async def scenario() -> None:
-        first = made(cluster, topic)
-        await first.startup()
-        for number in range(20):
-            await first.kick(_message(b"%d" % number))
-        deliveries = await taken(first, 20)
-        for found in deliveries:
-            if found.data not in (b"0", b"7"):
-                await _ack(found)
-        await first.shutdown()
-        second = made(cluster, topic)
-        await second.startup()
-        try:
+        async with started(made(cluster, topic)) as first:
+            for number in range(20):
+                await first.kick(_message(f"{number}"))
+            for found in await taken(first, 20):
+                if _name(found) not in ("0", "7"):
+                    await _ack(found)
+        async with started(made(cluster, topic)) as second:
             for number in range(20, 24):
-                await second.kick(_message(b"%d" % number))
-            bodies = sorted(int(found.data) for found in await taken(second, 6))
-        finally:
-            await second.shutdown()
-        assert bodies == [0, 7, 20, 21, 22, 23]
+                await second.kick(_message(f"{number}"))
+            names = sorted(int(_name(found)) for found in await taken(second, 6))
+        assert names == [0, 7, 20, 21, 22, 23]
 
     asyncio.run(scenario())
 
@@ -163,15 +166,11 @@ def test_a_task_that_is_not_acknowledged_in_time_comes_again(
     cluster: Cluster, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
-        broker = made(cluster, topic, ack_limit_s=0.2)
-        await broker.startup()
-        try:
-            await broker.kick(_message(b"forgotten"))
+        async with started(made(cluster, topic, ack_limit_s=0.2)) as broker:
+            await broker.kick(_message("forgotten"))
             deliveries = await taken(broker, 2)
-            assert [found.data for found in deliveries] == [b"forgotten", b"forgotten"]
+            assert [_name(found) for found in deliveries] == ["forgotten", "forgotten"]
             await _ack(deliveries[0])  # too late: it changes nothing
-        finally:
-            await broker.shutdown()
 
     asyncio.run(scenario())
     assert "was not acknowledged within 0.2 s and comes again" in caplog.text
@@ -179,19 +178,15 @@ def test_a_task_that_is_not_acknowledged_in_time_comes_again(
 
 def test_a_worker_holds_no_more_than_it_may(cluster: Cluster, topic: str) -> None:
     async def scenario() -> None:
-        broker = made(cluster, topic, max_unacked=3)
-        await broker.startup()
-        try:
+        async with started(made(cluster, topic, max_unacked=3)) as broker:
             for number in range(10):
-                await broker.kick(_message(b"%d" % number))
+                await broker.kick(_message(f"{number}"))
             held = await taken(broker, 3)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.3):
                     await anext(aiter(broker.listen()))
             await _ack(held[0])
             await taken(broker, 1)
-        finally:
-            await broker.shutdown()
 
     asyncio.run(scenario())
 
@@ -262,6 +257,47 @@ def test_the_delay_levels_are_the_brokers_own() -> None:
     units = {"s": 1, "m": 60, "h": 3600}
     told = [int(word[:-1]) * units[word[-1]] for word in DEFAULT_DELAY_LEVELS.split()]
     assert list(DELAY_LEVELS_S) == told
+
+
+def test_what_is_no_task_becomes_a_dead_letter(
+    cluster: Cluster, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Taskiq alone takes it as done; anybody may send to a topic."""
+    odd = [b"\xff\x00", b"hello", b"[1]", b"{}", b'{"task_name": "x"}']
+
+    async def scenario() -> list[bytes]:
+        broker, done = made(cluster, topic), Seen()
+        await asyncio.to_thread(sent_by_hand, cluster, *(Message(topic, body) for body in odd))
+
+        @broker.task
+        async def fine(number: int) -> None:
+            await done.add(number)
+
+        async with working(broker):
+            await fine.kiq(1)
+            assert await done.wait(1) == [1]
+            await committed(cluster, workers(topic), topic, len(odd) + 1)
+        return [message.body for message in await dead(cluster, workers(topic), len(odd))]
+
+    assert sorted(asyncio.run(scenario())) == sorted(odd)
+    told = [r.getMessage() for r in caplog.records if r.name == "rocketstream.frameworks"]
+    assert len(told) == len(odd)
+    assert all("not a task of Taskiq's" in text for text in told)
+
+
+def test_a_task_that_is_stored_but_not_safe_is_not_kicked() -> None:
+    """Covers C-473: nobody sees the status, and a retry gives its original up for the copy."""
+
+    async def scenario(address: str) -> None:
+        async with started(RocketMQBroker(TOPIC, namesrv_addr=address)) as broker:
+            with pytest.raises(SendError, match="it is stored, but") as raised:
+                await broker.kick(_message("x"))
+            assert raised.value.outcome is SendOutcome.UNKNOWN
+
+    for code in (10, 11, 12):
+        with FakeBroker() as fake:
+            fake.on[RequestCode.SEND_MESSAGE_V2] = stored_as(code)
+            asyncio.run(scenario(fake.address))
 
 
 def test_a_broker_that_is_not_started_says_so() -> None:

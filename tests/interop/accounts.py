@@ -8,13 +8,15 @@ from typing import Any, Final
 import pytest
 
 from rocketstream import Message, Producer
-from rocketstream.client.credentials import ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE
 from tests.cli.conftest import Quick
 
 SECRETS: Final = {"operator": "secret-of-operator", "salesdesk": "secret-of-sales"}
 TOPICS: Final = ("orders", "salaries")
 KEYS_HINT: Final = "ROCKETMQ_ACCESS_KEY and ROCKETMQ_SECRET_KEY or --key-file FILE"
-_VARIABLES: Final = {"access_key": ACCESS_KEY_VARIABLE, "secret_key": SECRET_KEY_VARIABLE}
+_VARIABLES: Final = {
+    "access_key": "ROCKETMQ_ACCESS_KEY",
+    "secret_key": "ROCKETMQ_SECRET_KEY",
+}
 
 
 def account(name: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import random
 import re
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any, Self
 
 from tests.interop.jvm import SMALL_JVM, Jvm
 from tests.interop.referee import JAVA_OPENS, Referee
+from tests.plugins.kept import kept
 from tests.plugins.waiting import wait_until
 
 SHORT_DELAYS = " ".join(["1s"] * 18)
@@ -36,6 +38,8 @@ _LOGBACK = """<configuration>
   <root level="WARN"><appender-ref ref="out"/></root>
 </configuration>
 """
+BOOT_TIMEOUT_S = 150
+"""A JVM that starts takes seconds of a core, and gets a tenth of one on a busy machine."""
 MQADMIN_ATTEMPTS = 3
 """mqadmin gives a request 3 or 5 seconds, too few for a cold JVM on a loaded machine."""
 _OUT_OF_TIME = re.compile(
@@ -124,10 +128,11 @@ class ApacheCluster:
         for attempt in itertools.count(1):
             try:
                 self._start_once()
-            except (RuntimeError, TimeoutError):
-                # Another process may have taken a port between the look and the bind.
+            except (RuntimeError, TimeoutError) as failure:
+                # One that ended may have lost a port to another process between the look and the
+                # bind. One that is only late would need all its time again.
                 self.stop(kill=True)
-                if attempt == 3:
+                if attempt == 3 or isinstance(failure, TimeoutError):
                     raise
             else:
                 return self
@@ -141,7 +146,7 @@ class ApacheCluster:
         self.broker_addr = f"127.0.0.1:{broker_port}"
         self._launch_broker()
         for process in self._processes:
-            process.wait_line("boot success", timeout_s=60)
+            process.wait_line("boot success", timeout_s=BOOT_TIMEOUT_S)
         wait_until(self._registered, "registration of the broker", timeout_s=60)
         if not self.broker_settings.keys() & {"aclEnable", "authenticationEnabled"}:
             self.create_topic("ready", queues=1)
@@ -153,7 +158,7 @@ class ApacheCluster:
     def restart_broker(self) -> None:
         """Start a killed broker where it was; returns when it is registered."""
         self._launch_broker()
-        self._processes[-1].wait_line("boot success", timeout_s=60)
+        self._processes[-1].wait_line("boot success", timeout_s=BOOT_TIMEOUT_S)
         wait_until(self._registered, "registration of the broker", timeout_s=60)
 
     def _launch_broker(self) -> None:
@@ -340,23 +345,78 @@ def committed_offsets(store_dir: Path, topic: str, group: str) -> dict[int, int]
 
 def run_mqadmin(referee: Referee, root: Path, namesrv_addr: str, *arguments: str) -> str:
     """Run an mqadmin command of the referee against any name server, ours included."""
-    home = root / "home"
-    (home / "conf").mkdir(parents=True, exist_ok=True)
-    (home / "conf" / "logback_tools.xml").write_text(_LOGBACK)
-    flags = ["-Xmx128m", "-XX:TieredStopAtLevel=1", *SMALL_JVM, *JAVA_OPENS]
-    flags += [f"-Duser.home={root / 'user'}", "-Drocketmq.log.level=WARN"]
-    command = ["org.apache.rocketmq.tools.command.MQAdminStartup", *arguments, "-n", namesrv_addr]
-    line = [*flags, "-cp", referee.tools_class_path, *command]
+    tools = kept("mqadmin", Tools)
     for attempt in range(MQADMIN_ATTEMPTS):
-        log = root / f"mqadmin-{next(_serial)}.log"
-        with Jvm("mqadmin", line, log, {"ROCKETMQ_HOME": str(home)}) as process:
-            process.end_input()
-            process.wait(timeout_s=60)
-        told = "\n".join(each for each in process.output if not _STATUS_LINE.match(each)) + "\n"
-        if not _OUT_OF_TIME.search(log.read_text(errors="replace")):
+        told, complaints = tools.run(referee, root, [*arguments, "-n", namesrv_addr])
+        if not _OUT_OF_TIME.search(complaints):
             break
         print(f"mqadmin {arguments} ran out of its own time (attempt {attempt + 1})")
-    return told
+    return "\n".join(line for line in told if not _STATUS_LINE.match(line)) + "\n"
+
+
+class Tools:
+    """mqadmin as a program that stays: one process for the commands of a home, till another one.
+
+    Commands run one after the other, whichever threads ask for them.
+    """
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._process: Jvm | None = None
+        self._key: tuple[object, ...] = ()
+
+    def run(self, referee: Referee, root: Path, words: list[str]) -> tuple[list[str], str]:
+        """Run a command; return the lines it printed, and what it wrote to standard error."""
+        with self._turn:
+            return self._run(self._process_of(referee, root), words)
+
+    def _run(self, process: Jvm, words: list[str]) -> tuple[list[str], str]:
+        told_before, read_before = len(process.output), process.log.stat().st_size
+        process.tell("\037".join(words))
+        try:
+            process.wait_line("\036", timeout_s=60)
+            told = process.output[told_before:]
+        except RuntimeError:  # some commands end the process that runs them
+            told = [*process.output[told_before:], "\036"]
+            self.close()
+        except TimeoutError:  # what it says later is no answer to the next command
+            self.close()
+            raise
+        complaints = process.log.read_bytes()[read_before:].decode(errors="replace")
+        # The line end before the separator ends a last line that lacks its own.
+        return told[: told.index("\036")], complaints
+
+    def _process_of(self, referee: Referee, root: Path) -> Jvm:
+        key = (referee.version, root, os.environ.get("JAVA_TOOL_OPTIONS"))
+        if self._process is None or key != self._key:
+            self.close()
+            home = root / "home"
+            (home / "conf").mkdir(parents=True, exist_ok=True)
+            (home / "conf" / "logback_tools.xml").write_text(_LOGBACK)
+            flags = ["-Xmx128m", "-XX:TieredStopAtLevel=1", *SMALL_JVM, *JAVA_OPENS]
+            flags += [f"-Duser.home={root / 'user'}", "-Drocketmq.log.level=WARN"]
+            line = [*flags, "-cp", referee.program_class_path, "JavaTools"]
+            log = root / f"mqadmin-{next(_serial)}.log"
+            self._process = Jvm("mqadmin", line, log, {"ROCKETMQ_HOME": str(home)})
+            self._key = key
+        return self._process
+
+    def close(self) -> None:
+        """End the process, if there is one."""
+        if self._process is not None:
+            self._process.stop(kill=True)
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
 class JavaPrograms:
@@ -402,3 +462,14 @@ class JavaPrograms:
 
 def _java(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def mqadmins(cluster: ApacheCluster, group: str, topic: str) -> dict[int, tuple[int, int, int]]:
+    """Return broker offset, consumer offset and Diff of each queue as mqadmin prints them."""
+    found = {}
+    for line in cluster.mqadmin("consumerProgress", "-g", group).splitlines():
+        words = line.split()
+        if words and words[0] == topic:
+            numbers = [int(word) for word in words[2:] if word.lstrip("-").isdecimal()]
+            found[numbers[0]] = (numbers[1], numbers[2], numbers[3])
+    return found

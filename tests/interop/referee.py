@@ -186,11 +186,6 @@ class Referee:
         return f"{_jars(self.server_pom)}/*"
 
     @property
-    def tools_class_path(self) -> str:
-        """Class path of mqadmin."""
-        return f"{_jars(self.client_pom)}/*"
-
-    @property
     def program_class_path(self) -> str:
         """Class path of our Java programs, which stand beside the client they were compiled for."""
         return f"{_classes(self.client_pom)}:{_jars(self.client_pom)}/*"

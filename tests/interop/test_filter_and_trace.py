@@ -41,7 +41,6 @@ from tests.interop.cluster import ApacheCluster, JavaPrograms, create_retry_topi
 from tests.interop.messages import read_received
 from tests.interop.ours import Collector
 from tests.interop.referee import Referee
-from tests.plugins.apache import prepared
 from tests.plugins.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
@@ -121,24 +120,9 @@ def test_java_consumer_is_told_of_a_mistake_by_embedded(
         assert "the SQL92 expression is wrong at its end" in consumer.tail()
 
 
-@pytest.fixture(scope="module")
-def filtering_cluster(
-    apache: object, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ApacheCluster]:
-    """A cluster of the referee that takes conditions."""
-    referee = prepared(getattr(apache, "version", "4.9.7"))
-    settings = {"enablePropertyFilter": "true", "traceTopicEnable": "true"}
-    root = tmp_path_factory.mktemp("filtering")
-    cluster = ApacheCluster(referee, root, broker_settings=settings).start()
-    try:
-        yield cluster
-    finally:
-        cluster.stop(kill=True)
-
-
-def test_spark_selects_on_apache(filtering_cluster: ApacheCluster) -> None:
+def test_spark_selects_on_apache(apache_cluster: ApacheCluster) -> None:
     """Batch and stream; what the broker leaves out is no loss."""
-    cluster = filtering_cluster
+    cluster = apache_cluster
     topic = cluster.create_topic(cluster.unique("orders"), queues=2)
     send_numbered(cluster.namesrv_addr, topic)
     given = {"nameserver": cluster.namesrv_addr, "topic": topic, "sql": CONDITION}
@@ -162,9 +146,9 @@ def test_spark_selects_on_apache(filtering_cluster: ApacheCluster) -> None:
     worker.close_pools()
 
 
-def test_our_consumer_selects_on_apache(filtering_cluster: ApacheCluster) -> None:
+def test_our_consumer_selects_on_apache(apache_cluster: ApacheCluster) -> None:
     """Covers C-118, C-383: what Apache's broker selects is what we compiled."""
-    cluster = filtering_cluster
+    cluster = apache_cluster
     topic = cluster.create_topic(cluster.unique("orders"), queues=2)
     send_numbered(cluster.namesrv_addr, topic)
     collector = Collector()
@@ -180,9 +164,9 @@ def test_our_consumer_selects_on_apache(filtering_cluster: ApacheCluster) -> Non
     assert found == WANTED
 
 
-def test_apache_refuses_what_only_we_take(filtering_cluster: ApacheCluster) -> None:
+def test_apache_refuses_what_only_we_take(apache_cluster: ApacheCluster) -> None:
     """Covers C-118, C-388: 0.0 is a number for us; Apache's broker says so at start."""
-    cluster = filtering_cluster
+    cluster = apache_cluster
     topic = cluster.create_topic(cluster.unique("orders"), queues=1)
     consumer = PushConsumer(
         cluster.unique("shop"), namesrv_addr=cluster.namesrv_addr, listener=Collector()
@@ -244,9 +228,9 @@ def kind(field: str) -> str:
     return "<host:port>" if host and port.isdigit() else "<text>"
 
 
-def test_sends_leave_the_same_records(java: JavaPrograms, filtering_cluster: ApacheCluster) -> None:
+def test_sends_leave_the_same_records(java: JavaPrograms, apache_cluster: ApacheCluster) -> None:
     """Covers C-543, C-545: ours and the Java client's, field by field."""
-    cluster = filtering_cluster
+    cluster = apache_cluster
     address = cluster.namesrv_addr
     topic = cluster.create_topic(cluster.unique("orders"), queues=1)
     theirs, ours = (cluster.create_topic(cluster.unique("trace"), queues=1) for _ in range(2))
@@ -264,10 +248,10 @@ def test_sends_leave_the_same_records(java: JavaPrograms, filtering_cluster: Apa
 
 
 def test_listener_calls_leave_the_same_records(
-    java: JavaPrograms, filtering_cluster: ApacheCluster
+    java: JavaPrograms, apache_cluster: ApacheCluster
 ) -> None:
     """Covers C-545: batches of two, one failing the first time."""
-    cluster = filtering_cluster
+    cluster = apache_cluster
     address = cluster.namesrv_addr
     topic = cluster.create_topic(cluster.unique("orders"), queues=1)
     theirs, ours = (cluster.create_topic(cluster.unique("trace"), queues=1) for _ in range(2))
@@ -311,10 +295,10 @@ class Commits(TransactionListener):
 
 
 def test_transactions_leave_the_same_records(
-    java: JavaPrograms, filtering_cluster: ApacheCluster
+    java: JavaPrograms, apache_cluster: ApacheCluster
 ) -> None:
     """Covers C-545: the half and its end."""
-    cluster = filtering_cluster
+    cluster = apache_cluster
     address = cluster.namesrv_addr
     topic = cluster.create_topic(cluster.unique("orders"), queues=1)
     theirs, ours = (cluster.create_topic(cluster.unique("trace"), queues=1) for _ in range(2))
@@ -370,9 +354,9 @@ def assert_told(query: Callable[[], str]) -> None:
     assert text.count("success") == 2
 
 
-def test_mqadmin_reads_our_trace_on_apache(filtering_cluster: ApacheCluster) -> None:
+def test_mqadmin_reads_our_trace_on_apache(apache_cluster: ApacheCluster) -> None:
     """Covers C-543: queryMsgTraceById finds the records by the message's id."""
-    cluster = filtering_cluster
+    cluster = apache_cluster
     topic = cluster.create_topic(cluster.unique("orders"), queues=1)
     msg_id = our_trace(cluster.namesrv_addr, topic)
     assert_told(lambda: cluster.mqadmin("queryMsgTraceById", "-i", msg_id))
@@ -495,9 +479,9 @@ def codes_of(broker_addr: str, topic: str) -> dict[str, int]:
     return codes
 
 
-def test_brokers_answer_alike(filtering_cluster: ApacheCluster, embedded: EmbeddedCluster) -> None:
+def test_brokers_answer_alike(apache_cluster: ApacheCluster, embedded: EmbeddedCluster) -> None:
     """Covers C-347, C-357, C-393: code for code, but where we are stricter (C-386)."""
-    cluster = filtering_cluster
+    cluster = apache_cluster
     topic = cluster.create_topic(cluster.unique("orders"), queues=1)
     embedded.create_topic(topic, queues=1)
     send_numbered(cluster.namesrv_addr, topic)

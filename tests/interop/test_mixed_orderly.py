@@ -13,10 +13,6 @@ from pathlib import Path
 import pytest
 
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.client.consumer.consume.services import (
-    LOCK_INTERVAL_VARIABLE,
-    LOCK_MAX_LIVE_VARIABLE,
-)
 from rocketstream.server.broker.core.locks import QueueLocks
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.interop.cluster import ApacheCluster, JavaPrograms
@@ -107,8 +103,8 @@ def python_member(place: Place, log: Path) -> Iterator[Ours]:
         text=True,
         env={
             **os.environ,
-            LOCK_INTERVAL_VARIABLE: str(RENEWAL_MS),
-            LOCK_MAX_LIVE_VARIABLE: str(CLIENT_LOCK_MS),
+            "ROCKETMQ_REBALANCE_LOCK_INTERVAL_MS": str(RENEWAL_MS),
+            "ROCKETMQ_REBALANCE_LOCK_MAX_LIVE_MS": str(CLIENT_LOCK_MS),
         },
     ) as process:
         try:

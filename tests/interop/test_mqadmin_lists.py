@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_mqadmin_page import OF_4_9, OF_5_5
+from tests.docs.mqadmin_commands import OF_4_9, OF_5_5
 from tests.interop.jvm import SMALL_JVM, Jvm
 from tests.interop.referee import JAVA_OPENS, Referee
 

@@ -28,7 +28,7 @@ from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.subscription import build_subscription
 from tests.interop.batches import send_as_one_record
-from tests.interop.cluster import BROKER_NAME, ApacheCluster, ask, create_retry_topic
+from tests.interop.cluster import BROKER_NAME, ApacheCluster, ask, create_retry_topic, mqadmins
 from tests.interop.referee import Referee
 from tests.plugins.waiting import wait_until
 
@@ -88,17 +88,6 @@ def new_group(cluster: ApacheCluster, word: str) -> str:
 def store_time(admin: Admin, at: MessageQueue, offset: int) -> int:
     address = admin._client.master(BROKER_NAME)
     return admin._wire.pull(address, "TOOLS_CONSUMER", at, offset, 1)[0][0].store_timestamp
-
-
-def mqadmins(cluster: ApacheCluster, group: str, topic: str) -> dict[int, tuple[int, int, int]]:
-    """Return broker offset, consumer offset and Diff of each queue as mqadmin prints them."""
-    found = {}
-    for line in cluster.mqadmin("consumerProgress", "-g", group).splitlines():
-        words = line.split()
-        if words and words[0] == topic:
-            numbers = [int(word) for word in words[2:] if word.lstrip("-").isdecimal()]
-            found[numbers[0]] = (numbers[1], numbers[2], numbers[3])
-    return found
 
 
 def test_lag_of_every_queue_is_mqadmins(cluster: ApacheCluster, admin: Admin) -> None:

@@ -18,7 +18,7 @@ from tests.interop.cluster import ApacheCluster
 from tests.interop.messages import Sent, per_queue
 from tests.interop.ours import send_many
 from tests.plugins.waiting import wait_until
-from tests.unit.spark.consumer.test_returning import pulled
+from tests.unit.spark.broker_contents import pulled
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rocketstream import Producer
+from rocketstream import Message, Producer, SelectMessageQueueByHash
 from rocketstream._util.clock import SYSTEM_CLOCK
-from rocketstream.client.core.send import queue_of_key
 from rocketstream.errors import MessageInvalidError
 from rocketstream.spark import worker
 from rocketstream.spark.options import write_options
@@ -19,7 +18,7 @@ from rocketstream.spark.sink.identity import Identity
 from rocketstream.spark.sink.task import Sink, write_rows
 from tests.interop.cluster import ApacheCluster
 from tests.plugins.waiting import wait_until
-from tests.spark.test_write import numbers, stored
+from tests.spark.support import numbers, stored
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -96,7 +95,9 @@ def test_equal_sharding_keys_keep_their_order(apache_cluster: ApacheCluster) -> 
     assert seen == {key: list(range(key, ROWS, 9)) for key in range(9)}
     with Producer("sink-check", namesrv_addr=apache_cluster.namesrv_addr) as producer:
         known = producer.fetch_publish_message_queues(topic)
-    assert queues == {key: {queue_of_key(known, f"key-{key}").queue_id} for key in range(9)}
+    choice, message = SelectMessageQueueByHash(), Message(topic, b"")
+    chosen = {key: choice(known, message, f"key-{key}").queue_id for key in range(9)}
+    assert queues == {key: {queue_id} for key, queue_id in chosen.items()}
 
 
 def test_rows_are_held_back_until_their_time_where_the_broker_can(

@@ -16,15 +16,7 @@ from rocketstream.transport.blocking import BlockingConnection
 from tests.interop.cluster import ApacheCluster, JavaPrograms
 from tests.interop.ours import Collector, push_consumer
 from tests.interop.referee import Referee
-from tests.interop.test_transactions_with_java import (
-    TOPIC,
-    begin,
-    bodies,
-    close,
-    embedded,
-    keys,
-    undecided,
-)
+from tests.interop.transactions import TOPIC, begin, bodies, close, embedded, keys, undecided
 from tests.interop.wire import max_offset
 from tests.plugins.apache import prepared
 from tests.plugins.waiting import wait_until

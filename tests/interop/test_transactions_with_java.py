@@ -2,55 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rocketstream.server.embedded import EmbeddedCluster
-from tests.interop.cluster import SHORT_DELAYS, JavaPrograms
-from tests.interop.jvm import Jvm
+from tests.interop.cluster import JavaPrograms
 from tests.interop.messages import body_of, digest
 from tests.interop.ours import Collector, push_consumer
+from tests.interop.transactions import TOPIC, begin, bodies, close, embedded, keys, undecided
 from tests.plugins.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
-
-FILE_BYTES = 128 * 1024 * 1024
-TOPIC = "orders"
-
-
-def embedded(store: Path, **more: Any) -> EmbeddedCluster:
-    """Our servers on a store, with checks every second."""
-    return EmbeddedCluster(
-        store,
-        delay_levels=SHORT_DELAYS,
-        commit_log_file_bytes=FILE_BYTES,
-        transaction_timeout_ms=500,
-        transaction_check_interval_ms=1_000,
-        transaction_check_max=1_000,
-        **more,
-    )
-
-
-def begin(java: JavaPrograms, namesrv: str, **arguments: Any) -> Jvm:
-    given = {"namesrv": namesrv, "topic": TOPIC, "group": "till", **arguments}
-    return java.start("JavaTransactionProducer", **given)
-
-
-def close(producer: Jvm) -> None:
-    producer.end_input()
-    producer.wait_event("closed")
-    assert producer.wait() == 0
-
-
-def bodies(prefix: str, indexes: range | list[int]) -> Counter[str]:
-    return Counter(f"{prefix}-{index}" for index in indexes)
-
-
-def keys(collector: Collector) -> Counter[str]:
-    return Counter(each.sent.keys for each in collector.consumed())
 
 
 def test_java_transactions_end_as_their_listener_says(java: JavaPrograms, tmp_path: Path) -> None:
@@ -74,11 +36,6 @@ def test_java_transactions_end_as_their_listener_says(java: JavaPrograms, tmp_pa
         assert keys(collector) == bodies("t", committed + checked)
         digests = {each.sent.keys: each.sent.digest for each in collector.consumed()}
         assert digests["t-0"] == digest(body_of("t", 0, 100))
-
-
-def undecided(cluster: EmbeddedCluster) -> int:
-    """How many transactions our broker waits for."""
-    return cluster.broker.undecided_transactions
 
 
 def test_java_checks_count_up(java: JavaPrograms, tmp_path: Path) -> None:

@@ -7,10 +7,9 @@ import pytest
 from rocketstream.admin import Admin
 from rocketstream.watch import Collector, History
 from rocketstream.watch.metrics import scrape
-from tests.interop.cluster import ApacheCluster, JavaPrograms
+from tests.interop.cluster import ApacheCluster, JavaPrograms, mqadmins
 from tests.interop.ours import Collector as Consumed
 from tests.interop.ours import push_consumer, send_many
-from tests.interop.test_progress_on_apache import mqadmins
 from tests.plugins.waiting import wait_until
 from tests.unit.watch.strict_exposition import ReadFamily, read
 

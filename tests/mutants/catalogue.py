@@ -65,29 +65,30 @@ MUTANTS = (
         "the offset to commit is the largest unfinished one, not the smallest",
         "clustering",
         AHEAD,
-        (f"{CLIENT}.core.process_queue", "        return order[0]\n\n    def __c",
-         "        return order[-1]\n\n    def __c"),
+        (f"{CLIENT}.consumer.process_queue", "        return order[0]\n\n    def held_by",
+         "        return order[-1]\n\n    def held_by"),
     ),
     _mutant(
         "lost-send-back-counts",
         "a failed message counts as done although its send-back failed",
         "clustering",
         LOST,
-        (f"{CLIENT}.consumer.push.send_back",
-         "        if stored:\n            self._offset_updater.finish",
-         "        if True:\n            self._offset_updater.finish"),
+        (f"{CLIENT}.consumer.send_back",
+         "        except SendError:\n            if not (is_expired",
+         "        except SendError:\n            queue.finish(message)\n            return True\n"
+         "            if not (is_expired"),
     ),
     _mutant(
         "unsure-means-end",
         "an offset query that fails means the end of the queue",
         "clustering",
         AHEAD,
-        (f"{CLIENT}.consumer.queue_places",
-         "        stored = await self._store.read_store(mq)\n",
+        (f"{CLIENT}.consumer.assignment",
+         "        stored = await self.store.read_store(mq)\n",
          "        from asyncio import sleep\n"
          "        from rocketstream.errors import RocketMQError\n"
          "        try:\n"
-         "            stored = await self._store.read_store(mq)\n"
+         "            stored = await self.store.read_store(mq)\n"
          "        except RocketMQError:\n"
          "            address = self._instance.routes.master(mq.broker_name)\n"
          "            while True:\n"
@@ -101,7 +102,7 @@ MUTANTS = (
         "a queue that is worked off is committed one message too far",
         "clustering",
         AHEAD,
-        (f"{CLIENT}.core.process_queue", "            return max(self.queue_offset_max + 1, self.passed_to)",
+        (f"{CLIENT}.consumer.process_queue", "            return max(self.queue_offset_max + 1, self.passed_to)",
          "            return max(self.queue_offset_max + 2, self.passed_to)"),
     ),
     _mutant(
@@ -110,8 +111,8 @@ MUTANTS = (
         "pulling",
         "committed",
         (f"{CLIENT}.consumer.offsets.store",
-         "        names = {name for name, confirmed in self._addresses.items() if confirmed == address}\n",
-         "        names: set[str] = set()\n"),
+         "            {name for name, confirmed in self._addresses.items() if confirmed == address}\n",
+         "            set()\n"),
         (f"{CLIENT}.consumer.offsets.store",
          "        await asyncio.gather(*map(self._check, due[:OFFSET_CHECKS_MAX]))\n",
          "        del due\n"),
@@ -121,7 +122,7 @@ MUTANTS = (
         "a lite pull consumer commits what it has cached, not what was polled",
         "pulling",
         AHEAD,
-        (f"{CLIENT}.core.lite_pull", "            queue.acked = queue.position\n            self._handed = None",
+        (f"{CLIENT}.consumer.lite.queues", "            queue.acked = queue.position\n            self._handed = None",
          "            queue.acked = queue.pull_offset\n            self._handed = None"),
     ),
     _mutant(
@@ -129,7 +130,7 @@ MUTANTS = (
         "the queues left over by an even division belong to nobody",
         "clustering",
         "owned by, not consumed",
-        (f"{CLIENT}.core.allocate", "        return mq_all[start : start + share + (index < extra)]",
+        (f"{CLIENT}.consumer.allocate", "        return mq_all[start : start + share + (index < extra)]",
          "        return mq_all[start : start + share]"),
     ),
     _mutant(
@@ -137,7 +138,7 @@ MUTANTS = (
         "an orderly batch that asks for a pause counts as consumed",
         "orderly",
         AHEAD,
-        (f"{CLIENT}.core.orderly", "        return Step.COMMIT\n    return Step.AGAIN",
+        (f"{CLIENT}.consumer.listener_answer", "        return Step.COMMIT\n    return Step.AGAIN",
          "        return Step.COMMIT\n    return Step.COMMIT"),
     ),
     _mutant(
@@ -155,16 +156,16 @@ MUTANTS = (
         ORDER,
         (f"{BROKER}.core.locks", "        for group, holders in table.lock_table.items():",
          "        for group, holders in dict[str, dict[MessageQueue, str]]().items():"),
-        (f"{CLIENT}.core.orderly", "        self.locked_ms = -math.inf", "        return"),
+        (f"{CLIENT}.consumer.consume.orderly_queue", "        self.locked_ms = -math.inf", "        return"),
     ),
     _mutant(
         "left-in-mid-listener",
         "an orderly queue is given up while its listener runs",
         "orderly",
         ORDER,
-        (f"{CLIENT}.consumer.consume.turns",
-         "        return turn is not None and orderly_queue(turn).in_hand",
-         "        return False"),
+        (f"{CLIENT}.consumer.queue",
+         "        return self.spared or (former is None and not self.process_queue.in_hand)",
+         "        return True"),
     ),
     _mutant(
         "ack-before-flush",
@@ -220,7 +221,7 @@ MUTANTS = (
         "a local transaction that is not decided yet is committed",
         "transactions",
         "seen before commit",
-        (f"{CLIENT}.core.transaction", "    LocalTransactionState.UNKNOW: MessageSysFlag.TRANSACTION_NOT,",
+        (f"{CLIENT}.producer.transaction", "    LocalTransactionState.UNKNOW: MessageSysFlag.TRANSACTION_NOT,",
          "    LocalTransactionState.UNKNOW: MessageSysFlag.TRANSACTION_COMMIT,"),
     ),
     _mutant(

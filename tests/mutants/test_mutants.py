@@ -11,7 +11,12 @@ from tests.mutants.__main__ import find, table
 from tests.mutants.catalogue import MUTANTS, Edit, Mutant
 from tests.mutants.plant import edited, plant_changes, source_of
 
-QUICK = ("commit-the-largest", "suspend-means-done", "rollback-means-commit")
+QUICK = (
+    "commit-the-largest",
+    "lite-commits-the-cache",
+    "suspend-means-done",
+    "rollback-means-commit",
+)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])

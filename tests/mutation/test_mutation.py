@@ -96,7 +96,7 @@ def test_an_area_has_modules_and_tests_that_exist(area: Area) -> None:
 
 
 def test_every_change_of_a_module_is_python_and_differs() -> None:
-    file = ROOT / "src" / "rocketstream" / "client" / "core" / "queue_state.py"
+    file = ROOT / "src" / "rocketstream" / "client" / "consumer" / "consume" / "orderly_queue.py"
     source = file.read_text(encoding="utf-8")
     whole = ast.dump(ast.parse(source))
     changes = changes_of("m", source)

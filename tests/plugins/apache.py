@@ -1,18 +1,23 @@
 """Fixtures: the referee's version, its running cluster, its Java client.
 
-Law: one cluster serves a whole session and version, so topics and groups are unique per test.
+Law: one cluster serves all tests of a version in a process: topics and groups are unique per test.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.interop.cluster import ApacheCluster, JavaPrograms
 from tests.interop.referee import REFEREES, Referee, RefereeUnavailableError
+from tests.plugins.kept import kept
+
+SHARED = {"enablePropertyFilter": "true", "traceTopicEnable": "true"}
+"""What no test of a shared broker minds, and some need."""
 
 
 def prepared(version: str) -> Referee:
@@ -34,18 +39,36 @@ def apache(request: pytest.FixtureRequest) -> Referee:
     return prepared(request.param)
 
 
-@pytest.fixture(scope="session")
-def apache_cluster(
-    apache: Referee, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ApacheCluster]:
-    """A running cluster of the referee, started on first use and ended before the next version."""
-    root = tmp_path_factory.mktemp(f"apache-{apache.version}-")
-    cluster = ApacheCluster(apache, root).start()
+@contextmanager
+def _killed_at_the_end(cluster: ApacheCluster) -> Iterator[ApacheCluster]:
     try:
-        yield cluster
+        yield cluster.start()
     finally:
         # Nobody opens this store again, and its orderly end takes ten seconds.
         cluster.stop(kill=True)
+
+
+def shared_cluster(
+    version: str, folders: pytest.TempPathFactory, settings: Mapping[str, str] | None = None
+) -> ApacheCluster:
+    """The servers of a version that all tests of this process share, with settings added."""
+    settings = {**SHARED, **(settings or {})}
+    return kept(
+        (version, tuple(sorted(settings.items()))),
+        lambda: _killed_at_the_end(
+            ApacheCluster(
+                prepared(version),
+                folders.mktemp(f"apache-{version}-"),
+                broker_settings=settings,
+            )
+        ),
+    )
+
+
+@pytest.fixture(scope="session")
+def apache_cluster(apache: Referee, tmp_path_factory: pytest.TempPathFactory) -> ApacheCluster:
+    """The running cluster of the referee that all tests of its version share."""
+    return shared_cluster(apache.version, tmp_path_factory)
 
 
 @pytest.fixture

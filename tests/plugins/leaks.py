@@ -1,4 +1,4 @@
-"""Fails a test that leaves threads or sockets behind.
+"""Fails a test that leaves threads, sockets or handlers of signals behind.
 
 Law: one autouse fixture. Tests marked ``spark`` keep their gateway's threads and are not checked;
 ``allow_leaks`` says in a test that it leaves something on purpose. The gateway lives on in the
@@ -8,6 +8,7 @@ collected here: a test that opens no socket was found to leave one. They are tol
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -42,6 +43,11 @@ def gateway_ports() -> set[int]:
     return ports - {0}
 
 
+def _handlers() -> set[tuple[signal.Signals, Any]]:
+    # By a handler that is left, the signal that another test sends would end the worker.
+    return {(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)}
+
+
 @pytest.fixture(autouse=True)
 def _no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compare threads and sockets after the test with those before it."""
@@ -49,6 +55,9 @@ def _no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     check = LeakCheck(gateway_ports)
+    handlers = _handlers()
     yield
-    if leaks := check.leaks():
+    leaks = check.leaks()
+    leaks += [f"a handler of {number.name}" for number, _ in _handlers() - handlers]
+    if leaks:
         pytest.fail("the test left behind: " + ", ".join(leaks), pytrace=False)

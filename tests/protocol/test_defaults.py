@@ -32,6 +32,7 @@ FIELDS: dict[str, object] = {
 }
 # Bounds have names of their own and are tested where they bound something.
 PARAMETERS: dict[str, object] = {
+    "PreparedSend.__init__.code": 310,  # most sends are of one message, as SEND_MESSAGE_V2
     "RemotingCommand.__init__.language": 3,
     "RemotingCommand.__init__.version": 409,
     "TopicRouteData.encode.standard": True,

@@ -9,14 +9,14 @@ import pytest
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.drafts import (
     Draft,
+    draft_parts,
     draft_size,
     draft_tail,
     may_be_draft,
-    record_head,
     record_sizes,
     topic_head,
 )
-from rocketstream.protocol.record import new_record, pack_host, stamp_record
+from rocketstream.protocol.record import new_record, pack_host, sealable, stamp_record
 
 BORN, STORE = pack_host("10.0.0.9", 53211), pack_host("10.0.0.1", 10911)
 WIDE = pack_host("::1", 1)
@@ -29,12 +29,12 @@ def test_a_draft_is_the_record_of_its_message(body: bytes) -> None:
     tail = draft_tail(topic_head(b"T1"), b"KEYS\x01k1\x02")
     draft: Draft = (("T1", 3), 7, 1, 1_700_000_000_000, BORN, STORE, body, tail, 0, ())
     record = new_record(
-        b"T1", 3, 7, 1, 1_700_000_000_000, BORN, STORE, 0, 0, body, b"KEYS\x01k1\x02"
+        b"T1", 3, 7, 1, 1_700_000_000_000, BORN, STORE, 0, 0, body, sealable(b"KEYS\x01k1\x02")
     )
     stamp_record(record, 5, 1_024, 1_700_000_000_009)
     size = draft_size(draft)
     assert (size, record_sizes([draft, draft])) == (len(record), [size, size])
-    assert record_head(draft, size, 5, 1_024, 1_700_000_000_009) + body + tail == record
+    assert b"".join(draft_parts(draft, size, 5, 1_024, 1_700_000_000_009)) == record
 
 
 @pytest.mark.parametrize(

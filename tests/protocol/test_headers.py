@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
-from rocketstream.protocol import headers
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.framing import decode_frame, encode_frame
 from rocketstream.protocol.headers import (
@@ -27,13 +26,8 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.headers.base import parse_bool, parse_int, parse_long
 from tests.protocol import vectors
+from tests.protocol.samples import HEADERS
 from tests.protocol.strategies import INT32, INT64, TEXT
-
-CLASSES: list[type[Header]] = [
-    value
-    for value in vars(headers).values()
-    if isinstance(value, type) and issubclass(value, Header) and value is not Header
-]
 
 SEND = SendMessageRequestHeader(
     "pg", "T1", "TBW102", 4, 1, 0, 1700000000000, 0, vectors.PROPERTIES, bname="broker-a"
@@ -157,7 +151,7 @@ def test_set_zero_if_not_found_of_5x_is_read() -> None:
     assert QueryConsumerOffsetRequestHeader.from_ext(ext).set_zero_if_not_found is False
 
 
-@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", HEADERS, ids=lambda cls: cls.__name__)
 @settings(max_examples=30)
 @given(data=st.data())
 def test_header_round_trip_through_both_codecs(cls: type[Header], data: st.DataObject) -> None:
@@ -174,7 +168,7 @@ def test_send_v2_round_trip(data: st.DataObject) -> None:
     assert SendMessageRequestHeader.from_ext_v2(header.to_ext_v2()) == header
 
 
-@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", HEADERS, ids=lambda cls: cls.__name__)
 def test_missing_required_field_is_named(cls: type[Header]) -> None:
     full = {f.wire: "1" for f in cls.header_fields}
     for field in cls.header_fields:
@@ -188,7 +182,7 @@ def test_missing_required_field_is_named(cls: type[Header]) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "1.0", "1e3", "99999999999999999999", "9" * 5000])
 def test_unreadable_number_is_named(text: str) -> None:
-    for cls in CLASSES:
+    for cls in HEADERS:
         full = {f.wire: "1" for f in cls.header_fields}
         for field in cls.header_fields:
             if field.parse in (parse_int, parse_long):
@@ -196,7 +190,7 @@ def test_unreadable_number_is_named(text: str) -> None:
                     cls.from_ext({**full, field.wire: text})
 
 
-@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", HEADERS, ids=lambda cls: cls.__name__)
 def test_numbers_keep_their_width(cls: type[Header]) -> None:
     """A number over 32 or 64 bits must not reach a struct.pack further in."""
     full = {f.wire: "1" for f in cls.header_fields}
@@ -250,5 +244,5 @@ def test_command_without_ext_names_the_missing_field() -> None:
 
 
 def test_headers_have_no_dict() -> None:
-    for cls in CLASSES:
+    for cls in HEADERS:
         assert not hasattr(cls.__new__(cls), "__dict__"), cls

@@ -37,14 +37,7 @@ from rocketstream.protocol.record import (
     read_head,
 )
 from tests.protocol import vectors
-from tests.protocol.test_records import RECORDS, V4
-
-VALUES = {name: getattr(V4, name) for name in RecordFields.__slots__}
-
-
-def record(**changes: object) -> bytes:
-    """Return the golden record with changes."""
-    return bytes(encode_record(RecordFields(**{**VALUES, **changes})))
+from tests.protocol.records import RECORDS, record
 
 
 def test_golden_message() -> None:
@@ -123,10 +116,22 @@ def test_mutable_buffer_is_copied_once_not_followed() -> None:
     assert message.body == b"hello"
 
 
-def test_topic_reconsume_times_and_broker_are_settable() -> None:
+@pytest.mark.parametrize(
+    "name", ["topic", "broker_name", "queue_id", "queue_offset", "reconsume_times", "tags", "body"]
+)
+def test_nothing_a_client_finds_a_message_by_can_be_assigned(name: str) -> None:
+    """A listener that did wedged its queue: neither finished nor sent back, and nothing said so."""
+    message = decode_message(vectors.RECORD_V4, "b")
+    before = getattr(message, name)
+    with pytest.raises(AttributeError, match=name):
+        setattr(message, name, 5)
+    assert getattr(message, name) == before
+
+
+def test_what_is_seen_of_a_retried_message_is_its_first_topic() -> None:
     """A retried message gets its original topic back; see W 7.3 number 11."""
     first, second = decode_messages(vectors.RECORD_V4 * 2)
-    first.topic, first.reconsume_times, first.broker_name = "Origin", 3, "b"
+    first._topic, first._reconsume_times, first._broker_name = "Origin", 3, "b"
     assert first.message_queue == MessageQueue("Origin", "b", 3)
     assert (second.topic, second.reconsume_times) == ("T1", 0)
 
@@ -149,7 +154,7 @@ def test_extra_properties_are_added_to_each_message() -> None:
 def test_consume_start_time_becomes_a_property() -> None:
     """covers W 4.3: CONSUME_START_TIME is added by the consumer."""
     message = decode_message(vectors.RECORD_V4)
-    message.consume_start_ms = 5
+    message._consume_start_ms = 5
     assert message.get_property("CONSUME_START_TIME") == "5"
 
 
@@ -384,7 +389,7 @@ def test_a_copy_holds_its_own_record_and_no_more(golden: bytes, take: Any) -> No
     """One that is kept for long, or sent to another process, does not drag the answer along."""
     buffer = vectors.RECORD_V4 + golden + vectors.RECORD_V6
     message = decode_messages(buffer, "b", extra_properties={"MIN_OFFSET": "0"})[1]
-    message.topic, message.reconsume_times, message.consume_start_ms = "Origin", 3, 5
+    message._topic, message._reconsume_times, message._consume_start_ms = "Origin", 3, 5
     other = take(message)
     assert other._buffer == golden == other.stored_record
     assert seen(other) == seen(message)
@@ -414,13 +419,14 @@ def test_an_assembled_message_is_copied_too() -> None:
 def test_a_body_that_differs_from_its_crc_is_noticed_at_any_size(size: int) -> None:
     queue = MessageQueue("T1", "b", 3)
     good = record(body=b"x" * size)
-    messages, whole = decode_pulled(good * 2, "b", check_crc=True)
+    messages, whole, own = decode_pulled(good * 2, queue, check_crc=True)
     assert whole
+    assert own
     assert [m.body for m in messages] == [b"x" * size] * 2
     bad = bytearray(good)
     bad[8] ^= 1
-    assert decode_pulled(bad, "b", check_crc=False)[1]
-    messages, whole = decode_pulled(good + bytes(bad) + good, "b", check_crc=True)
+    assert decode_pulled(bad, queue, check_crc=False)[1]
+    messages, whole, _ = decode_pulled(good + bytes(bad) + good, queue, check_crc=True)
     assert not whole
     assert len(messages) == 3
     assert len(check_bodies(messages, queue)) == 1
@@ -428,9 +434,19 @@ def test_a_body_that_differs_from_its_crc_is_noticed_at_any_size(size: int) -> N
         decode_messages(good + bytes(bad), check_crc=True)
 
 
+@pytest.mark.parametrize("topic", ["T2", "T", "~" * 200])
+def test_records_of_another_queue_are_noticed(topic: str) -> None:
+    queue, good = MessageQueue("T1", "b", 3), record()
+    for bad in (record(topic=topic), record(queue_id=77)):
+        for data in (bad, good + bad, bad + good, good + bad + good):
+            messages, whole, own = decode_pulled(data, queue, check_crc=True)
+            assert b"".join(each.stored_record for each in messages) == data
+            assert (whole, own) == (True, False)
+
+
 def test_a_checked_body_that_is_compressed_is_inflated_when_asked_for() -> None:
     packed = record(body=vectors.X200_ZLIB, sys_flag=1)
-    ((message,), whole) = decode_pulled(packed, "b", check_crc=True)
+    ((message,), whole, _) = decode_pulled(packed, MessageQueue("T1", "b", 3), check_crc=True)
     assert whole
     assert message.stored_body == vectors.X200_ZLIB
     assert message.body == b"x" * 200
@@ -562,7 +578,7 @@ def test_a_body_leaves_three_bytes_of_its_record_for_topic_and_properties(
     data = bytearray(record(properties="\x7f" * 60))
     data[84:88] = (len(data) - 88 - left).to_bytes(4, "big")
     with pytest.raises(RemoteProtocolError, match=text):
-        decode_pulled(data, "b", check_crc=check_crc)
+        decode_pulled(data, MessageQueue("T1", "b", 3), check_crc=check_crc)
 
 
 def test_properties_of_more_than_a_byte_can_count_are_whole() -> None:
@@ -600,7 +616,8 @@ def test_a_copy_of_an_assembled_message_has_its_bytes(size: int) -> None:
 @pytest.mark.parametrize("size", [0, 5, 8_191, 8_192, 20_000])
 def test_a_checked_body_is_bytes_at_any_size(size: int) -> None:
     """A listener may use it as a key, or send it on."""
-    (message,), _ = decode_pulled(record(body=b"x" * size), "b", check_crc=True)
+    queue = MessageQueue("T1", "b", 3)
+    (message,), *_ = decode_pulled(record(body=b"x" * size), queue, check_crc=True)
     assert type(message.body) is bytes
 
 
@@ -723,14 +740,15 @@ def test_a_pull_is_read_with_its_batches_taken_apart() -> None:
     queue = MessageQueue("T1", "broker-a", 3)
     data = record(body=BATCH, sys_flag=WRAPPED, queue_offset=7) + record(queue_offset=10)
     extra = {"MAX_OFFSET": "11"}
-    messages, whole = read_pulled(data, queue, 8, check_crc=True, extra_properties=extra)
+    messages, whole, own = read_pulled(data, queue, 8, check_crc=True, extra_properties=extra)
+    assert own
     assert [each.queue_offset for each in messages] == [8, 9, 10]
     assert whole
     assert {each.broker_name for each in messages} == {"broker-a"}
     assert {each.get_property("MAX_OFFSET") for each in messages} == {"11"}
     bad = bytearray(data)
     bad[-len(record()) + 8] ^= 1
-    messages, whole = read_pulled(bytes(bad), queue, 8, check_crc=True, extra_properties=extra)
+    messages, whole, _ = read_pulled(bytes(bad), queue, 8, check_crc=True, extra_properties=extra)
     assert (len(messages), whole) == (3, False)
     bad[8] ^= 1
     with pytest.raises(RemoteProtocolError, match="body CRC"):
@@ -746,7 +764,7 @@ def test_an_assembled_message_is_made_again_as_it_was() -> None:
         store_host=bytes([10, 0, 0, 1, 0, 0, 0, 2]),
     )  # fmt: skip
     before = seen(copy.deepcopy(made))
-    made.topic, made.reconsume_times, made.broker_name = "Other", 9, "c"
+    made._topic, made._reconsume_times, made._broker_name = "Other", 9, "c"
     made.properties["X"] = "1"
     assert seen(reassembled(made, queue)) == before
     assert (made.flag, made.sys_flag, made.born_timestamp, made.store_timestamp) == (5, 2, 11, 12)

@@ -20,10 +20,8 @@ from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.protocol.properties import decode_properties
 from rocketstream.protocol.record import check_record, decode_batch, read_head
 from tests.protocol import vectors
-from tests.protocol.test_bodies import CLASSES as BODIES
-from tests.protocol.test_bodies import ROUTE, SAMPLES
-from tests.protocol.test_files import LOCAL_OFFSETS
-from tests.protocol.test_headers import CLASSES as HEADERS
+from tests.protocol.samples import BODIES, HEADERS, ROUTE, SAMPLES
+from tests.protocol.vectors import LOCAL_OFFSETS
 
 
 def read_frames(data: bytes) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-import zlib
 
 import pytest
 from hypothesis import given
@@ -12,10 +11,12 @@ from hypothesis import strategies as st
 
 from rocketstream import limits
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
+from rocketstream.protocol.message_ext import decode_messages
+from rocketstream.protocol.properties import decode_properties
 from rocketstream.protocol.record import (
     MAGIC_V1,
     MAGIC_V2,
-    SECTOR_BYTES,
+    SEAL_BYTES,
     BatchItem,
     RecordFields,
     RecordState,
@@ -24,51 +25,16 @@ from rocketstream.protocol.record import (
     decode_batch,
     encode_batch,
     encode_record,
-    guard_properties,
-    is_guarded,
     new_record,
     pack_host,
     read_head,
+    sealable,
     stamp_record,
     unpack_host,
 )
 from tests.protocol import vectors
-from tests.protocol.strategies import HOSTS, INT32, INT64, NAME, PORTS, TEXT
-
-V4 = RecordFields(
-    topic="T1",
-    queue_id=3,
-    flag=0,
-    sys_flag=0,
-    born_timestamp=1700000000000,
-    born_host=("10.0.0.9", 53211),
-    store_timestamp=1700000000005,
-    store_host=("10.0.0.1", 10911),
-    reconsume_times=0,
-    prepared_transaction_offset=0,
-    body=b"hello",
-    properties="KEYS\x01k1\x02TAGS\x01TagA",
-    queue_offset=7,
-    physical_offset=1024,
-)
-
-RECORDS = st.builds(
-    RecordFields,
-    topic=NAME | st.just("t" * 127) | st.just("t" * 128),
-    queue_id=INT32,
-    flag=INT32,
-    sys_flag=INT32,
-    born_timestamp=INT64,
-    born_host=st.tuples(HOSTS, PORTS),
-    store_timestamp=INT64,
-    store_host=st.tuples(HOSTS, PORTS),
-    reconsume_times=INT32,
-    prepared_transaction_offset=INT64,
-    body=st.binary(max_size=60),
-    properties=TEXT,
-    queue_offset=INT64,
-    physical_offset=INT64,
-)
+from tests.protocol.records import RECORDS, V4
+from tests.protocol.strategies import INT32
 
 
 def test_record_with_ipv4_hosts_is_byte_equal_to_java() -> None:
@@ -277,27 +243,44 @@ def test_message_that_does_not_fit_a_batch_is_refused_here(item: tuple[int, byte
         encode_batch([item])
 
 
-@pytest.mark.parametrize("torn", [b"a\x01b\x02c\x00", b"a\x01" + bytes(SECTOR_BYTES) + b"b"])
-def test_properties_that_look_torn_carry_their_crc(torn: bytes) -> None:
-    """A reader after a crash could not tell them from bytes that did not reach the disk."""
-    guarded = guard_properties(torn)
-    assert guarded.startswith(torn)
-    assert guarded.endswith(b"%08x" % zlib.crc32(torn))
-    assert is_guarded(guarded)
-    assert not is_guarded(guarded[:-1] + b"?")
-    assert not is_guarded(torn)
+def _sealed(text: bytes, host: bytes = bytes(8)) -> bytearray:
+    record = new_record(b"T", 3, 0, 0, 1, host, bytes(8), 0, 0, b"body", sealable(text))
+    stamp_record(record, 5, 1 << 33, 1_700_000_000_000)
+    return record
 
 
-@pytest.mark.parametrize("whole", [b"", b"a\x01b\x02", b"a\x01" + bytes(SECTOR_BYTES - 1) + b"b"])
-def test_properties_that_cannot_be_taken_for_torn_stay_as_they_are(whole: bytes) -> None:
-    assert guard_properties(whole) == whole
+@pytest.mark.parametrize("host", [bytes(8), bytes(20)])
+@pytest.mark.parametrize("text", [b"", b"a\x01b", b"a\x01b\x02", b"a\x01\0"])
+def test_any_flipped_bit_of_a_sealed_record_is_seen(text: bytes, host: bytes) -> None:
+    """Or it is in the place that the seal names: then it is none, and the message is the same.
+
+    The log offset, which stands in bytes 28 to 35, is compared by who reads the log.
+    """
+    record = _sealed(text, host)
+    assert check_record(record, 0).state is RecordState.OK
+    message = decode_messages(bytes(record))[0]
+    assert message.properties == decode_properties(text)
+    for bit in range(len(record) * 8):
+        record[bit // 8] ^= 1 << bit % 8
+        if check_record(record, 0).state is RecordState.OK:
+            assert bit // 8 >= len(record) - 8 or 28 <= bit // 8 < 36
+            assert decode_messages(bytes(record))[0].properties == decode_properties(text)
+        record[bit // 8] ^= 1 << bit % 8
 
 
-def test_a_guard_that_would_make_properties_too_long_is_left_out() -> None:
-    grown = len(guard_properties(b"a\0")) - 2
-    longest = b"a" * (limits.PROPERTIES_BYTES_MAX - grown - 1) + b"\0"
-    assert len(guard_properties(longest)) == limits.PROPERTIES_BYTES_MAX
-    assert guard_properties(b"a" + longest) == b"a" + longest
+def test_the_seal_of_another_record_is_none() -> None:
+    """A broker of upstream stores a copy of all properties of a message it delivers again."""
+    stale = bytes(_sealed(b"a\x01b"))[-SEAL_BYTES:]
+    record = new_record(b"T", 0, 0, 0, 1, bytes(8), bytes(8), 0, 0, b"x", b"c\x01d\x02" + stale)
+    stamp_record(record, 5, 4096, 1_700_000_000_000)
+    assert check_record(record, 0).state is RecordState.OK
+    assert decode_messages(bytes(record))[0].properties == {"c": "d"}
+
+
+def test_a_seal_that_would_make_properties_too_long_is_left_out() -> None:
+    longest = b"a" * (limits.PROPERTIES_BYTES_MAX - SEAL_BYTES - 1)
+    assert len(sealable(longest)) == limits.PROPERTIES_BYTES_MAX
+    assert sealable(b"a" + longest) == b"a" + longest
 
 
 def test_a_batch_has_as_many_messages_as_it_may_and_no_more() -> None:
@@ -415,15 +398,6 @@ def test_a_batch_has_as_many_messages_by_default_as_a_broker_takes() -> None:
     with pytest.raises(RemoteProtocolError, match="send several") as caught:
         decode_batch(body + encode_batch([(0, b"", b"")]))
     assert caught.value.parameters["messages_max"] == limits.BATCH_MESSAGES_MAX
-
-
-def test_a_record_whose_properties_look_torn_is_made_with_their_crc() -> None:
-    for text in ("a\x01b\0", "a\x01b"):
-        record = encode_record(dataclasses.replace(V4, properties=text))
-        head = read_head(record)
-        stored = bytes(record[head.properties_start :])
-        assert stored == guard_properties(text.encode())
-        assert is_guarded(stored) == ("\0" in text)
 
 
 def test_what_the_store_assigns_is_zero_until_then() -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rocketstream.model import MessageQueue
 from rocketstream.protocol import plain_json
 from rocketstream.protocol.framing import decode_frame, encode_frame
 from rocketstream.protocol.headers import SendMessageRequestHeader
@@ -15,7 +16,7 @@ from rocketstream.protocol.properties import (
     encode_properties,
 )
 from rocketstream.protocol.send_form import SendForm, may_have_form, read_lane
-from rocketstream.protocol.send_request import SendPlan, SendRequest
+from rocketstream.protocol.sends import PreparedSend, SendRequests
 
 CLUSTER = "Default%Cluster"
 NAMES = ("KEYS", "UNIQ_KEY", "WAIT", "TAGS", "trace.id")
@@ -76,11 +77,12 @@ def test_message_without_properties_is_taken() -> None:
 
 
 def test_what_our_client_writes_is_taken() -> None:
-    example = SendMessageRequestHeader("g", "T1", "TBW102", 4, 3, 0, 0, 0, bname="b")
     text = encode_properties({"UNIQ_KEY": "0A", "WAIT": "true"})
-    request = SendRequest(SendPlan(example), b"", text, 1_700_000_000_000, 1, 0)
-    header = request.ready_header()
+    requests = SendRequests("g", "TBW102", 4)
+    prepared = PreparedSend(requests, "T1", b"", text, "id", 1_700_000_000_000, 0, 1)
+    header = prepared.command(MessageQueue("T1", "b", 3)).ready_frame()
     assert header is not None
+    header = header[8:]
     assert by_form(SendForm(("UNIQ_KEY", "WAIT"), CLUSTER), header) == general(header)
 
 

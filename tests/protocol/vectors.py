@@ -114,3 +114,16 @@ SEND_BACK_EXT = {
     "unitMode": "false",
     "group": "cg",
 }
+
+LOCAL_OFFSETS = """{
+	"offsetTable":{{
+			"brokerName":"broker-a",
+			"queueId":1,
+			"topic":"TopicA"
+		}:7,{
+			"brokerName":"broker-a",
+			"queueId":0,
+			"topic":"TopicA"
+		}:12
+	}
+}"""

@@ -22,10 +22,12 @@ from rocketstream.errors import (
     StoreLockedError,
 )
 from rocketstream.protocol.bodies import TopicRouteData
+from rocketstream.protocol.bodies.files import unsealed
 from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.headers import PutKVConfigRequestHeader
 from rocketstream.protocol.message_ext import decode_messages
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster, EmbeddedSettings, serve
-from rocketstream.server.store import ConfigFile, RetentionConfig
+from rocketstream.server.store import RetentionConfig
 from tests.server.peer import Peer, ext
 
 
@@ -40,6 +42,48 @@ def test_temporary_store_is_deleted() -> None:
     assert not folder.exists()
     with pytest.raises(ClientStateError):
         _ = cluster.broker_addr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
+def test_store_is_for_its_owner_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Every file and directory that log, queues, index, tables and name server are in."""
+    root = tmp_path / "above" / "store"
+    umask = os.umask(0)
+    try:
+        with start(root, delay_levels="1ms") as cluster, Peer(cluster.broker_addr) as broker:
+            broker.send("T1", properties={"KEYS": "k", "DELAY": "1"})
+            broker.wait_message("T1", 0)
+            broker.commit("cg", "T1", 0, 1)
+            broker.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"cg"}')
+            with Peer(cluster.namesrv_addr) as names:
+                header = PutKVConfigRequestHeader("ORDER_TOPIC_CONFIG", "T1", "broker-a:4")
+                assert names.call(RequestCode.PUT_KV_CONFIG, header).code == 0
+    finally:
+        os.umask(umask)
+    found = {path: path.stat().st_mode & 0o777 for path in (root.parent, *root.parent.rglob("*"))}
+    assert {path.name for path in found} >= {"kvConfig.json", "topics.json", "checkpoint", "index"}
+    for path, mode in found.items():
+        assert mode == (0o700 if path.is_dir() else 0o600), path
+    assert "other users" not in caplog.text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
+def test_store_that_others_can_read_is_told_and_left_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An Apache broker made it, or an earlier version; a backup may rely on it."""
+    with start(tmp_path / "s") as cluster, Peer(cluster.broker_addr) as broker:
+        broker.send("T1")
+    log = min((tmp_path / "s" / "commitlog").iterdir())
+    log.chmod(0o644)
+    with start(tmp_path / "s"):
+        pass
+    assert "other users" not in caplog.text, "nobody gets to it"
+    (tmp_path / "s").chmod(0o755)
+    with start(tmp_path / "s"):
+        pass
+    assert f"chmod -R go-rwx {tmp_path / 's'}" in caplog.text
+    assert log.stat().st_mode & 0o777 == 0o644
 
 
 def test_cluster_starts_again_after_close() -> None:
@@ -80,8 +124,9 @@ def test_restart_keeps_messages_topics_groups_and_offsets(tmp_path: Path) -> Non
         broker.commit("cg", "T1", 0, 1)
         broker.heartbeat("c1", "cg", {"T1": "*"})
     folder = tmp_path / "s" / "config"
-    assert (folder / "consumerOffset.json").read_text() == (
-        '{\n\t"offsetTable":{\n\t\t"T1@cg":{0:1\n\t\t}\n\t}\n}'
+    offsets = (folder / "consumerOffset.json").read_bytes()
+    assert unsealed("consumerOffset.json", offsets) == (
+        b'{\n\t"offsetTable":{\n\t\t"T1@cg":{0:1\n\t\t}\n\t}\n}'
     )
     topics = json.loads((folder / "topics.json").read_text())
     assert topics["topicConfigTable"]["T1"]["readQueueNums"] == 2
@@ -105,8 +150,8 @@ def test_restart_delivers_what_was_delayed(tmp_path: Path) -> None:
         broker.send("T1", b"first", properties={"DELAY": "1"})
         broker.wait_message("T1", 0)
         broker.send("T1", b"second", properties={"DELAY": "2"})
-    text = (tmp_path / "s" / "config" / "delayOffset.json").read_text()
-    assert text == '{\n\t"offsetTable":{1:1\n\t}\n}'
+    text = (tmp_path / "s" / "config" / "delayOffset.json").read_bytes()
+    assert unsealed("delayOffset.json", text) == b'{\n\t"offsetTable":{1:1\n\t}\n}'
     # With shorter levels the parked message lies beyond its level, and waits for that (C-405).
     with (
         start(tmp_path / "s", delay_levels="10ms 10ms") as cluster,
@@ -116,19 +161,46 @@ def test_restart_delivers_what_was_delayed(tmp_path: Path) -> None:
         assert len(broker.messages("T1")) == 2
 
 
+def test_due_time_no_level_can_have_is_put_right_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-405: one flipped bit of a unit held its level up for as long as the level waits."""
+    levels = "300ms 300ms"
+    with (
+        start(tmp_path / "s", delay_levels=levels) as cluster,
+        Peer(cluster.broker_addr) as broker,
+    ):
+        for body in (b"first", b"second"):
+            broker.send("T1", body, properties={"DELAY": "2"})
+    units = min((tmp_path / "s" / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "1").iterdir())
+    with units.open("r+b") as file:
+        file.seek(14)  # of the first unit: its time is in bytes 12 to 19
+        (byte,) = file.read(1)
+        file.seek(14)
+        file.write(bytes([byte ^ 1]))
+    for progress in (tmp_path / "s" / "config").glob("delayOffset.json*"):
+        progress.unlink()  # whether they were delivered meanwhile or not: from the beginning
+    with (
+        start(tmp_path / "s", delay_levels=levels) as cluster,
+        Peer(cluster.broker_addr) as broker,
+    ):
+        bodies = [message.body for message in (broker.wait_message("T1", n) for n in (0, 1))]
+    assert bodies == [b"first", b"second"]
+    assert "condition=DUE_TIME_PUT_RIGHT delay level 2, offset 0" in caplog.text
+
+
 def test_backup_of_a_broken_file_is_used(tmp_path: Path) -> None:
     """Covers C-329: the .bak, and a refusal when that is broken too."""
     store = tmp_path / "s"
     with start(store) as cluster, Peer(cluster.broker_addr) as broker:
         broker.send("T1")
         broker.commit("cg", "T1", 0, 1)
-    file = ConfigFile(store / "config" / "consumerOffset.json")
-    file.save(file.path.read_text())
-    file.path.write_text("{broken")
+    file = store / "config" / "consumerOffset.json"
+    file.write_text("{broken")
     with start(store) as cluster, Peer(cluster.broker_addr) as broker:
         assert broker.offset("cg", "T1") == 1
-    file.path.write_text("{broken")
-    file.backup_path.write_text("{broken")
+    file.write_text("{broken")
+    file.with_name("consumerOffset.json.bak").write_text("{broken")
     with pytest.raises(StoreDamagedError, match=r"consumerOffset\.json"):
         start(store).start()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,7 @@ from rocketstream.protocol.headers import (
     UnRegisterBrokerRequestHeader,
 )
 from rocketstream.protocol.record import body_crc
+from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 from rocketstream.server.nameserver import NameServer
 from rocketstream.testing import ManualClock
 from tests.server.peer import Peer, ext
@@ -334,3 +336,30 @@ def test_missing_field_and_junk_body_are_answered(namesrv: Peer) -> None:
     answer = namesrv.call(RequestCode.REGISTER_BROKER, header, b"\x00junk")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert register(namesrv, "T1").code == 0
+
+
+def test_a_broker_registers_soon_with_a_name_server_that_is_back(tmp_path: Path) -> None:
+    """It was told every 30 s: that long a restarted name server had no route to it."""
+
+    async def play() -> None:
+        first = NameServer(port=0)
+        await first.start()
+        joined = (first.address,)
+        async with EmbeddedCluster(tmp_path, namesrv_addrs=joined, store_config=SMALL_STORE):
+            assert first.routes.cluster_info().broker_addr_table
+            await first.close()
+            second = NameServer(port=int(first.address.rpartition(":")[2]))
+            told = asyncio.Event()
+            registering = second.routes.registering
+
+            def registered(*arguments: Any, **more: Any) -> Any:
+                told.set()
+                return registering(*arguments, **more)
+
+            second.routes.registering = registered  # type: ignore[method-assign]
+            await second.start()
+            async with asyncio.timeout(15):
+                await told.wait()
+            await second.close()
+
+    asyncio.run(play())

@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rocketstream.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from rocketstream.protocol.bodies import (
+    ConsumerData,
+    ConsumerFilterData,
+    HeartbeatData,
+    SubscriptionData,
+)
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import UnregisterClientRequestHeader
@@ -313,12 +318,7 @@ def test_conditions_of_a_file_that_do_not_compile_are_left_out(
     """A file of the original may hold conditions with trailing text (C-386)."""
     config = tmp_path / "s" / "config"
     config.mkdir(parents=True)
-    data = {
-        "consumerGroup": "cg",
-        "topic": "T1",
-        "expression": "n = 1 x",
-        "expressionType": "SQL92",
-    }
+    data = ConsumerFilterData("cg", "T1", "n = 1 x", "SQL92").to_json()
     table = {"T1": {"topic": "T1", "groupFilterData": {"cg": data}}}
     (config / "consumerFilter.json").write_text(json.dumps({"filterDataByTopic": table}))
     cluster = rocketmq_cluster_factory(store_dir=tmp_path / "s")

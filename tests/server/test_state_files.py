@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rocketstream.errors import FlushFailedError
+from rocketstream.errors import FlushFailedError, StoreDamagedError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
     ConsumerOffsetTable,
@@ -22,6 +22,7 @@ from rocketstream.protocol.bodies import (
     TopicConfigSerializeWrapper,
     UnlockBatchRequestBody,
 )
+from rocketstream.protocol.bodies.files import is_sealed, unsealed
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.server.broker.handlers import clients
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
@@ -418,3 +419,109 @@ def test_offset_beyond_its_queue_is_moved_to_the_end_at_the_start(
         assert peer.offset("cg", "T1") == 1
     assert "condition=OFFSET_BEYOND_QUEUE" in caplog.text
     assert "T1@cg queue 0: 7 to 1" in caplog.text
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+def used_store(folder: Path) -> None:
+    """Leave a store with a topic of four queues, a commit and no process on it."""
+    with running(folder) as cluster, Peer(cluster.broker_addr) as peer:
+        cluster.create_topic("T1", queues=4)
+        for _ in range(20):
+            peer.send("T1", queue_id=0)
+        assert peer.commit("cg", "T1", 0, 20).code == 0
+
+
+DAMAGE = [
+    ("consumerOffset.json", "0:20", "0:22"),
+    ("consumerOffset.json", "0:20", "0:10"),
+    ("consumerOffset.json", "offsetTable", "offsetTabme"),
+    ("consumerOffset.json", "T1@cg", "T1@ch"),
+    ("consumerOffset.json", "rocketstreamChecksum", "rocketstreamChecksuM"),
+    ("topics.json", "topicConfigTable", "topicConfigTabme"),
+    ("topics.json", '"readQueueNums":4', '"readQueueNums":0'),
+    ("topics.json", '"topicName":"T1"', '"topicName":"T3"'),
+    ("subscriptionGroup.json", "subscriptionGroupTable", "subscriptionGroupTabme"),
+]
+
+
+@pytest.mark.parametrize(("name", "was", "becomes"), DAMAGE)
+def test_one_flipped_bit_of_a_table_is_seen_and_its_backup_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, was: str, becomes: str
+) -> None:
+    """A table is never another one in silence, and loses nothing."""
+    used_store(tmp_path)
+    file = tmp_path / CONFIG / name
+    text = file.read_text()
+    assert was in text
+    file.write_text(text.replace(was, becomes, 1))
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        assert f"{file} is broken" in caplog.text
+        assert f"its backup {file}.bak is taken, which may be older" in caplog.text
+        assert peer.offset("cg", "T1") == 20
+        topic = cluster.broker.controller.topics.get("T1")
+        assert topic is not None
+        assert topic.read_queue_nums == 4
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        assert caplog.text.count(f"{file} is broken") == 1, "it was mended"
+        assert peer.offset("cg", "T1") == 20
+
+
+@pytest.mark.parametrize(("name", "was", "becomes"), DAMAGE)
+def test_table_without_a_whole_version_stops_the_start(
+    tmp_path: Path, name: str, was: str, becomes: str
+) -> None:
+    """Nothing is changed then: what is left is for the operator to look at."""
+    used_store(tmp_path)
+    file = tmp_path / CONFIG / name
+    text = file.read_text().replace(was, becomes, 1)
+    for path in (file, file.with_name(f"{name}.bak")):
+        path.write_text(text)
+    with (
+        pytest.raises(StoreDamagedError, match="restore one of them, or move both away"),
+        running(tmp_path),
+    ):
+        pass
+    assert file.read_text() == text
+
+
+def test_store_of_apaches_broker_gets_checksums_at_its_first_start(tmp_path: Path) -> None:
+    used_store(tmp_path)
+    files = sorted((tmp_path / CONFIG).glob("*.json"))
+    for path in files:
+        data = path.read_bytes()
+        assert is_sealed(data), path
+        path.write_bytes(unsealed(path.name, data))
+    with running(tmp_path):
+        pass
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        assert peer.offset("cg", "T1") == 20
+        for path in files:
+            assert is_sealed(path.read_bytes()), path
+
+
+def test_static_topic_without_a_queue_here_is_no_damage(tmp_path: Path) -> None:
+    """Each broker of a cluster of 5.x has the cluster's static topics, those with no queue too."""
+    used_store(tmp_path)
+    for path in (tmp_path / CONFIG).glob("topics.json*"):
+        text = unsealed("topics.json", path.read_bytes()).decode()
+        for kind in ("read", "write"):
+            assert f'"{kind}QueueNums":4' in text
+            text = text.replace(f'"{kind}QueueNums":4', f'"{kind}QueueNums":0')
+        path.write_text(text)
+    with running(tmp_path) as cluster:
+        topic = cluster.broker.controller.topics.get("T1")
+        assert topic is not None
+        assert (topic.read_queue_nums, topic.write_queue_nums) == (0, 0)
+
+
+def test_no_request_makes_a_topic_that_a_restart_refuses(tmp_path: Path) -> None:
+    """Covers C-422: a client that asks for no queues gets one."""
+    with running(tmp_path) as cluster:
+        topics = cluster.broker.controller.topics
+        wanted = topics.wanted_by_send("T9", "TBW102", 0)
+        assert wanted is not None
+        assert wanted.write_queue_nums == 1
+        assert topics.ensure("%RETRY%cg", 0, 0)[0].read_queue_nums == 1
+        assert topics.ensure("%RETRY%ch", 1 << 30, 0)[0].read_queue_nums == 65_536

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +13,13 @@ import pytest
 from rocketstream import ClientConfig, Message, Producer
 from rocketstream.admin import Admin
 from rocketstream.errors import ConfigurationError, TransportError
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.signing import sign
+from rocketstream.server.broker.acl import guard
 from rocketstream.server.embedded import EmbeddedCluster, EmbeddedSettings
 from rocketstream.testing import CertificateFiles, make_test_certificates
+from tests.server.peer import WAIT_S, Peer
 
 MakeCluster = Callable[..., EmbeddedCluster]
 
@@ -99,3 +106,58 @@ def test_a_certificate_that_is_no_clients_is_refused_where_clients_must_show_one
     )
     with pytest.raises(ConfigurationError, match="cannot reach its own name server"):
         EmbeddedCluster(tls=tls).start()
+
+
+class Elsewhere(Peer):
+    """A peer that signs what it asks, at another address than the server's."""
+
+    def __init__(
+        self, address: str, keys: tuple[str, str], context: ssl.SSLContext | None = None
+    ) -> None:
+        super().__init__(address)
+        self.close()
+        host, port = address.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), WAIT_S, ("127.0.0.2", 0))
+        if context is not None:
+            self._socket = context.wrap_socket(self._socket, server_hostname=host)
+        self._keys = keys
+
+    def remark(self, code: RequestCode) -> str:
+        ext = {"topic": "orders", "brokerName": "broker-a"}
+        command = RemotingCommand(code, ext_fields=ext | sign(ext, b"", *self._keys))
+        return self.answer(self.submit(command)).remark or ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a second loopback address")
+def test_an_admin_is_served_where_nobody_can_see_its_signature(
+    rocketmq_cluster_factory: MakeCluster, files: CertificateFiles, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It covers neither code nor time: a question seen on its way can be sent again as a change."""
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text(
+        "accounts:\n- {accessKey: operator, secretKey: secret-of-operator, admin: true}\n"
+        "- {accessKey: salesdesk, secretKey: secret-of-sales}\n"
+    )
+    admin, sales = ("operator", "secret-of-operator"), ("salesdesk", "secret-of-sales")
+    given = {"acl": accounts, "tls": files.server_tls(mode="permissive")}
+    # The test's addresses are loopback; the one that differs from the server's stands for afar.
+    monkeypatch.setattr(guard, "is_loopback", lambda host: False)
+    cluster = rocketmq_cluster_factory(**given)
+    asked = RequestCode.GET_BROKER_RUNTIME_INFO
+    changes = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+    with Elsewhere(cluster.broker_addr, admin) as peer:
+        assert "refused without TLS from another machine" in peer.remark(asked)
+    with Elsewhere(cluster.namesrv_addr, admin) as peer:
+        assert "refused without TLS from another machine" in peer.remark(changes)
+    with Elsewhere(cluster.broker_addr, sales) as peer:
+        assert peer.remark(asked) == ""
+    context = files.client_context()
+    for address, code in ((cluster.broker_addr, asked), (cluster.namesrv_addr, changes)):
+        with Elsewhere(address, admin, context) as peer:
+            assert peer.remark(code) == ""
+    with Admin(cluster.namesrv_addr, access_key=admin[0], secret_key=admin[1]) as here:
+        here.topic_create("orders")
+    cluster = rocketmq_cluster_factory(**given, admin_without_tls=True)
+    with Elsewhere(cluster.broker_addr, admin) as peer:
+        assert peer.remark(asked) == ""

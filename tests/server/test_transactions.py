@@ -14,11 +14,12 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.message_ext import MessageExt, decode_message
 from rocketstream.protocol.message_id import decode_offset_msg_id
+from rocketstream.protocol.record import HEAD_V4, RecordFields, encode_record
 from rocketstream.server.broker import transaction_service
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.testing import ManualClock
 from tests.server.conftest import MakeCluster
-from tests.server.peer import Peer, ext
+from tests.server.peer import BORN_MS, Peer, ext
 
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -115,6 +116,24 @@ def test_rolled_back_message_is_never_delivered(broker: Peer) -> None:
     assert end(broker, half, ROLLBACK).code == 0
     assert broker.messages("T1", queue_id=2) == []
     assert [op.body for op in broker.messages(OP)] == [b"0"]
+
+
+def test_a_record_in_a_body_ends_nobodys_transaction(
+    cluster: EmbeddedCluster, broker: Peer
+) -> None:
+    """Its sender knows where it will lie; it names the place of another group's half message."""
+    half = prepare(broker)
+    inside = cluster.broker.store.physical_max_offset + HEAD_V4.size
+    forged = RecordFields(
+        HALF, 0, 0, 0, BORN_MS, ("127.0.0.1", 1), BORN_MS, ("127.0.0.1", 1), 0, 0, b"forged",
+        "REAL_TOPIC\x01mine\x02REAL_QID\x010\x02PGROUP\x01mg", int(half["queueOffset"]), inside,
+    )  # fmt: skip
+    broker.send("mine", bytes(encode_record(forged)))
+    refused = end(broker, half, ROLLBACK, group="mg", physical=inside)
+    assert refused.remark == "Find prepared transaction message failed"
+
+    assert end(broker, half, COMMIT).code == 0
+    assert [message.body for message in broker.messages("T1", queue_id=2)] == [b"half"]
 
 
 def test_undecided_end_is_not_answered(broker: Peer) -> None:
@@ -378,6 +397,32 @@ def test_restart_keeps_what_is_undecided_and_nothing_else(
         assert b"undone" not in bodies
 
 
+def test_a_producer_takes_nobodys_place_by_the_properties_of_its_own_half_message(
+    tmp_path: Path, rocketmq_cluster_factory: MakeCluster, clock: ManualClock
+) -> None:
+    """The broker alone says that a message was put back; a restart would believe it."""
+    given = {
+        "store_dir": tmp_path / "store",
+        "clock": clock,
+        "transaction_check_interval_ms": NEVER_MS,
+    }
+    cluster = rocketmq_cluster_factory(**given)
+    with Peer(cluster.broker_addr) as broker:
+        theirs = prepare(broker, b"theirs")
+        for more in (
+            {"TRAN_PREPARED_QUEUE_OFFSET": theirs["queueOffset"]},
+            {"TRANSACTION_CHECK_TIMES": "1"},
+        ):
+            assert end(broker, prepare(broker, b"theirs", **more), ROLLBACK).code == 0
+    cluster.close()
+
+    cluster = rocketmq_cluster_factory(**given)
+    assert cluster.broker.undecided_transactions == 1
+    with Peer(cluster.broker_addr) as broker:
+        assert end(broker, theirs, COMMIT).code == 0
+        assert [message.body for message in broker.messages("T1", queue_id=2)] == [b"theirs"]
+
+
 def test_restart_asks_again_about_what_was_put_back(
     tmp_path: Path, rocketmq_cluster_factory: MakeCluster, clock: ManualClock
 ) -> None:
@@ -471,3 +516,26 @@ def test_round_leaves_what_it_put_back_for_the_next(
         checked(broker)
         assert len(broker.messages(HALF)) == 2
         assert broker.asked == []
+
+
+def test_a_round_that_meets_a_half_message_before_its_fsync_leaves_it_open(
+    rocketmq_cluster_factory: MakeCluster, clock: ManualClock
+) -> None:
+    """With sync flush it can be read only once it is on the disk; it was taken for gone."""
+    cluster = rocketmq_cluster_factory(
+        clock=clock, flush="sync", transaction_check_interval_ms=NEVER_MS
+    )
+    store = cluster.broker.store
+    with Peer(cluster.broker_addr) as peer:
+        peer.heartbeat("c1", producer="pg")
+        with store._flusher._one_sync:  # an fsync that takes its time
+            prepare(peer, WAIT="false")
+            cluster.check_transactions()
+            assert cluster.broker.undecided_transactions == 1
+        store.flush()
+        clock.advance(7_000)
+        cluster.check_transactions()
+        asked, message = checked(peer)
+        assert message.body == b"half"
+        assert end_checked(peer, asked, COMMIT).code == 0
+        assert cluster.broker.undecided_transactions == 0

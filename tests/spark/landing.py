@@ -19,8 +19,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from tests.spark.engines import ROOT, environment
 from tests.spark.support import numbered, send
-from tests.spark.test_engines import ROOT, environment
 
 TOPIC: Final = "landed"
 QUEUES: Final = 4

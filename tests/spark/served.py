@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.interop.cluster import free_port_for
-from tests.spark.test_engines import environment
+from tests.spark.engines import environment
 
 
 class Server:

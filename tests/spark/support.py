@@ -6,13 +6,20 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.properties import encode_properties
 from rocketstream.protocol.record import encode_batch
+from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.spark.columns import ALL_COLUMNS
+from rocketstream.spark.driver.batch import batch_ranges
+from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.executor.rows import read_rows
+from rocketstream.spark.options import read_options
+from rocketstream.spark.scan import PartitionPlan, new_scan
 from rocketstream.transport.blocking import BlockingConnection
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
@@ -84,3 +91,22 @@ def page_example(name: str) -> str:
     """Return an example of docs/spark.md, as printed."""
     found: dict[str, str] = dict(EXAMPLE.findall(PAGE.read_text(encoding="utf-8")))
     return found[name]
+
+
+def stored(cluster: EmbeddedCluster | str, topic: str) -> list[dict[str, Any]]:
+    """All rows of a topic by queue and offset, read without Spark."""
+    address = cluster if isinstance(cluster, str) else cluster.namesrv_addr
+    scan = new_scan(read_options({"nameServer": address, "topic": topic}, "batch"), ALL_COLUMNS)
+    driver = Cluster(scan.options)
+    try:
+        spans = batch_ranges(scan.options, driver)
+        plan = PartitionPlan(tuple(spans), driver.addresses(span.queue for span in spans))
+    finally:
+        driver.close()
+    rows = [row for batch in read_rows(scan, plan) for row in batch.to_pylist()]
+    return sorted(rows, key=lambda row: (row["queueId"], row["queueOffset"]))
+
+
+def numbers(rows: list[dict[str, Any]]) -> list[int]:
+    """The numbers in the bodies, in their order; repeats stay."""
+    return [int(row["body"]) for row in rows]

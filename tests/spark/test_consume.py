@@ -14,7 +14,6 @@ import pytest
 from rocketstream import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from rocketstream.admin import Admin
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.errors import ClientStateError
 from rocketstream.model import ConsumeFromWhere, MessageQueue, MessageSelector
 from rocketstream.server.embedded import EmbeddedCluster
@@ -118,7 +117,7 @@ def test_failures_come_back_and_poison_becomes_a_dead_letter(
         assert notes.seen()[23:] == [(3, 0)]
         consumer.resume()
         assert sorted(notes.wait_for(29, consumer.query)[24:]) == [(n, 0) for n in range(20, 25)]
-    assert consumer.state is ServiceState.SHUTDOWN_ALREADY
+    assert consumer.state.name == "SHUTDOWN_ALREADY"
     with BlockingAdminClient(soon.namesrv_addr) as client:
         assert client.max_offset(MessageQueue("%DLQ%billing", "broker-a", 0)) == 1
         for topic in ("orders", "%RETRY%billing"):

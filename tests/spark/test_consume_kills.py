@@ -22,6 +22,7 @@ from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import BrokerError
 from rocketstream.model import ConsumeFromWhere, MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
+from tests.spark.engines import environment
 from tests.spark.outcomes import (
     RETRIES,
     expected,
@@ -32,8 +33,7 @@ from tests.spark.outcomes import (
 )
 from tests.spark.served import served
 from tests.spark.support import HasBroker, numbered, send
-from tests.spark.test_engines import environment
-from tests.unit.spark.consumer.test_returning import pulled
+from tests.unit.spark.broker_contents import pulled
 
 ROOT = Path(__file__).resolve().parents[2]
 MESSAGES = int(os.environ.get("CONSUME_MESSAGES", "20000"))

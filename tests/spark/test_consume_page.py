@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.options import CONNECT_OPTIONS, CONSUME_OPTIONS
 from tests.plugins.waiting import wait_until
@@ -77,7 +76,7 @@ def test_the_examples_can_be_run(spark: Any, cluster: EmbeddedCluster, tmp_path:
             thread.join()
         finally:
             signal.signal(signal.SIGINT, before)
-        assert names["consumer"].state is ServiceState.SHUTDOWN_ALREADY
+        assert names["consumer"].state.name == "SHUTDOWN_ALREADY"
         assert not names["consumer"].query.isActive
         assert [client.query_consumer_offset("billing", queue) for queue in queues] == [20, 20]
     exec(second, names)  # noqa: S102 - our own page

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import subprocess
@@ -12,33 +11,17 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.spark.setup.java import use_java
+from tests.spark.engines import ROOT, SPARK_HOME, environment
 from tests.spark.support import numbered, send
 
-ROOT = Path(__file__).resolve().parents[2]
-SPARK_HOME = Path(pyspark.__file__).parent
 ROWS = 300
 EVERYTHING = [2 * ROWS] * 3 + [2 * ROWS + 2 * ROWS // 100, 1]
 """Rows read, streamed and written; tries of a listener, a hundredth twice; one on request."""
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(400)]
-
-
-def environment() -> dict[str, str]:
-    """What a Spark of its own is started with."""
-    use_java()
-    paths = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
-    return os.environ | {
-        "PYTHONPATH": paths,
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
 
 
 def counts(

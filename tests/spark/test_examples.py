@@ -15,8 +15,7 @@ import pytest
 from examples.spark import latest_rows, windows
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.spark.pipelines import pipeline_environment, placed, run_pipeline
-from tests.spark.support import Sent, send
-from tests.spark.test_write import stored
+from tests.spark.support import Sent, send, stored
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

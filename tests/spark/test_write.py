@@ -12,23 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rocketstream.errors import (
-    ConfigurationError,
-    MessageInvalidError,
-    RouteNotFoundError,
-)
+from rocketstream.errors import ConfigurationError, MessageInvalidError, RouteNotFoundError
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import worker
-from rocketstream.spark.columns import ALL_COLUMNS
-from rocketstream.spark.driver.batch import batch_ranges
-from rocketstream.spark.driver.cluster import Cluster
-from rocketstream.spark.executor.rows import read_rows
-from rocketstream.spark.options import read_options, write_options
-from rocketstream.spark.scan import PartitionPlan, new_scan
+from rocketstream.spark.options import write_options
 from rocketstream.spark.sink.identity import IDENTITY_PROPERTIES, Identity
 from rocketstream.spark.sink.task import Sink, write_rows
 from rocketstream.transport.tls import server_context
-from tests.spark.support import page_example
+from tests.spark.support import numbers, page_example, stored
 from tests.unit.transport.conftest import CERT, KEY
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
@@ -67,25 +58,6 @@ def task(cluster: EmbeddedCluster | str, *batches: pa.RecordBatch, **options: st
 
 def bodies(*values: bytes) -> pa.RecordBatch:
     return pa.record_batch({"body": pa.array(values, pa.binary())})
-
-
-def stored(cluster: EmbeddedCluster | str, topic: str) -> list[dict[str, Any]]:
-    """All rows of a topic by queue and offset, read without Spark."""
-    address = cluster if isinstance(cluster, str) else cluster.namesrv_addr
-    scan = new_scan(read_options({"nameServer": address, "topic": topic}, "batch"), ALL_COLUMNS)
-    driver = Cluster(scan.options)
-    try:
-        spans = batch_ranges(scan.options, driver)
-        plan = PartitionPlan(tuple(spans), driver.addresses(span.queue for span in spans))
-    finally:
-        driver.close()
-    rows = [row for batch in read_rows(scan, plan) for row in batch.to_pylist()]
-    return sorted(rows, key=lambda row: (row["queueId"], row["queueOffset"]))
-
-
-def numbers(rows: list[dict[str, Any]]) -> list[int]:
-    """The numbers in the bodies, in their order; repeats stay."""
-    return [int(row["body"]) for row in rows]
 
 
 @pytest.mark.core

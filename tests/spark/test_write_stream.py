@@ -15,8 +15,7 @@ import pytest
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.sink.identity import IDENTITY_PROPERTIES
 from rocketstream.spark.sink.writer import StreamArrowWriter
-from tests.spark.support import numbered, page_example, send
-from tests.spark.test_write import numbers, stored
+from tests.spark.support import numbered, numbers, page_example, send, stored
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 

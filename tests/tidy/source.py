@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -26,10 +29,19 @@ class Module:
         """Path relative to the repository, for messages."""
         return str(self.path.relative_to(ROOT))
 
-    def imports(self) -> Iterator[tuple[int, str, bool]]:
-        """Yield (line, absolute module name, only for type checking) of every import."""
-        guarded = _type_checking_lines(self.tree)
-        for node in ast.walk(self.tree):
+    @functools.cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node, those around others first: each rule looks through them, so they are kept."""
+        return tuple(ast.walk(self.tree))
+
+    @functools.cached_property
+    def imports(self) -> tuple[tuple[int, str, bool], ...]:
+        """Every import: its line, the absolute name, and whether only type checkers see it."""
+        return tuple(self._imports())
+
+    def _imports(self) -> Iterator[tuple[int, str, bool]]:
+        guarded = _type_checking_lines(self.nodes)
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     yield node.lineno, alias.name, node.lineno in guarded
@@ -50,14 +62,14 @@ class Module:
 
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
         """Yield every function of the module, nested ones too."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield node
 
 
-def _type_checking_lines(tree: ast.Module) -> set[int]:
+def _type_checking_lines(nodes: tuple[ast.AST, ...]) -> set[int]:
     lines: set[int] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             for child in ast.walk(node):
                 if hasattr(child, "lineno"):
@@ -87,3 +99,28 @@ def python_files() -> tuple[Path, ...]:
     """Return every Python file we keep: shipped code, tests, benchmarks, examples, demo."""
     folders = ("src", "tests", "benchmarks", "examples", "demo", "scripts")
     return tuple(sorted(p for f in folders for p in (ROOT / f).rglob("*.py")))
+
+
+def of_each(found: Sequence[T]) -> Callable[[Callable[[T], None]], Callable[[], None]]:
+    """Make one test of a check of one thing: it checks each of them, and tells of all that fail.
+
+    A test of its own for each module would be thousands, which cost more to run than to check.
+    """
+
+    def test_of(check: Callable[[T], None]) -> Callable[[], None]:
+        def run() -> None:
+            wrong = []
+            for each in found:
+                try:
+                    check(each)
+                except AssertionError as failure:
+                    wrong.append(
+                        f"{getattr(each, '__name__', getattr(each, 'name', each))}: {failure}"
+                    )
+            assert found, "nothing to check was found"
+            assert not wrong, "\n".join(wrong)
+
+        run.__name__, run.__doc__, run.__module__ = check.__name__, check.__doc__, check.__module__
+        return run
+
+    return test_of

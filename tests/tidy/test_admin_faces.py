@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 
-import pytest
-
 from rocketstream.admin import Admin, aio
+from tests.tidy.source import of_each
 
 OPERATIONS = sorted(name for name in dir(Admin) if not name.startswith("_"))
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@of_each(OPERATIONS)
 def test_an_operation_can_be_awaited_too(name: str) -> None:
     there = getattr(aio.Admin, name, None)
     assert there is not None, (

@@ -6,9 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
-from tests.tidy.source import ROOT, Module, modules, python_files
+from tests.tidy.source import ROOT, Module, modules, of_each, python_files
 
 BANNED_CALLS = {
     "time.sleep": "wait on an event with a timeout",
@@ -41,17 +39,17 @@ FOREIGN = re.compile(
 )
 
 
-@pytest.mark.parametrize("module", modules(), ids=[m.name for m in modules()])
+@of_each(modules())
 def test_names_that_come_late_are_no_any_to_type_checkers(module: Module) -> None:
     """To them a module with a ``__getattr__`` has every name, also a misspelt one."""
     names = [node.name for node in module.tree.body if isinstance(node, ast.FunctionDef)]
     assert "__getattr__" not in names, "put it below `if not TYPE_CHECKING`"
 
 
-@pytest.mark.parametrize("module", modules(), ids=[m.name for m in modules()])
+@of_each(modules())
 def test_no_banned_call(module: Module) -> None:
     wrong = []
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func)
@@ -61,7 +59,7 @@ def test_no_banned_call(module: Module) -> None:
             wrong.append(f"{module.place}:{node.lineno} print: log or return it")
         if any(k.arg == "shell" and ast.unparse(k.value) == "True" for k in node.keywords):
             wrong.append(f"{module.place}:{node.lineno} shell=True: pass a list")
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ExceptHandler) and node.type is None:
             wrong.append(f"{module.place}:{node.lineno} bare except: name what is caught")
     assert not wrong, "\n".join(wrong)
@@ -94,8 +92,8 @@ def test_tests_do_not_sleep() -> None:
     """A test waits for what it waits for; a sleep is a guess about speed."""
     wrong = []
     for path in (ROOT / "tests").rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if "time.sleep" in text else ():
             if isinstance(node, ast.Call) and ast.unparse(node.func) in {"time.sleep"}:
                 wrong.append(f"{path}:{node.lineno}")
     assert not wrong, "\n".join(wrong)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 
-import pytest
-
 from rocketstream.admin.wire.looking import AdminWire
-from tests.tidy.source import Module, modules
+from tests.tidy.source import Module, modules, of_each
 
 ADMIN = [module for module in modules() if module.name.startswith("rocketstream.admin")]
 CHANGES_ALLOWED = {
@@ -37,12 +35,12 @@ CHANGING_CODES = {
 def names_in(module: Module) -> set[str]:
     return {
         node.attr if isinstance(node, ast.Attribute) else node.id
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, (ast.Attribute, ast.Name))
     }
 
 
-@pytest.mark.parametrize("module", ADMIN, ids=lambda module: module.name)
+@of_each(ADMIN)
 def test_requests_that_change_something_stand_where_the_gate_is(module: Module) -> None:
     used = names_in(module)
     place = module.name.removeprefix("rocketstream.admin.")

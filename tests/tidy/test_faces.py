@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.behaviour.faces import CLIENTS, ONE_FACE
+from tests.tidy.source import of_each
 
 FOLDER = Path(__file__).resolve().parents[1] / "behaviour"
 MODULES = {path.stem: ast.parse(path.read_text("utf-8")) for path in FOLDER.glob("test_*.py")}
@@ -48,7 +49,7 @@ def test_every_exception_names_a_test_and_says_why() -> None:
     assert all(len(reason.split()) > 4 for reason in ONE_FACE.values())
 
 
-@pytest.mark.parametrize("name", MODULES)
+@of_each(list(MODULES))
 def test_clients_of_cases_are_those_of_their_face(name: str) -> None:
     """What is made of another class would be tested twice on one face."""
     own = {case.partition(".")[2] for case in CASES if case.startswith(f"{name}.")}

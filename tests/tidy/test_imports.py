@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 import sys
 
 import pytest
 
-from tests.tidy.source import ROOT, Module, modules
+from tests.tidy.source import ROOT, Module, modules, of_each, python_files
 
 PACKAGE = "rocketstream"
-HISTORY = "rocketstream.testing.history"
-# What the decisions of ``admin.core`` are about: plain values.
-PURE_VALUES = {"rocketstream.admin.rows", "rocketstream.admin.state"}
-
-PURE_GROUND = {"arguments", "protocol", "model", "errors", "limits", "settings", "late", "likely"}
+SAYS_PURE = re.compile(r"^Pure[:,]", re.MULTILINE)
+PURE_GROUND = {"checks", "protocol", "model", "errors", "limits", "settings", "suggestions"}
 
 # Each area lists what of ours it may import besides itself and the ground floor.
-GROUND = {"arguments", "errors", "late", "limits", "model", "settings", "_util", "__version__"}
+GROUND = {"checks", "errors", "limits", "model", "settings", "_util", "__version__"}
 ALLOWED: dict[str, set[str]] = {
     "errors": {"limits"},
-    "late": set(),
     "limits": set(),
-    "model": {"errors", "late", "limits"},
-    "likely": set(),
-    "settings": {"errors", "late", "likely"},
-    "arguments": {"errors", "late", "settings"},
+    "model": {"checks", "errors", "limits"},
+    "suggestions": set(),
+    "checks": {"errors"},
+    "settings": {"checks", "errors", "suggestions"},
     "_util": {"errors", "limits"},
     "protocol": GROUND - {"_util"},
     "transport": GROUND | {"protocol"},
-    "client": GROUND | {"protocol", "transport"},
+    "client": GROUND | {"suggestions", "protocol", "transport"},
     "server": GROUND | {"protocol", "transport"},
     "admin": GROUND | {"protocol", "transport", "client"},
     "spark": GROUND | {"protocol", "transport", "client", "admin"},
@@ -47,16 +44,31 @@ ALLOWED: dict[str, set[str]] = {
     "otel": GROUND | {"client"},
     # Brokers and transports of others' frameworks: the client in their terms.
     "frameworks": GROUND | {"protocol", "client"},
-    "__init__": GROUND | {"protocol", "client", "aio"},
+    "__init__": GROUND | {"suggestions", "protocol", "client", "aio"},
     "__main__": {"cli"},
 }
 PURE_STDLIB = {
-    "__future__", "abc", "ast", "base64", "binascii", "bisect", "codecs", "collections",
+    "__future__", "abc", "ast", "base64", "binascii", "bisect", "builtins", "codecs", "collections",
     "contextlib", "dataclasses", "datetime", "difflib", "enum", "fnmatch", "fractions",
     "functools", "hashlib", "heapq", "hmac", "inspect", "ipaddress", "itertools", "json", "math",
-    "operator", "re", "reprlib", "string", "struct", "types", "typing", "zlib",
+    "operator", "re", "reprlib", "string", "struct", "types", "typing", "unicodedata",
+    "zlib",
 }  # fmt: skip
-PURE_THIRD_PARTY = {"isal", "orjson", "lz4", "zstandard"}
+PURE_THIRD_PARTY = {"isal", "orjson", "lz4", "zstandard", "numpy", "pyarrow"}
+# Names without I/O in modules that have more than those.
+PURE_IN_OTHERS = {
+    "rocketstream.spark.losses.described",
+    "rocketstream.spark.driver.warnings.WARNINGS",
+}
+# The modules that have to be pure, and to say so. In the client only its ``core`` has to be pure.
+SAID_TO_BE_PURE = tuple(
+    f"{PACKAGE}.{name}"
+    for name in (
+        "admin.core", "admin.rows", "admin.state", "checks", "model", "protocol",
+        "server.broker.core", "server.nameserver.core", "settings", "spark.consumer.core",
+        "spark.options", "suggestions", "testing.history", "watch.core",
+    )
+)  # fmt: skip
 # The rooms of the connector and of the operations. Each lists what it may import of ours besides
 # itself and the ground floor. Of the connector, driver and executor know nothing of each other;
 # what both need stands beside them, and ``reader``, whose classes pyspark calls in both places,
@@ -247,13 +259,14 @@ def area(name: str) -> str:
     return parts[1] if len(parts) > 1 else "__init__"
 
 
+def says_pure(module: Module) -> bool:
+    """Whether the docstring of a module has a paragraph that begins ``Pure:``."""
+    return SAYS_PURE.search(ast.get_docstring(module.tree) or "") is not None
+
+
 def is_pure(module: Module) -> bool:
-    return (
-        area(module.name) in {"arguments", "protocol", "settings", "likely"}
-        or ".core" in module.name
-        or HISTORY in module.name
-        or module.name in PURE_VALUES
-    )
+    """Whether a module has to be pure: because it says so, or by its place."""
+    return says_pure(module) or ".core" in module.name or module.name.startswith(SAID_TO_BE_PURE)
 
 
 def names(found: list[Module]) -> list[str]:
@@ -262,16 +275,17 @@ def names(found: list[Module]) -> list[str]:
 
 OURS = [m for m in modules() if m.name.split(".")[0] == PACKAGE]
 PURE = [m for m in OURS if is_pure(m)]
+PURE_NAMES = {m.name for m in PURE}
 WITH_ROOMS = {"spark", "admin"}
 IN_ROOMS = [m for m in OURS if area(m.name) in WITH_ROOMS]
 
 
-@pytest.mark.parametrize("module", OURS, ids=names(OURS))
+@of_each(OURS)
 def test_imports_go_downward_only(module: Module) -> None:
     own = area(module.name)
     assert own in ALLOWED, f"{module.place}: say in ALLOWED what {own!r} may import"
     wrong = []
-    for line, target, _ in module.imports():
+    for line, target, _ in module.imports:
         if target.split(".")[0] != PACKAGE or target == PACKAGE:
             continue
         other = area(target)
@@ -283,29 +297,52 @@ def test_imports_go_downward_only(module: Module) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("module", PURE, ids=names(PURE))
-def test_pure_code_imports_nothing_that_does_io(module: Module) -> None:
+def does_io(module: Module) -> list[str]:
+    """Return the imports of a pure module that are not pure."""
     wrong = []
-    for line, target, type_only in module.imports():
+    pure_lines = {line for line, target, _ in module.imports if target in PURE_IN_OTHERS}
+    for line, target, type_only in module.imports:
         top = target.split(".")[0]
-        if type_only or top in PURE_STDLIB or top in PURE_THIRD_PARTY:
+        if type_only or line in pure_lines or top in PURE_STDLIB | PURE_THIRD_PARTY:
             continue
-        if top == PACKAGE and (area(target) in PURE_GROUND):
+        if target.startswith("urllib.parse"):
             continue
-        if top == PACKAGE and (".core" in target or HISTORY in target):
+        if top == PACKAGE and (area(target) in PURE_GROUND or target == PACKAGE):
             continue
-        if ".".join(target.split(".")[:3]) in PURE_VALUES:
-            continue
-        if top == PACKAGE and target == PACKAGE:
+        # Either a module, a name of a module, or the package of a module named on the same line.
+        if {target, target.rpartition(".")[0]} & PURE_NAMES or _leads_to_pure(module, line, target):
             continue
         wrong.append(f"{module.place}:{line} imports {target}")
+    return wrong
+
+
+def _leads_to_pure(module: Module, line: int, package: str) -> bool:
+    named = {name for at, name, _ in module.imports if at == line and name != package}
+    return bool(named) and named <= PURE_NAMES
+
+
+@of_each(PURE)
+def test_pure_code_imports_nothing_that_does_io(module: Module) -> None:
+    wrong = does_io(module)
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("module", modules(), ids=names(list(modules())))
+@of_each([m for m in OURS if m.name.startswith(SAID_TO_BE_PURE)])
+def test_modules_that_decide_say_that_they_are_pure(module: Module) -> None:
+    assert says_pure(module), f"{module.place}: begin a paragraph of its docstring with `Pure:`"
+
+
+def test_the_rule_sees_an_import_that_does_io() -> None:
+    text = '"""Decisions.\n\nPure: values."""\nimport socket\nimport json\n'
+    module = Module(f"{PACKAGE}.m", ROOT / "m.py", text, ast.parse(text))
+    assert says_pure(module)
+    assert [line.rpartition(" ")[2] for line in does_io(module)] == ["socket"]
+
+
+@of_each(modules())
 def test_each_third_party_module_has_one_home(module: Module) -> None:
     wrong = []
-    for line, target, _ in module.imports():
+    for line, target, _ in module.imports:
         top = target.split(".")[0]
         if (
             top in {PACKAGE, "pyspark_rocketmq", "pyspark_rocketmq_progress"}
@@ -330,7 +367,7 @@ def closed_doors(module: Module) -> list[str]:
     own = room(module.name)
     assert own in ROOMS, f"{module.place}: say in ROOMS what {own!r} may import"
     wrong = []
-    for line, target, _ in module.imports():
+    for line, target, _ in module.imports:
         if target.split(".")[0] != PACKAGE or target == PACKAGE:
             continue
         other = room(target)
@@ -339,7 +376,7 @@ def closed_doors(module: Module) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("module", IN_ROOMS, ids=names(IN_ROOMS))
+@of_each(IN_ROOMS)
 def test_each_room_keeps_to_its_law(module: Module) -> None:
     """What runs in a task, what changes a cluster, and what is pure, are told apart by folder."""
     wrong = closed_doors(module)
@@ -401,7 +438,7 @@ def test_spark_package_is_thin() -> None:
 
 def _imported(module: Module, known: set[str]) -> set[str]:
     """Return the modules of ours a module knows, if only to annotate what it is given."""
-    found = {(line, name) for line, name, _ in module.imports() if name in known}
+    found = {(line, name) for line, name, _ in module.imports if name in known}
     # ``from package import module`` names both; the package itself is not what is wanted.
     packages = {(line, name.rpartition(".")[0]) for line, name in found}
     return {name for _, name in found - packages}
@@ -430,7 +467,7 @@ def test_producers_know_nothing_of_consumers() -> None:
     for module in modules():
         if module.name.startswith("rocketstream.client.producer"):
             wrong = {
-                n for _, n, _ in module.imports() if n.startswith("rocketstream.client.consumer")
+                n for _, n, _ in module.imports if n.startswith("rocketstream.client.consumer")
             }
             assert not wrong, f"{module.place} imports {sorted(wrong)}"
 
@@ -451,10 +488,10 @@ def disk_calls(module: Module) -> list[str]:
     """Return where a module reaches the file system by another way than ``Files``."""
     wrong = [
         f"{module.place}:{line} imports {target}"
-        for line, target, type_only in module.imports()
+        for line, target, type_only in module.imports
         if target.split(".")[0] in DISK_MODULES and not type_only
     ]
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.Call):
             continue
         if isinstance(node.func, ast.Name) and node.func.id == "open":
@@ -469,7 +506,7 @@ def disk_calls(module: Module) -> list[str]:
 SERVER = [m for m in OURS if area(m.name) == "server" and m.name != DISK_HOME]
 
 
-@pytest.mark.parametrize("module", SERVER, ids=names(SERVER))
+@of_each(SERVER)
 def test_servers_reach_the_file_system_by_files_alone(module: Module) -> None:
     """What goes past ``Files`` is not there on a simulated disk, and its faults are not tried."""
     wrong = disk_calls(module)
@@ -481,3 +518,40 @@ def test_a_call_past_files_is_seen() -> None:
     text = "import os\nopen('a')\npath.exists()\nself._files.exists(path)\npath.with_name('b')\n"
     found = disk_calls(Module("m", ROOT / "m.py", text, ast.parse(text)))
     assert [line.split(" ", 1)[1] for line in found] == ["imports os", "open()", "path.exists()"]
+
+
+IMPORTS_TESTS = re.compile(
+    r"^\s*(?:(?:from|import)\s+[\w.]*\btest_\w+"
+    r"|from\s+[\w.]+\s+import\s+(?:\([^)]*|.*)\btest_\w+)",
+    re.MULTILINE,
+)
+"""An import of a test module or a test, also in a program kept as text."""
+
+
+def test_no_test_module_is_imported() -> None:
+    """What tests share stands beside them, so each test module can be changed alone."""
+    wrong = []
+    for path in python_files():
+        text = path.read_text(encoding="utf-8")
+        for found in IMPORTS_TESTS.finditer(text):
+            line = text.count("\n", 0, found.end()) + 1
+            wrong.append(f"{path.relative_to(ROOT)}:{line} {found.group().strip()}")
+    assert not wrong, "put what they share in a module of its own:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_wrong"),
+    [
+        ("from tests.spark.test_write import stored", True),
+        ("def late():\n    from .test_write import stored", True),
+        ("import tests.spark.test_write as write", True),
+        ("from tests.spark import support, test_write", True),
+        ("from tests.spark import (\n    support,\n    test_write,\n)", True),
+        ('PROGRAM = """\nfrom tests.spark.test_write import stored\n"""', True),
+        ("from tests.spark.support import stored", False),
+        ("from rocketstream.testing import pytest_plugin\n\ndef test_write():\n    pass", False),
+    ],
+)
+def test_an_import_of_a_test_module_is_seen(text: str, is_wrong: bool) -> None:
+    """The rule itself."""
+    assert bool(IMPORTS_TESTS.search(text)) is is_wrong

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ast
-import statistics
 
-import pytest
-
-from tests.tidy.source import Module, modules, python_files
+from tests.tidy.source import Module, modules, of_each, python_files
 
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 800
@@ -32,11 +29,6 @@ def test_no_function_is_longer_than_a_screen() -> None:
     assert not long, "\n".join(long)
 
 
-def test_the_median_function_is_short() -> None:
-    sizes = [length(node) for module in modules() for node in module.functions()]
-    assert statistics.median(sizes) <= 8
-
-
 def test_no_file_is_longer_than_a_head_can_hold() -> None:
     long = []
     for path in python_files():
@@ -46,15 +38,15 @@ def test_no_file_is_longer_than_a_head_can_hold() -> None:
     assert not long, "\n".join(long)
 
 
-@pytest.mark.parametrize("module", modules(), ids=[m.name for m in modules()])
+@of_each(modules())
 def test_every_module_says_what_it_is_for(module: Module) -> None:
     assert ast.get_docstring(module.tree), f"{module.place} has no docstring"
 
 
-@pytest.mark.parametrize("module", modules(), ids=[m.name for m in modules()])
+@of_each(modules())
 def test_public_names_are_documented(module: Module) -> None:
     bare = []
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
             continue
         if not ast.get_docstring(node):

@@ -68,7 +68,7 @@ def texts_of(module: Module) -> Iterator[tuple[str, str, str]]:
     """The sentences of one module, as ``texts`` has them."""
     kinds: dict[int, str] = {}
     apart = set()
-    for node in ast.walk(module.tree):  # what encloses a text comes before it
+    for node in module.nodes:  # what encloses a text comes before it
         if isinstance(node, ast.Expr):  # docstrings, of attributes too
             apart.add(id(node.value))
         elif isinstance(node, ast.Call):
@@ -118,7 +118,7 @@ def test_no_docstring_has_to_be_read_twice() -> None:
     """Those of modules, classes, functions and attributes."""
     wrong = []
     for module in modules():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 text = " ".join(str(node.value.value).split())
                 wrong += [

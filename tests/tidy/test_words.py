@@ -6,15 +6,13 @@ import ast
 import functools
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
-
-import pytest
 
 import rocketstream
 from rocketstream import admin, aio
 from rocketstream.admin import aio as admin_aio
-from tests.tidy.source import modules
+from tests.tidy.source import modules, of_each
 
 BANNED = {
     "mq": "message_queue",
@@ -60,7 +58,7 @@ def said(kind: type[Any]) -> Iterator[tuple[str, str, str]]:
 CLASSES = sorted(public_classes(), key=lambda each: (each[0], each[1].__module__))
 
 
-@pytest.mark.parametrize("kind", [k for _, k in CLASSES], ids=[n for n, _ in CLASSES])
+@of_each([kind for _, kind in CLASSES])
 def test_public_names_use_one_word_for_one_thing(kind: type[Any]) -> None:
     wrong = [
         f"{kind.__name__}.{where}: {word!r}; the word is {BANNED[part]}"
@@ -94,7 +92,12 @@ def test_the_rule_looks_at_what_users_call() -> None:
 CLUSTER_WATCHERS = ("watch.", "admin.", "agents.", "cli.", "dashboard.")
 ONE_MEANING = {
     "watch": (*CLUSTER_WATCHERS, "transport.server."),  # a loop watches sockets, as asyncio says
-    "turn": ("client.core.orderly", "client.consumer.consume.", "spark.consumer.", "cli.top."),
+    "turn": (
+        "client.consumer.consume.orderly_queue",
+        "client.consumer.consume.",
+        "spark.consumer.",
+        "cli.top.",
+    ),
     "ledger": (),
     "book": (),
     "teller": (),
@@ -104,15 +107,15 @@ OFFSETS_ARE_NOTED = tuple(
     "client." + room
     for room in (
         "consumer.lite.", "consumer.offsets.", "consumer.pull.", "consumer.push.",
-        "consumer.queue_places", "core.lite_pull",
+        "consumer.assignment",
     )
 )  # fmt: skip
 """Where clients note offsets; they note nothing else."""
 
 
-def named(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def named(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Every name a module gives: classes, functions, parameters, attributes and variables."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.lineno, node.name
         elif isinstance(node, ast.arg):
@@ -134,11 +137,11 @@ def names() -> list[tuple[str, str, frozenset[str]]]:
     return [
         (module.name.removeprefix("rocketstream."), f"{module.place}:{line} {name}", words_of(name))
         for module in modules()
-        for line, name in [(1, module.name.rpartition(".")[2]), *named(module.tree)]
+        for line, name in [(1, module.name.rpartition(".")[2]), *named(module.nodes)]
     ]
 
 
-@pytest.mark.parametrize("stem", ONE_MEANING)
+@of_each(list(ONE_MEANING))
 def test_a_word_with_one_meaning_is_used_where_it_has_it(stem: str) -> None:
     forms = {stem, stem + "s", stem + "es", stem + "ed"}
     rooms = ONE_MEANING[stem]

@@ -155,7 +155,7 @@ consumer.register_message_listener(says_nothing)  # E: Argument 1 to "register_m
 consumer.register_message_listener(says_nothing, orderly=True)  # E: No overload variant of "register_message_listener"
 service.register_pull_task_callback("orders", bill)  # E: Argument 2 to "register_pull_task_callback" of
 aio_service.register_pull_task_callback("orders", bill)  # E: Argument 2 to "register_pull_task_callback" of
-pulling.register_topic_message_queue_change_listener("orders", bill)  # E: Argument 2 to "register_topic_message_queue_change_listener" of
+pulling.register_topic_message_queue_change_listener("orders", bill)  # E: Argument 2 has incompatible type
 PushConsumer("g", listener=says_true)  # E: Argument "listener" to "PushConsumer" has incompatible type
 PushConsumer("g", listener=one_message)  # E: Argument "listener" to "PushConsumer" has incompatible type
 PushConsumer("g", listener=bill_in_order)  # E: Argument "listener" to "PushConsumer" has incompatible type

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from mypy import api
 
 from tests.tidy.source import ROOT
 
@@ -17,13 +18,19 @@ MARK = "  # E: "
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], list[str]]:
-    """What mypy says of both files, by file and line; one run of it for all tests."""
+    """mypy's errors in both files, by file and line; one run of it for all tests.
+
+    In a process of its own: mypy thaws the whole heap of the process in which it runs.
+    """
     settings = ["--config-file", str(ROOT / "pyproject.toml"), "--hide-error-context"]
     cache = ["--cache-dir", str(tmp_path_factory.mktemp("mypy"))]
-    out, errors, _ = api.run([*settings, *cache, "--no-pretty", str(MISTAKES), str(PROPER)])
-    assert not errors
+    mypy = [sys.executable, "-m", "mypy", *settings, *cache, "--no-pretty"]
+    run = subprocess.run(
+        [*mypy, str(MISTAKES), str(PROPER)], capture_output=True, text=True, check=False
+    )
+    assert not run.stderr
     said: dict[tuple[str, int], list[str]] = {}
-    for line in out.splitlines():
+    for line in run.stdout.splitlines():
         match = re.match(r"(.+?):(\d+): error: (.*)", line)
         if match:
             said.setdefault((Path(match[1]).name, int(match[2])), []).append(match[3])

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pytest
 
-from rocketstream.arguments import Declared, checked
-from rocketstream.errors import ConfigurationError, InternalError
+from rocketstream.checks import checked
+from rocketstream.errors import ConfigurationError
 from rocketstream.model import Message
 
 if TYPE_CHECKING:
@@ -200,10 +200,3 @@ def test_a_coroutine_is_checked_when_it_is_awaited() -> None:
     with pytest.raises(ConfigurationError, match="count must be a whole number, not 'x'"):
         asyncio.run(waiting)
     assert asyncio.run(later(5)) == 5
-
-
-def test_an_annotation_nobody_can_check_is_our_mistake() -> None:
-    def strange(count: -1) -> None: ...  # type: ignore[valid-type]
-
-    with pytest.raises(InternalError, match="no kind is known for '-1'"):
-        Declared(strange).check((5,), {})

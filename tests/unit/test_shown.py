@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 import rocketstream
-from rocketstream import aio, testing
+from rocketstream import LiteTopicContext, LocalFileOffsetStore, aio, testing
 from rocketstream.admin import Admin
-from rocketstream.client.consumer.lite_topics.context import LiteTopicContext
-from rocketstream.client.consumer.offsets.local_store import LocalFileOffsetStore
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.testing import FaultProxy, ManualClock
 

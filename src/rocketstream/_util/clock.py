@@ -1,6 +1,6 @@
-"""Clocks. Time is read from a clock that is handed in, never from a global one.
+"""Clocks, which are handed in wherever time is read.
 
-Law: the only module that reads the machine's clocks.
+Law: no other module reads the machine's clocks.
 """
 
 from __future__ import annotations
@@ -34,8 +34,3 @@ class SystemClock:
 
 
 SYSTEM_CLOCK: Clock = SystemClock()
-
-
-def process_cpu_ms() -> float:
-    """Return the processor time of this whole process in milliseconds."""
-    return time.process_time_ns() / 1_000_000

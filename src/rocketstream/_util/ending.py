@@ -1,7 +1,4 @@
-"""Ends of several steps: each is taken, whatever became of those before.
-
-Law: knows nothing of the steps; waits for each, and for nothing else.
-"""
+"""Ends of several steps: each step is taken, whether or not those before it failed."""
 
 from __future__ import annotations
 
@@ -9,15 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 CUT_SHORT = (Exception, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
-"""What a coroutine can still clean up after by awaiting: all but being thrown away, as by the end
-of its loop (GeneratorExit), when there is nothing left that could wait."""
+"""The errors after which a coroutine can still clean up by awaiting. GeneratorExit is not one of
+them: the coroutine is thrown away, as by the end of its loop, and nothing is left to wait."""
 
 
 async def take_all(*steps: Callable[[], Awaitable[object]]) -> None:
-    """Take one step after the other; one that fails keeps none of the others from being taken.
+    """Take one step after the other, also after one that fails.
 
-    To cancel this ends the step it waits for, as to fail does: whoever has no patience left for a
-    client's end has its threads and registrations ended all the same.
+    A cancellation ends the current step, as an error does, and the next steps are still taken: a
+    caller that cancels a client's end still ends its threads and registrations.
 
     Raises:
         BaseException: the first that a step raised, once all were taken.

@@ -1,7 +1,4 @@
-"""The user's name and home directory, and what to do where there is none, as in containers.
-
-Law: names directories, makes nothing.
-"""
+"""The user's name and home directory, and a substitute where there is none, as in containers."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ def home_directory() -> Path:
 
 
 def expanded(path: Path) -> Path:
-    """Return a path with ``~`` at its begin made the home directory.
+    """Return a path whose leading ``~`` is replaced by the home directory.
 
     Raises:
         ConfigurationError: there is a ``~`` and no such directory is known.
@@ -36,9 +33,8 @@ def expanded(path: Path) -> Path:
 
 
 def user_name() -> str:
-    """Return who runs this process: a name, or ``uid N`` where the system knows none.
-
-    It is ``unknown`` on Windows where the environment names nobody.
+    """Return the user of this process: a name, or ``uid N`` where the system knows none;
+    ``unknown`` on Windows where the environment names none.
     """
     try:
         return getpass.getuser()

@@ -1,6 +1,6 @@
 """Event loops: choosing one, and running one in a thread of its own.
 
-Law: the only module that imports uvloop; knows nothing of what runs on the loop.
+Law: no other module imports uvloop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from rocketstream.errors import ClientStateError, ForkedClientError
+from rocketstream._util.waiting import Latch, Locks
+from rocketstream.errors import ClientStateError, ForkedClientError, NotSupportedError
 
 T = TypeVar("T")
 
@@ -23,18 +24,42 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     if sys.platform != "win32":
         try:
             import uvloop
-        except ImportError:
-            pass
+        except (ImportError, RuntimeError):
+            pass  # not there; or the interpreter ends, when it cannot be imported any more
         else:
             loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
             return loop
     return asyncio.new_event_loop()
 
 
+def _check_threads() -> None:
+    """Refuse to start a loop where threads are greenlets: it would never give way to another.
+
+    Raises:
+        NotSupportedError: gevent or eventlet has replaced the threads of this program.
+    """
+    gevent: Any = sys.modules.get("gevent.monkey")
+    eventlet: Any = sys.modules.get("eventlet.patcher")
+    if gevent is not None and gevent.is_module_patched("threading"):
+        whose, leave = "gevent", "gevent.monkey.patch_all(thread=False)"
+    elif eventlet is not None and eventlet.is_monkey_patched("thread"):
+        whose, leave = "eventlet", "eventlet.monkey_patch(thread=False)"
+    else:
+        return
+    raise NotSupportedError(
+        f"{whose} has made greenlets of this program's threads, and a client needs a thread of the "
+        f"system for its connections; let threads be threads: {leave}, or run it with threads "
+        "or processes (gunicorn -k gthread, celery -P threads or prefork)"
+    )
+
+
 class LoopThread:
     """A daemon thread that runs one event loop until ``close``.
 
     The thread is running when the constructor returns. Thread safe.
+
+    Raises:
+        NotSupportedError: threads are greenlets here.
     """
 
     def __init__(
@@ -43,10 +68,13 @@ class LoopThread:
         *,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] = new_event_loop,
     ) -> None:
+        _check_threads()
         self._pid = os.getpid()
         # A callback scheduled under the lock is scheduled before the stop, so it runs or is
         # cancelled, but is never forgotten.
-        self._lock = threading.Lock()
+        self.locks = Locks()
+        """The locks that this thread and users' threads take by turns."""
+        self._lock = self.locks.make()
         self._closed = False
         self.loop = loop_factory()
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
@@ -83,9 +111,14 @@ class LoopThread:
             raise ClientStateError(
                 "a blocking call was made on the network thread it waits for; use the async form"
             )
-        future = self.submit(coro)
+        # Not the future's own waiting: that holds its lock for some steps, in which a signal
+        # handler may run, and the loop takes it.
+        ended = Latch()
+        future = self.submit(coro, ended)
         try:
-            return future.result(None if timeout_ms is None else timeout_ms / 1000)
+            if not ended.wait(timeout_ms):
+                raise TimeoutError
+            return future.result()
         except concurrent.futures.CancelledError:
             if self._closed:
                 raise ClientStateError("the loop was closed while it ran this call") from None
@@ -94,24 +127,34 @@ class LoopThread:
             future.cancel()
             raise
 
-    def submit(self, coro: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Start ``coro`` on the loop without waiting.
+    def submit(
+        self, coro: Coroutine[Any, Any, T], ended: Latch | None = None
+    ) -> concurrent.futures.Future[T]:
+        """Start ``coro`` on the loop without waiting; open ``ended``, for waiting threads, at its
+        end.
 
         Raises:
-            ClientStateError: the loop is closed.
+            ClientStateError: the loop is closed, or a signal handler that interrupted a call is
+                about to wait for it.
             ForkedClientError: called in a forked child.
         """
         try:
             self._check_process()
+            if ended is not None:
+                self.locks.check()
             with self._lock:
                 self._check_open()
-                return asyncio.run_coroutine_threadsafe(coro, self.loop)
+                future = asyncio.run_coroutine_threadsafe(coro, self.loop)
+                if ended is not None:
+                    told = ended
+                    self.loop.call_soon_threadsafe(future.add_done_callback, lambda _: told.open())
+                return future
         except BaseException:
             coro.close()
             raise
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Have ``function(*args)`` called on the loop; returns at once.
+        """Schedule ``function(*args)`` on the loop; returns at once.
 
         Raises:
             ClientStateError: the loop is closed.
@@ -128,7 +171,7 @@ class LoopThread:
             return  # the thread and the right to stop the loop stayed in the parent
         with self._lock:
             begins, self._closed = not self._closed, True
-            # Noted before: the loop may end, and those who wait ask why, within this call.
+            # Noted before: the loop may end, and its waiting callers ask why, within this call.
             if begins:
                 self.loop.call_soon_threadsafe(self.loop.stop)
         if threading.current_thread() is not self._thread:

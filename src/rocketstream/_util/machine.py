@@ -1,7 +1,4 @@
-"""The resources of this machine.
-
-Law: asks the operating system, decides nothing.
-"""
+"""The resources of this machine."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
-"""Bounds on what a loop waits for, which count only the time in which the loop ran.
-
-Law: loops and their clocks only; knows nothing of what is waited for.
+"""Bounds on a loop's waits that count only the time in which the loop ran.
 
 A process that stood still (a long collection of garbage, a stopped machine, a listener that holds
 the interpreter) finds its timers due before it has looked at its sockets: uvloop runs them first,
-and asyncio cancels what is about to be told of the socket in the same round. What has come in
-meanwhile would be taken for a peer that did not answer.
+and asyncio cancels a wait although its socket is ready in the same round. An answer that came in
+meanwhile would look like a peer that did not answer.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ __all__ = ["another_look_s", "up_to"]
 _LATE_S: Final = 0.002
 """A timer so late says that the loop stood still: timers are counted in whole milliseconds."""
 _LOOK_S: Final = 0.02
-"""Rounds of the loop enough to read what lies in a socket and to wake who waits for it."""
+"""Rounds of the loop that suffice to read a socket's bytes and to wake their receiver."""
 _LOOKS_MAX: Final = 3
 """A loop that has too much to do is always late: its waits must end all the same."""
 
@@ -29,7 +27,7 @@ def another_look_s(now: float, due: float, looks: int) -> float:
     """Return how much longer to wait, in seconds, when a timer due at ``due`` runs at ``now``.
 
     0.0 where the timer is on time, or ``looks`` were given already. Else as long as the loop stood
-    still, so that a peer has all of its time, but at least as long as reading what it sent takes.
+    still, so that a peer has all of its time, but at least as long as reading its bytes takes.
     """
     late = now - due
     return max(late, _LOOK_S) if late > _LATE_S and looks < _LOOKS_MAX else 0.0

@@ -1,4 +1,4 @@
-"""Ends a blocking call from another thread, at the point where it would next ask a peer.
+"""The stop of a blocking call from another thread, at the point where it would next ask a peer.
 
 Law: never interrupts anything; a call ends between two requests, or not at all.
 """
@@ -25,11 +25,12 @@ class Stop:
         self._asked.set()
 
     def wait(self, seconds: float) -> None:
-        """Wait for ``seconds``, or until the call is told to end."""
+        """Wait for ``seconds``, or until the end of the call is requested."""
         self._asked.wait(seconds)
 
     def obey(self) -> None:
-        """Raise if the call was told to end, but only once: clean-up code may ask peers again."""
+        """Raise if the end of the call was requested, but only once: clean-up code may ask peers
+        again."""
         if self._asked.is_set() and not self._obeyed:
             self._obeyed = True
             # Not a subclass of Exception: code that skips a silent peer must not swallow this
@@ -72,14 +73,15 @@ def call_until(stop: Stop, call: Callable[[], R]) -> R:
 
 
 def check_stop() -> None:
-    """Raise ``asyncio.CancelledError`` if the call this thread is in was told to end."""
+    """Raise ``asyncio.CancelledError`` if the end of this thread's call was requested."""
     stop = _STOP.get()
     if stop is not None:
         stop.obey()
 
 
 def wait_unless_stopped(seconds: float) -> None:
-    """Wait for ``seconds``; raise ``asyncio.CancelledError`` once the call is told to end."""
+    """Wait for ``seconds``; raise ``asyncio.CancelledError`` once the end of the call is
+    requested."""
     stop = _STOP.get()
     if stop is None:
         threading.Event().wait(seconds)

@@ -1,6 +1,6 @@
 r"""Spells out invisible characters (``\u202e``) wherever text of others is shown.
 
-Law: pure; text in, text out. One set for terminals, pages and agents: a character that one of them
+Pure: text in, text out. Terminals, pages and agents share one set: a character that one of them
 obeys, hides or confuses is spelled out for all of them.
 """
 

@@ -1,7 +1,7 @@
 """Background work. The object that runs it is handed in, never started where it is needed.
 
-Law: knows nothing of the work. Nothing here, and nothing that uses it, waits for a step to happen:
-a worker that runs its steps on the caller's own thread (a simulation) is a worker too.
+Law: no code here, and no user of it, waits for a step to happen: a simulation's worker runs its
+steps on the caller's own thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Worker(Protocol):
     """One step that is called again and again."""
 
     def wake(self) -> None:
-        """Have the step called now instead of after its pause.
+        """Call the step now instead of after its pause.
 
         If the step is running, it is called once more right afterwards.
         """

@@ -2,6 +2,8 @@
 
 Law: no printing, no formatting. An unknown figure is None here, never zero. A name is imported when
 it is first used: looking at a group must not load the code that follows messages or moves offsets.
+
+Numbers such as C-187 in these modules are those of docs/behaviours.md.
 """
 
 from __future__ import annotations

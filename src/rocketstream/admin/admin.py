@@ -1,6 +1,6 @@
-"""The admin client: one object for everything asked of a cluster.
+"""The admin client: one object for all operations on a cluster.
 
-Law: life cycle only; the operations are in the modules beside it.
+The operations are in the modules beside it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from rocketstream.admin.messages.tracks import TrackAdmin
 from rocketstream.admin.progress.overview import ProgressAdmin
 from rocketstream.admin.safety.audit import AuditLog
 from rocketstream.admin.safety.gate import ChangeGate
-from rocketstream.arguments import Declared, checked
+from rocketstream.checks import check_call, check_range, checked
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.client.core.kinds import check_positive
 from rocketstream.errors import ClientStateError
 
 DEFAULT_TIMEOUT_MS = 5_000
@@ -37,7 +36,7 @@ A = TypeVar("A", bound="type[Admin]")
 
 
 def _looks_first(cls: A) -> A:
-    """Let every operation look first at its arguments, and whether the Admin is still open."""
+    """Check the arguments of every operation first, and that the Admin is open."""
     for name in dir(cls):
         method = getattr(cls, name)
         if not name.startswith("_") and callable(method) and name != "close":
@@ -46,11 +45,9 @@ def _looks_first(cls: A) -> A:
 
 
 def _operation(method: Callable[..., Any]) -> Callable[..., Any]:
-    declared = Declared(method)
-
     @functools.wraps(method)
     def operation(self: Admin, *args: Any, **kwargs: Any) -> Any:
-        declared.check((self, *args), kwargs)
+        check_call(method, (self, *args), kwargs)
         if self._is_closed:
             raise ClientStateError("this Admin is closed; make a new one")
         return method(self, *args, **kwargs)
@@ -115,8 +112,8 @@ class Admin(
         read_only: bool = False,
         masking: Masking | None = None,
     ) -> None:
-        check_positive("timeout_ms", timeout_ms)
-        check_positive("connect_timeout_ms", connect_timeout_ms)
+        check_range("timeout_ms", timeout_ms, 1)
+        check_range("connect_timeout_ms", connect_timeout_ms, 1)
         client = BlockingAdminClient(
             namesrv_addr,
             timeout_ms=timeout_ms,

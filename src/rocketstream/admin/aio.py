@@ -192,7 +192,7 @@ class Admin:
         if under_way:
             ended, _ = await asyncio.wait([asyncio.wrap_future(each) for each in under_way])
             for each in ended:
-                # Whoever awaits the call gets the error; here it only has to count as retrieved.
+                # The caller that awaits gets the error; here it only has to count as retrieved.
                 each.cancelled() or each.exception()
         # No call runs any more: the threads are idle and end at once.
         self._threads.shutdown(cancel_futures=True)

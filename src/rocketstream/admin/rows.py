@@ -1,13 +1,11 @@
 """The results of admin operations: frozen rows, one per broker, topic, queue, group or member.
 
-Law: plain values. None means "not known", so that zero always means zero.
+Pure: values. None means "not known", so that zero always means zero.
 """
 
 from __future__ import annotations
 
-from dataclasses import field
-
-from rocketstream.late import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -63,7 +61,7 @@ class RouteRow:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicStatusRow:
-    """What one queue holds.
+    """The offsets and the newest message of one queue.
 
     Attributes:
         min_offset: offset of the oldest message kept.
@@ -187,7 +185,7 @@ class ProgressRow:
         committed_offset: the offset of the next message to consume; None when none is stored, or
             not known.
         lag: messages kept and not consumed; None when not known. Negative where the group is ahead
-            of a queue that was made anew.
+            of a queue that was deleted and made again.
         time_lag_ms: how long the oldest message not consumed has been stored, 0 when caught up.
         last_consumed_ms: store time of the last consumed message, ms since 1970.
         client_id: the member that owns the queue now.
@@ -265,13 +263,13 @@ class TimeSpanRow:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TrackRow:
-    """What became of one message in one group.
+    """The fate of one message in one group.
 
     Attributes:
         status: ``CONSUMED``, ``CONSUMED_BUT_FILTERED``, ``RETRYING`` (sent back, and waiting for
             its next try), ``DEAD_LETTERED``, ``NOT_CONSUME_YET``, ``NOT_ONLINE``, ``PULL`` or
             ``UNKNOWN``.
-        description: what explains the status; for ``UNKNOWN``, what is missing. None where there is
+        description: the reason of the status; for ``UNKNOWN``, what is missing. None where there is
             nothing to add.
         tries: how often it was sent back; None where it was not sent back, or the number is not
             known.
@@ -317,7 +315,7 @@ class RunningQueueRow:
 
 @dataclass(frozen=True, slots=True)
 class RunningInfoRow:
-    """What one member is doing, as it reported itself (C-540).
+    """The state of one member, as it reported itself (C-540).
 
     Attributes:
         properties: its settings by upstream's names.
@@ -337,7 +335,7 @@ class RunningInfoRow:
 
 @dataclass(frozen=True, slots=True)
 class ConsumePlan:
-    """What making one member consume one message would do.
+    """The plan of making one member consume one message.
 
     Attributes:
         keys: the message's keys, as its sender set them; None without keys.
@@ -363,7 +361,7 @@ class ConsumedRow:
     Attributes:
         result: ``CR_SUCCESS``, ``CR_LATER``, ``CR_ROLLBACK``, ``CR_COMMIT``,
             ``CR_THROW_EXCEPTION`` or ``CR_RETURN_NULL``.
-        remark: what the listener raised, if anything.
+        remark: the exception of the listener, if it raised one.
     """
 
     client_id: str

@@ -1,17 +1,16 @@
 """A cluster, a topic or a group at one moment: the values that every face renders.
 
-Law: plain frozen values. None means "not known", with the reason beside it; zero means zero.
+Pure: frozen values. None means "not known", with the reason beside it; zero means zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from rocketstream.admin.rows import MemberRow, SubscriptionRow
-from rocketstream.late import dataclass
 
 
 class QueueKind(StrEnum):
@@ -73,17 +72,18 @@ class QueueState:
 
     @property
     def lag(self) -> int | None:
-        """Messages kept and not consumed, whatever their tags; never counts expired ones.
+        """Messages kept and not consumed, with any tag; never counts expired ones.
 
-        Negative where the group is ahead of a queue that was made anew. A retry queue without a
-        committed offset will be consumed from its oldest message (C-195), so all of it waits.
+        Negative where the group is ahead of a queue that was deleted and made again. A retry queue
+        without a committed offset will be consumed from its oldest message (C-195), so all of it
+        waits.
         """
         if self.max_offset is None:
             return None
         if self.committed_offset is None:
             if self.kind is QueueKind.RETRY and self.error is None:
                 return self.max_offset - (self.min_offset or 0)
-            # An empty queue has nothing to be behind in, whatever is committed.
+            # A group is never behind in an empty queue, with any committed offset.
             return 0 if self.max_offset == 0 else None
         return self.max_offset - max(self.committed_offset, self.min_offset or 0)
 
@@ -140,7 +140,8 @@ class GroupState:
     def lag(self) -> int | None:
         """Messages waiting in topic and retry queues whose lag is known; None if none is."""
         known = [q.lag for q in self.of_kind(QueueKind.TOPIC, QueueKind.RETRY) if q.lag is not None]
-        # Being ahead in one queue, which was made anew, does not offset the lag in another.
+        # Being ahead in one queue, which was deleted and made again, does not offset the lag in
+        # another.
         return sum(max(lag, 0) for lag in known) if known else None
 
     @property
@@ -227,7 +228,7 @@ class BrokerState:
     Attributes:
         addresses: ``host:port`` by broker id; 0 is the master.
         version: its version as it names it (``V4_9_7``); None when it did not answer.
-        facts: what it reports about itself (GET_BROKER_RUNTIME_INFO), by upstream's names.
+        facts: its report about itself (GET_BROKER_RUNTIME_INFO), by upstream's names.
         error: why it could not be asked.
     """
 

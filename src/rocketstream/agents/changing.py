@@ -1,8 +1,9 @@
 """The tools that change something: each previewed first, then applied by the preview's token.
 
-Law: exists only on a server that may write. A preview changes nothing. Applying does exactly what
-was shown, or is refused if things have changed since. Every change is in the audit file
-(``Admin``). There are no tools for what cannot be taken back: deleting a topic or a group.
+Law: the tools exist only on a server that may write. A preview changes nothing. Applying makes
+exactly the change that was shown, or is refused if things have changed since. Every change is in
+the audit file (``Admin``). Deleting a topic or a group cannot be taken back, so there is no tool
+for it.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class Changing:
             problems.append("nothing would move: the group is there already")
 
         async def apply() -> answers.Applied:
-            # Who agrees to problems does not agree to a plan that is no longer true.
+            # A caller that accepts problems does not accept a plan that is no longer true.
             done = await self._admin.reset_apply(plan, force=despite_problems, as_shown=True)
             return _reset_done(operation, done)
 
@@ -311,7 +312,8 @@ class Changing:
         self,
         token: Annotated[str, Field(description="Of a preview.", min_length=8, max_length=100)],
     ) -> answers.Applied:
-        """Do what a preview showed: once, within five minutes, and only if it is still true.
+        """Make the change a preview showed: once, within five minutes, and only if it is still
+        true.
 
         Ask the person you work for first, with the preview.
         """

@@ -1,6 +1,6 @@
 """Changes that were previewed and may be applied: once, soon, and only with their token.
 
-Law: pure; keeps the given changes and decides by the given clock. It changes nothing itself.
+Pure: the given changes are kept, the given clock decides; nothing is changed here.
 """
 
 from __future__ import annotations

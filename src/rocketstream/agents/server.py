@@ -1,6 +1,6 @@
-"""The server: which tools exist, how they are described, how mistakes are answered.
+"""The MCP server: which tools exist, how they are described, how mistakes are answered.
 
-Law: wiring. Only the protocol writes to stdout; logs go to stderr.
+Law: only the protocol writes to stdout; logs go to stderr.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Turns results of ``admin`` and ``watch`` into the answers of tools.
+"""Results of ``admin`` and ``watch`` as the answers of tools.
 
-Law: pure; renders and decides nothing. Every name and text from others passes through ``seen``.
+Law: every name and text from others passes through ``seen``.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def message_line(message: ShownMessage, most: int = BODY_CHARS_MAX) -> answers.M
 
 
 def messages(page: SearchPage) -> answers.Messages:
-    """Return what a search found."""
+    """Return the messages a search found."""
     return answers.Messages(
         messages=[message_line(message) for message in page.messages],
         examined=page.examined,
@@ -306,7 +306,7 @@ def letter_cause(cause: LetterCause) -> answers.LetterCauseLine:
 
 
 def moves(plan: ResetPlan, most: int) -> list[answers.MoveLine]:
-    """Return what a reset does, queue by queue."""
+    """Return the moves of a reset, queue by queue."""
     return [
         answers.MoveLine(
             topic=name(row.topic), broker=name(row.broker_name), queue=row.queue_id,

@@ -1,6 +1,6 @@
 """Text that others wrote, in the form agents get it: bounded, without invisible characters.
 
-Law: pure; text in, text out.
+Pure: text in, text out.
 """
 
 from __future__ import annotations

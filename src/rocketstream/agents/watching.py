@@ -1,6 +1,6 @@
 """The collection behind the tools: begun at the first question, ended when questions stop.
 
-Law: decides when to collect, not what; no tool asks brokers for what a sweep found.
+Law: no tool asks brokers for figures of a sweep.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Watching:
         run = self._run
         if run is None:
             run = self._run = _Run(self._make())
-        # However many ask at first, and whichever of them leaves, the collection begins once.
+        # The collection begins once, however many callers ask at first and even if some of them
+        # leave.
         await asyncio.shield(run.beginning)
         if self._run is run:
             self._restart_timer()
@@ -90,7 +91,7 @@ class _Run:
             await asyncio.to_thread(self.collector.refresh, FIRST_SWEEP_S)
 
     async def end(self) -> None:
-        """Close the collector, which also ends the waiting of whoever began it."""
+        """Close the collector, which also ends the wait of the caller that began it."""
         self._swept.set()
         await asyncio.to_thread(self.collector.close)
         await asyncio.gather(self.beginning, return_exceptions=True)

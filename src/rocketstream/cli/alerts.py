@@ -1,6 +1,6 @@
-"""``rocketstream alerts``: webhooks told of groups whose verdict changes.
+"""``rocketstream alerts``: webhooks that hear of groups whose verdict changes.
 
-Law: options in; ``rocketstream.watch`` decides what is told, and when.
+``rocketstream.watch`` decides which notices are sent, and when.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The command tree, its help texts, and how it is run.
-
-Law: wiring only; each command's work is in its own module.
-"""
+"""The command tree, its help texts, and how it is run."""
 
 from __future__ import annotations
 
@@ -23,6 +20,7 @@ from rocketstream.client.credentials import (
 
 COMMANDS: Final = {
     "serve": "serve",
+    "store": "store",
     "topic": "topic",
     "send": "send",
     "consume": "consume",
@@ -110,7 +108,7 @@ app.view = viewing.add_views
 
 
 def _as_text(word: str) -> str:
-    """Return an argument with its bytes read as UTF-8, whatever the locale read them as."""
+    """Return an argument with its bytes read as UTF-8, not as the locale read them."""
     try:
         return os.fsencode(word).decode() if not word.isascii() else word
     except UnicodeEncodeError:

@@ -1,6 +1,6 @@
 """``rocketstream backfill TOPIC... --to KIND:PLACE``: a closed range as a table, in one batch.
 
-Law: options in, counts out; the pipeline is ``rocketstream.pipelines.backfill``.
+The pipeline is ``rocketstream.pipelines.backfill``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""``rocketstream broker list|status|config``.
-
-Law: options in, rows of ``Admin`` out.
-"""
+"""``rocketstream broker list|status|config``."""
 
 from __future__ import annotations
 

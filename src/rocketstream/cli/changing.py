@@ -1,6 +1,6 @@
-"""What commands that change something share: their options, and an ``Admin`` that writes it down.
+"""The options of all commands that change a cluster, and an ``Admin`` that records the change.
 
-Law: one place, so that no command forgets the audit file.
+Law: every such command gets its Admin here, so that none forgets the audit file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AuditFile = Annotated[
 
 
 def changing_admin(namesrv: str, audit_file: str | None, mask: str | None = None) -> Admin:
-    """Return an Admin that writes down what it changes.
+    """Return an Admin that records its changes.
 
     Args:
         namesrv: name servers to ask.

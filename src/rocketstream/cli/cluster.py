@@ -1,6 +1,6 @@
 """``rocketstream cluster list|status``.
 
-Law: options in, rows of ``Admin`` out; totals are sums of what is known, and say what is not.
+Law: totals are sums of the known figures, and name the brokers that are missing in them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def list_clusters(namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = False) ->
 
 
 class _Totals:
-    """What a cluster's brokers tell, together; rates are those of masters that answered."""
+    """The sums of a cluster's brokers; rates are those of masters that answered."""
 
     def __init__(self, rows: list[BrokerStatusRow]) -> None:
         told = [row.figures for row in rows if row.figures is not None]

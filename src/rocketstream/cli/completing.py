@@ -1,6 +1,6 @@
-"""Shell completion: the words that may come next, and the scripts that have shells ask for them.
+"""Shell completion: the words that may come next, and the scripts by which shells ask for them.
 
-Law: reads the command tree; names of a cluster are asked for through a function handed in.
+The command tree is read here; a function handed in returns names of a cluster.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 from rocketstream.cli.declare import Commands
 
 ASKING: Final = "complete-words"
-"""What the scripts call: ``rocketstream complete-words WORD… CURRENT``; no command of its own."""
+"""The first word of the scripts' call: ``rocketstream complete-words WORD… CURRENT``."""
 TIMEOUT_MS: Final = 800
 """A cluster that takes longer is not waited for: no names are better than a shell that hangs."""
 NAMES_MAX: Final = 2_000
@@ -31,7 +31,7 @@ def complete(root: Any, words: Sequence[str], names: Names) -> list[str]:
 
     Args:
         root: the command tree.
-        words: what is typed behind the program's name; the last one is begun, or empty.
+        words: the typed words behind the program's name; the last one is begun, or empty.
         names: the names of a kind (``topics``, ``groups``, ``brokers``) the cluster knows.
     """
     *before, current = words or [""]

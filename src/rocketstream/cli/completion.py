@@ -1,6 +1,6 @@
-"""``rocketstream completion SHELL``, and the answer to what its scripts ask.
+"""``rocketstream completion SHELL``, and the command that its scripts call.
 
-Law: options in, names of ``Admin`` out; whatever goes wrong, a shell gets no names and no noise.
+Law: on any error a shell gets no names and no noise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def completion(
         str, Argument(metavar="bash|zsh|fish", help="The shell to print the script for.")
     ],
 ) -> None:
-    """Print a script that has a shell complete commands, options, and topic and group names."""
+    """Print a script by which a shell completes commands, options, and topic and group names."""
     if shell not in SCRIPTS:
         raise BadParameter(f"{shell!r} is given; accepted are {', '.join(SCRIPTS)}")
     print_line(SCRIPTS[shell].rstrip())

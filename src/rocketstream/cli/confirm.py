@@ -1,6 +1,6 @@
-"""Asking before something is changed.
+"""The question before something is changed.
 
-Law: the only place that asks. It shows what was handed in, and decides nothing else.
+Law: no other module asks for confirmation.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from rocketstream.errors import ConfigurationError
 
 
 def confirm(what: Sequence[str], yes: bool) -> None:
-    """Say what will be done and go on only when the user agrees.
+    """Show the changes and go on only when the user agrees.
 
     Lines and question go to stderr, so that ``--json`` output stays JSON.
 
     Args:
-        what: what will be done, a line each.
+        what: the changes, a line each.
         yes: agreed to beforehand (``--yes``): the lines are shown, nothing is asked.
 
     Raises:

@@ -1,7 +1,6 @@
 """``rocketstream consume TOPIC``: print a topic's messages as a member of a group.
 
-Law: options in, ``PushConsumer`` calls, messages out; a message is acknowledged after its line
-is written.
+Law: a message is acknowledged after its line is written.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def consume(
     """Print the bodies of a topic's messages, one a line, until Ctrl-C.
 
     Members of one group share the queues. Each message is acknowledged after it is printed, so
-    what was not printed is delivered again.
+    messages that were not printed are delivered again.
     """
     position = parse_start(start)
     from rocketstream.admin import Admin
@@ -209,7 +208,7 @@ class Printer:
             print_line(json_line(message_json(message)))
         elif sys.stdout.isatty():
             print_line(bytes(message.body).decode("utf-8", "backslashreplace"))
-        else:  # byte for byte: what reads it is a program
+        else:  # byte for byte: a program reads it
             sys.stdout.buffer.write(bytes(message.body) + b"\n")
             sys.stdout.buffer.flush()
 

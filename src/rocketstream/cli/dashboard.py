@@ -1,6 +1,6 @@
-"""``rocketstream dashboard``: the cluster in a browser, and the tokens of those who may look.
+"""``rocketstream dashboard``: the cluster in a browser, and the tokens of its users.
 
-Law: options in, one line with the address out; the pages live in ``rocketstream.dashboard``.
+Standard output gets one line, with the address; the pages live in ``rocketstream.dashboard``.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +19,6 @@ from rocketstream.cli.failure import say
 from rocketstream.cli.options import DEFAULT_NAMESRV, Namesrv
 from rocketstream.cli.output import print_line
 from rocketstream.errors import ConfigurationError
-from rocketstream.late import dataclass
 
 if TYPE_CHECKING:
     from rocketstream.dashboard.running import DashboardServer
@@ -91,7 +91,7 @@ Mask = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """How a dashboard is to be served; see the options of the command."""
+    """The settings of serving a dashboard; see the options of the command."""
 
     namesrv: str
     host: str = "127.0.0.1"
@@ -109,7 +109,7 @@ class Wishes:
 
 
 def add_to(app: Commands) -> None:
-    """Add the command and what belongs to it."""
+    """Add the command and its subcommands."""
     commands = Commands(
         "dashboard",
         "Show a cluster in a browser, live: groups and why they are behind, topics, messages, "

@@ -1,6 +1,6 @@
-"""Commands as typed functions: what stands in their annotations becomes options of click.
+"""Commands as typed functions: the annotations of a function's parameters become click's options.
 
-Law: declarations to click's objects, made when a command is asked for; knows no command.
+Click's objects are made when a command is called for.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Option:
 
     Args:
         names: ``--name``, ``-n``, ``--on/--off``; without any the parameter's name makes it.
-        help: what it is for.
+        help: the text of ``--help``.
         metavar: what stands for its value.
         min: the least number accepted.
         max: the greatest number accepted.
         envvar: the environment variable it is taken from where it is not given.
         parser: makes the value of the text; raises ValueError or ``BadParameter``.
-        callback: is told the value, and returns what it becomes.
+        callback: gets the value, and returns the one to use.
         is_eager: looked at before other options.
         exists: a path must be there.
         file_okay: a path may be a file.
@@ -93,7 +93,7 @@ class Argument:
 
     Args:
         metavar: what stands for it.
-        help: what it is.
+        help: the text of ``--help``.
     """
 
     def __init__(self, *, metavar: str, help: str) -> None:
@@ -119,12 +119,12 @@ class Commands(click.Group):
     """Commands under one name; each is made when it is asked for, and its module imported then.
 
     Args:
-        name: what they are under.
-        help: what they are for.
+        name: the word before their names.
+        help: the text of ``--help``.
         callback: runs before a command, with options of its own.
         epilog: stands below the help.
-        invoke_without_command: the callback is a command by itself.
-        settings: click's, for this and what is below.
+        invoke_without_command: the callback alone is a command.
+        settings: click's, for this group and its commands.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ def _parameters(function: Callable[..., Any]) -> list[click.Parameter]:
 
 
 def _called(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function as click calls it: values become what its annotations say."""
+    """Return the function as click calls it: values are converted to its annotations."""
 
     @functools.wraps(function)
     def call(**given: Any) -> Any:
@@ -238,7 +238,7 @@ def _called(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _unwrapped(hint: Any) -> tuple[Any, ...]:
-    """Return the type of an ``Annotated`` and what it is annotated with."""
+    """Return the type of an ``Annotated`` and its annotation."""
     return get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
 
 
@@ -300,7 +300,7 @@ class _Parsed(click.ParamType[Any]):
         self._parser = parser
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: Context | None) -> Any:
-        """Return what the function makes of the text; a default is what it is to be already."""
+        """Return the function's value of the text; a default is already such a value."""
         if not isinstance(value, str):
             return value
         try:

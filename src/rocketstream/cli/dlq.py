@@ -1,7 +1,4 @@
-"""``rocketstream dlq list|causes|redrive``: what groups gave up, why, and sending it back.
-
-Law: options in, rows and results of ``Admin`` out.
-"""
+"""``rocketstream dlq list|causes|redrive``: dead letters, their causes, and sending them again."""
 
 from __future__ import annotations
 
@@ -140,7 +137,7 @@ def causes(
     namesrv: Namesrv = DEFAULT_NAMESRV,
     as_json_: Json = False,
 ) -> None:
-    """Show a group's dead letters by cause: what was raised, where, how many, since when.
+    """Show a group's dead letters by cause: the exception, its place, how many, since when.
 
     Consumers write causes with send_back_cause=True; letters of others are told apart by origin,
     tag and number of tries.
@@ -278,8 +275,8 @@ def redrive(
     """Send dead letters back to the topics they were consumed from.
 
     Shows what would be sent, and asks; without a terminal it only shows, and --yes sends. The place
-    is kept at the brokers, so a redrive that was interrupted goes on, and what was sent is not sent
-    again.
+    is kept at the brokers, so a redrive that was interrupted goes on, and letters already sent are
+    not sent again.
     """
     if rate is not None and rate <= 0:
         raise BadParameter(f"--rate is {rate:g}; it takes messages a second above 0")
@@ -412,7 +409,10 @@ class _Told:
 
 def _finish(group: str, result: RedriveResult, as_json_: bool) -> None:
     for status, count in result.odd.items():
-        say(f"warning: {plural(count, 'letter')} stored with {status}")
+        say(
+            f"warning: {plural(count, 'letter')} stored with {status}, which a crash may lose; "
+            "the next run looks for them, and sends what is not there"
+        )
     if as_json_:
         return
     for topic, count in _most_first(result.by_topic):

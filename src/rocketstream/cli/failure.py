@@ -1,6 +1,6 @@
-"""How a command ends: exit codes, and errors as one line on stderr.
+"""The end of a command: exit codes, and errors as one line on stderr.
 
-Law: the only place that turns an exception into text and a number.
+Law: no other module turns an exception into text and a number.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def one_line(text: str) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Return what to tell the user of an error, in one line."""
+    """Return the text of an error for the user, in one line."""
     if isinstance(error, BrokerError) and not isinstance(error, AccessDeniedError):
         who = f"{error.address} refused" if error.address else "refused"
         return one_line(f"{who}: {error.remark or 'no reason given'} (code {error.code})")
@@ -70,7 +70,7 @@ def report(error: BaseException) -> None:
 
 
 def say(line: str) -> None:
-    """Write one line to stderr; what steers a terminal is spelled out."""
+    """Write one line to stderr; control characters are spelled out."""
     try:
         sys.stderr.write(shown(line, lines=True) + "\n")
         sys.stderr.flush()
@@ -154,7 +154,8 @@ def _failed(error: Exception) -> int:
 
 
 def _flush() -> None:
-    """Flush the output now, while a failure to write it can still be told, with an exit code."""
+    """Flush the output now, while a failure to write it can still be reported, with an exit
+    code."""
     if sys.stdout is not None and not sys.stdout.closed:
         sys.stdout.flush()
 

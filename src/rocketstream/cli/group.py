@@ -1,7 +1,4 @@
-"""``rocketstream group …``: the commands on groups, and the modules they are in.
-
-Law: no command lives here.
-"""
+"""``rocketstream group …``: the commands on groups, and the modules they are in."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""``rocketstream group lag``: each queue of a group, what waits beyond them, bounds for scripts.
+"""``rocketstream group lag``: each queue of a group, further waiting messages, bounds for scripts.
 
-Law: options in, states of ``Admin`` out; decides nothing but the exit code its user asked for.
+The only decision here is the exit code its user asked for.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ def lag(
     """Show per queue how many messages and how much time a group is behind.
 
     Lag: messages kept and not consumed. Time lag: how long the next of them has been stored. Last
-    consumed: when the last consumed message was stored. Of one group with tags or a condition it
-    is counted how many of them it wants.
+    consumed: when the last consumed message was stored. Of one group with tags or a condition the
+    messages it selects are counted.
 
-    Exit codes: 0; 3 where a bound of --max or --max-age is exceeded; 1 where what it bounds is
-    not known.
+    Exit codes: 0; 3 where a bound of --max or --max-age is exceeded; 1 where the bounded figure is
+    unknown.
     """
     from rocketstream.admin.progress.groups import lag_rows
 
@@ -93,7 +93,7 @@ def lag(
 
 
 def print_states(states: Sequence[GroupState], *, named: bool) -> None:
-    """Print the queues of groups as a table, and what else is to be said of each group."""
+    """Print the queues of groups as a table, and further remarks on each group."""
     from rocketstream.admin.state import QueueKind
 
     kinds = (QueueKind.TOPIC, QueueKind.RETRY)
@@ -136,7 +136,7 @@ def _owned(queues: Sequence[QueueState]) -> str:
 
 
 def about(state: GroupState) -> list[str]:
-    """Return what is to be said of a group besides its queues, a sentence each."""
+    """Return the remarks on a group besides its queues, a sentence each."""
     lines = []
     for queue in state.queues:
         if queue.error is not None:

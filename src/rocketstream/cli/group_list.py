@@ -1,7 +1,4 @@
-"""``rocketstream group list``: every group with what waits, what failed and what was given up.
-
-Law: options in, states of ``Admin`` out; decides nothing.
-"""
+"""``rocketstream group list``: every group with its waiting, failed and dead messages."""
 
 from __future__ import annotations
 

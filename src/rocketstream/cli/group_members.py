@@ -1,7 +1,4 @@
-"""``rocketstream group members|running-info``: who consumes, and what each member is doing.
-
-Law: options in, rows of ``Admin`` out.
-"""
+"""``rocketstream group members|running-info``: the members of a group and their state."""
 
 from __future__ import annotations
 
@@ -153,7 +150,8 @@ def _print_running(row: RunningInfoRow, lags: Lags, settings: bool) -> None:
 
 
 def _held(queues: tuple[RunningQueueRow, ...]) -> str:
-    """Say what a member holds and has not finished: a member that is stuck is stuck there."""
+    """Show the messages a member holds and has not finished: a stuck member is stuck in one of
+    them."""
     holding = [queue for queue in queues if queue.cached]
     if not holding:
         return f"holds no message; owns {plural(len(queues), 'queue')}"

@@ -1,6 +1,6 @@
 """``rocketstream group reset|clone|undo``: moving groups, shown before it is done.
 
-Law: renders a ``ResetPlan`` and what became of it; ``Admin`` decides what is refused.
+``Admin`` decides which moves are refused.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def reset(
     """Move a group back or forward in a topic.
 
     Shows where each queue goes, what that repeats and skips, and asks. Connected members are moved
-    too: where brokers cannot (4.x) they are told, and Java's pause for about ten seconds. A file
-    that takes it back is written first (`group undo`).
+    too: where brokers cannot move them (4.x) each gets a request, and Java's members pause for
+    about ten seconds. A file that takes it back is written first (`group undo`).
     """
     target = _target(to_time, to_earliest, to_latest, to_offset, shift, copy_of)
     with changing_admin(namesrv, audit_file) as admin:
@@ -218,7 +218,7 @@ def _finish(
     no_wait: bool,
     as_json_: bool,
 ) -> None:
-    """Show a plan; ask; carry it out; show what became of it."""
+    """Show a plan; ask; carry it out; show the result."""
     if dry_run:
         _show(plan, as_json_)
         return
@@ -231,7 +231,7 @@ def _finish(
             print_line(f"{plan.group} is there already: nothing was changed")
         return
     refused = plan.problems and not force
-    # What is refused anyway is not asked about: apply says why.
+    # A refused plan is not asked about: apply says why.
     confirm([] if refused else _what(plan), yes or bool(refused))
     from rocketstream.admin.changes.resets import WAIT_MS
 
@@ -280,7 +280,8 @@ def _show(plan: ResetPlan, as_json_: bool) -> None:
 
 
 def _show_rows(plan: ResetPlan) -> None:
-    """Show a row for each queue; what is the same, or nothing, in all of them has no column."""
+    """Show a row for each queue; a value that is the same, or empty, in all of them has no
+    column."""
     topics = {row.topic for row in plan.rows}
     columns = [Column("Queue", keep=True), Column("From", number=True), Column("To", number=True)]
     columns += [Column("Again", number=True), Column("Skipped", number=True)]

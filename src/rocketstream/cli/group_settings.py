@@ -1,7 +1,4 @@
-"""``rocketstream group settings|create|update|pause|resume|delete``.
-
-Law: arguments in, plans of ``Admin`` shown and carried out.
-"""
+"""``rocketstream group settings|create|update|pause|resume|delete``."""
 
 from __future__ import annotations
 
@@ -107,7 +104,7 @@ def pause(
     namesrv: Namesrv = DEFAULT_NAMESRV,
     as_json_: Json = False,
 ) -> None:
-    """Have the brokers give the members of a group nothing more, until `group resume`.
+    """Stop the brokers from giving messages to the members of a group, until `group resume`.
 
     Works for members in any language, and for the whole group only: RocketMQ has no request that
     pauses one member. They finish what they have pulled; their progress stays.
@@ -153,7 +150,7 @@ def delete(
 
 
 def _parsed(values: list[str]) -> dict[str, Any]:
-    """Return ``NAME=VALUE`` pairs; true, false and whole numbers as what they are."""
+    """Return ``NAME=VALUE`` pairs; true, false and whole numbers as such."""
     found: dict[str, Any] = {}
     for text in values:
         name, value = split_pair("--set", text)

@@ -1,7 +1,4 @@
-"""``rocketstream group why``: how a group does, why it is behind, and what to do about it.
-
-Law: options in, a ``WhyReport`` out; nothing is decided here.
-"""
+"""``rocketstream group why``: how a group does, why it is behind, and what to do about it."""
 
 from __future__ import annotations
 

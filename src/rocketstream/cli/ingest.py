@@ -1,6 +1,6 @@
 """``rocketstream ingest TOPIC... --to KIND:PLACE``: land topics as a table with Spark.
 
-Law: options in, progress on stderr, counts out; the pipeline is ``rocketstream.pipelines.ingest``.
+Progress goes to stderr, counts to stdout; the pipeline is ``rocketstream.pipelines.ingest``.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def ingest(
     Run again, it continues where it ended (its checkpoint). Bodies that do not decode are kept as
     they are in the column `_malformed`, or go where `--dead-letters` says; they are counted and
     reported. `--continuous` goes on until Ctrl-C or SIGTERM, which ends it after the micro-batch
-    under way; a second one ends it at once, and that micro-batch is begun anew by the next run.
+    under way; a second one ends it at once, and the next run repeats that micro-batch.
     """
     from rocketstream.pipelines.bodies import bodies_of
     from rocketstream.pipelines.ingest import IngestPlan
@@ -167,7 +167,8 @@ def config_for(target: Target, bodies: Bodies, config: dict[str, str]) -> dict[s
 
 
 def warn_of_misfits(config: Mapping[str, str]) -> None:
-    """Tell of packages that are made for another Spark; some of what they do works all the same."""
+    """Warn of packages that are made for another Spark; some of their functions work all the
+    same."""
     from rocketstream.pipelines.targets import misfits
 
     for sentence in misfits(config):
@@ -307,7 +308,7 @@ def spark_log(directory: Path | None) -> Path:
 
 
 class _Show:
-    """Feeds the progress bar; the text beside it carries what a bar cannot."""
+    """Feeds the progress bar; the text beside it has the other figures."""
 
     def __init__(self, total: int | None, as_json: bool) -> None:
         from rich.console import Console

@@ -1,7 +1,7 @@
 """Ctrl-C from a command's first moment to its last: quiet, never long, the second one at once.
 
-Law: a process's own SIGINT only, and only where nobody has it ignored. It is there before anything
-else and imports next to nothing.
+Law: a process's own SIGINT only, and only where it is not ignored. The module is imported before
+anything else and imports next to nothing.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _AGAIN_S: Final = 0.01
 _IS_WINDOWS: Final = os.name == "nt"
 
 
-class _Now:
-    """What goes for this process: whether Ctrl-C is taken care of, how long an end may take."""
+class _State:
+    """The state of this process: whether Ctrl-C is handled here, how long an end may take."""
 
     is_ours = False
     patience_s: float | None = PATIENCE_S
@@ -33,12 +33,12 @@ class _Now:
 
 
 def is_ours() -> bool:
-    """Whether SIGINT does what Python has it do: not in a shell's background job, say."""
+    """Whether SIGINT has Python's own handler: not in a shell's background job, say."""
     return signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def end_at_once() -> None:
-    """Have Ctrl-C end the process there and then: nothing has begun yet, or all is done.
+    """Let Ctrl-C end the process at once: nothing has begun yet, or all is done.
 
     The system does it, so it works while Python is importing, joining threads or taking itself
     apart. A shell shows 130, as for an interrupted command.
@@ -47,47 +47,47 @@ def end_at_once() -> None:
 
 
 def end_in_order() -> None:
-    """Have Ctrl-C raise KeyboardInterrupt in the main thread, once; the next one ends at once.
+    """Let Ctrl-C raise KeyboardInterrupt in the main thread, once; the next one ends at once.
 
-    What has not ended within ``PATIENCE_S``, such as a thread that waits for a broker, is ended.
+    After ``PATIENCE_S`` the process ends anyway, such as with a thread that waits for a broker.
     """
-    _Now.is_ours = True
+    _State.is_ours = True
     sys.unraisablehook = _raise_again
     signal.signal(signal.SIGINT, _interrupt)
 
 
-def take_your_time() -> None:
+def no_deadline() -> None:
     """Let the command take as long as it needs to end from here on, such as until Spark has."""
-    _Now.patience_s = None
+    _State.patience_s = None
 
 
-def do_last(act: Callable[[], None] | None) -> None:
-    """Have ``act`` called if the process is ended at once, such as to give the screen back.
+def on_forced_exit(act: Callable[[], None] | None) -> None:
+    """Call ``act`` if the process is ended at once, such as to give the screen back.
 
     Args:
-        act: called on any thread, whatever else is under way; None to have nothing called.
+        act: called on any thread, at any time; None for no call.
     """
-    _Now.last_act = act
+    _State.last_act = act
 
 
-def is_ending() -> None:
+def begin_shutdown() -> None:
     """Bound an end in order that other code began at Ctrl-C; the next Ctrl-C ends at once."""
-    if _Now.is_ours:
-        if _Now.last_act is None:
+    if _State.is_ours:
+        if _State.last_act is None:
             end_at_once()
         else:
             signal.signal(signal.SIGINT, _end_after_last_act)
-        if _Now.patience_s is not None:
-            _thread.start_new_thread(_end_after, (_Now.patience_s,))
+        if _State.patience_s is not None:
+            _thread.start_new_thread(_end_after, (_State.patience_s,))
 
 
-def need_no_order() -> None:
-    """Have Ctrl-C and SIGTERM end the process at once: the command has nothing to put in order.
+def arm_immediate_exit() -> None:
+    """Let Ctrl-C and SIGTERM end the process at once: the command has nothing to put in order.
 
-    What serves from an event loop needs it: an exception amid the loop's work is told of by each of
-    its tasks, and a thread that reads a line would be waited for.
+    A server on an event loop needs it: each of the loop's tasks would log an exception amid its
+    work, and the end would wait for a thread that reads a line.
     """
-    if _Now.is_ours:
+    if _State.is_ours:
         end_at_once()
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -96,7 +96,7 @@ def need_no_order() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    is_ending()
+    begin_shutdown()
     raise KeyboardInterrupt
 
 
@@ -113,17 +113,17 @@ def _end_after_last_act(number: int, frame: FrameType | None) -> None:
 
 
 def _act_last() -> None:
-    """Do what ``do_last`` was told, once, whichever end comes first."""
-    act, _Now.last_act = _Now.last_act, None
+    """Make the call of ``on_forced_exit``, once, whichever end comes first."""
+    act, _State.last_act = _State.last_act, None
     if act is not None:
         act()
 
 
 def _raise_again(lost: Any) -> None:
-    """Python drops what is raised inside a finalizer; Ctrl-C is not to be dropped, nor printed.
+    """Python drops an exception raised inside a finalizer; Ctrl-C must not be dropped, nor printed.
 
-    What a handler of the command's own has raised there names its signal in ``number``; the handler
-    stays, and gets that signal again.
+    An exception of the command's own handler names its signal in ``number``; the handler stays, and
+    gets that signal again.
     """
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
@@ -136,7 +136,7 @@ def _raise_again(lost: Any) -> None:
 
 
 def _wait(seconds: float) -> None:
-    """Wait without ``threading``, whose import may be what was interrupted."""
+    """Wait without ``threading``, whose import may have been interrupted."""
     lock = _thread.allocate_lock()
     lock.acquire()
     lock.acquire(timeout=seconds)

@@ -1,6 +1,6 @@
-"""Options the commands that land tables share, and what they make of them.
+"""The options of the commands that land tables, and their values.
 
-Law: declarations and parsing; no Spark is started here.
+Law: no Spark is started here.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ PartitionBy = Annotated[
 ]
 
 
-def _told_of_commas(tags: str | None) -> str | None:
-    """Warn here: what the source says of its tags is in Spark's log."""
+def _told_of_tags(tags: str | None) -> str | None:
+    """Warn here: the source's own warning of tags goes to Spark's log."""
     if tags is not None:
         from rocketstream.protocol.subscription import tags_hint
 
@@ -77,7 +77,7 @@ def _told_of_commas(tags: str | None) -> str | None:
 
 Tags = Annotated[
     str | None,
-    Option("--tags", metavar='"A || B"', help="Only these tags.", callback=_told_of_commas),
+    Option("--tags", metavar='"A || B"', help="Only these tags.", callback=_told_of_tags),
 ]
 Table = Annotated[str | None, Option("--table", metavar="NAME", help="Table of a jdbc target.")]
 TargetOptions = Annotated[

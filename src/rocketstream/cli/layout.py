@@ -1,15 +1,17 @@
-"""How a table fits a terminal: whole, with columns left out, or each row stacked into lines.
+"""The layout of a table in a terminal: whole, with columns left out, or rows stacked into lines.
 
-Law: pure; cells in, lines out. No number and no name is ever cut: text folds between words only.
+Pure: cells in, lines out.
+
+Law: no number and no name is ever cut: text folds between words only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from rocketstream.cli.shown import shown, width
-from rocketstream.late import dataclass
 
 ALWAYS: Final = 9
 """The importance of a column that is never left out."""
@@ -55,7 +57,7 @@ class Laid:
     """A table made for a width.
 
     Attributes:
-        lines: what to print; of each line the pieces, without line break.
+        lines: of each printed line the pieces, without line break.
         left_out: titles of columns that did not fit.
     """
 
@@ -171,7 +173,7 @@ def _stacked(columns: Sequence[Column], texts: list[list[str]], room: int) -> li
                     lines.append(line)
                 line = [Cell("  ")] if line else []
                 used = 2 if line else 0
-            # What is wider than a whole line is left to the terminal to wrap: it stays one word.
+            # A text wider than a whole line is left to the terminal to wrap: it stays one word.
             line += [Cell(label, "dim"), Cell(text, _colour(column, text))]
             used += wanted
         lines.append(line)

@@ -1,6 +1,7 @@
-"""Views of a cluster for commands that only look: of ``Admin`` no more than they need.
+"""Views of a cluster for commands that only look.
 
-Law: opens and closes; what ``Admin`` can do besides takes a third of such a command to import.
+Law: no more of ``Admin`` is imported than they need: the rest takes a third of such a command's
+time.
 """
 
 from __future__ import annotations

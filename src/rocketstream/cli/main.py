@@ -1,7 +1,7 @@
 """Entry point of the ``rocketstream`` command.
 
-Law: imports nothing that may be missing before it has said how to install it, and next to nothing
-before Ctrl-C is taken care of.
+Law: imports no package that may be missing before it has named the way to install it, and next to
+nothing before Ctrl-C is handled.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
     Args:
-        argv: arguments without the program name; None takes the process's, whose Ctrl-C, standard
-            streams and garbage collection it sees to then.
+        argv: arguments without the program name; None takes the process's, and then Ctrl-C,
+            standard streams and garbage collection are set up too.
     """
     if argv is not None:
         return _missing() or _run(list(argv))
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         interrupts.end_at_once()
     try:
         return _as_process(interruptible)
-    except KeyboardInterrupt:  # on the way into or out of what knows what to do about it
+    except KeyboardInterrupt:  # before or after the code that handles it
         return interrupts.INTERRUPTED
 
 

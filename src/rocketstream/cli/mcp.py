@@ -1,6 +1,6 @@
 """``rocketstream mcp``: the cluster as tools for agents, over the Model Context Protocol.
 
-Law: options in; stdout is the protocol's alone. The tools live in ``rocketstream.agents``.
+Law: stdout is the protocol's alone. The tools live in ``rocketstream.agents``.
 """
 
 from __future__ import annotations
@@ -75,5 +75,5 @@ def mcp(
     admin = AsyncAdmin(namesrv, audit=audit, read_only=not write, masking=rules)
     if audit is not None:
         say(f"agents may change {namesrv}; changes are written to {audit.path}")
-    interrupts.need_no_order()
+    interrupts.arm_immediate_exit()
     asyncio.run(serve_stdio(make_admin, admin, write=write, interval_s=interval))

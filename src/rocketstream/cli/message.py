@@ -1,7 +1,4 @@
-"""``rocketstream message view|query|search|track|consume``; ``tail`` and ``trace`` are beside it.
-
-Law: options in, rows of ``Admin`` out.
-"""
+"""``rocketstream message view|query|search|track|consume``; ``tail`` and ``trace`` are apart."""
 
 from __future__ import annotations
 
@@ -190,7 +187,7 @@ def search(
     namesrv: Namesrv = DEFAULT_NAMESRV,
     as_json_: Json = False,
 ) -> None:
-    """Find messages by id, key, time or offset, and what they say.
+    """Find messages by id, key, time, offset or text.
 
     Reads queues from where the brokers' indexes point to; joins no group.
     """
@@ -210,10 +207,10 @@ def search(
 
 
 def _warn(page: SearchPage) -> None:
-    """Tell where nobody could be asked.
+    """Warn of brokers that could not be asked.
 
     Raises:
-        RocketMQError: nowhere at all, so that nothing found is not nothing there.
+        RocketMQError: no broker could be asked: an empty result would look like no messages.
     """
     if page.problems and not page.messages and not page.examined:
         raise RocketMQError("; ".join(page.problems))

@@ -1,7 +1,4 @@
-"""What commands about messages share: options of decoding and masking, and how one is shown.
-
-Law: options and values in, text out; nobody is asked anything here.
-"""
+"""The options of commands about messages, of decoding and masking, and a message as text."""
 
 from __future__ import annotations
 

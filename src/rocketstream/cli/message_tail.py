@@ -1,6 +1,6 @@
-"""``rocketstream message tail TOPIC``: print what arrives until Ctrl-C.
+"""``rocketstream message tail TOPIC``: print arriving messages until Ctrl-C.
 
-Law: options in, rounds of ``Admin.message_tail`` out; joins no group, stores nothing.
+Law: joins no group, stores nothing.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def tail(
 ) -> None:
     """Follow a topic: print what arrives, until Ctrl-C.
 
-    Looks, and takes nothing from any group. What comes faster than it can be shown is passed over,
-    and counted.
+    Takes nothing from any group. Messages that arrive faster than they can be shown are passed
+    over, and counted.
     """
     wanted = message_filter(tag, key, sql, grep)
     how = body_format(format_, schema, message_name)

@@ -1,7 +1,4 @@
-"""``rocketstream message trace TOPIC ID``: a message's way as a timeline.
-
-Law: options in, a timeline of ``Admin.trace`` out, drawn.
-"""
+"""``rocketstream message trace TOPIC ID``: a message's way as a timeline."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``rocketstream metrics``: figures for Prometheus, printed once or served.
 
-Law: options in; ``rocketstream.watch`` has the figures.
+``rocketstream.watch`` has the figures.
 """
 
 from __future__ import annotations

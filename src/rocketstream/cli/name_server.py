@@ -1,7 +1,4 @@
-"""``rocketstream namesrv list|config``.
-
-Law: options in, rows of ``Admin`` out.
-"""
+"""``rocketstream namesrv list|config``."""
 
 from __future__ import annotations
 

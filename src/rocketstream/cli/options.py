@@ -1,7 +1,4 @@
-"""Options several commands share, spelled once.
-
-Law: declarations only.
-"""
+"""Options several commands share, spelled once."""
 
 from __future__ import annotations
 

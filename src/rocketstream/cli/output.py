@@ -1,6 +1,6 @@
 """Tables, numbers and times as people read them, and the JSON form of rows.
 
-Law: renders values handed in; asks nobody anything. What fits where is decided in ``layout``.
+``layout`` decides which columns fit.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ _STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow":
 
 
 class _Look:
-    """How this run of the command shows things; ``reset`` at its begin."""
+    """The output settings of this run of the command; ``reset`` when it begins."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what an earlier command was asked for."""
+        """Forget the options of an earlier command."""
         self.wide = False
 
 
 look = _Look()
-"""``look.wide``: tables as wide as they take, whatever the terminal; ``--wide`` sets it."""
+"""``look.wide``: tables take their full width on every terminal; ``--wide`` sets it."""
 
 
 def room() -> int | None:
@@ -86,7 +86,8 @@ def coloured() -> bool:
 
 
 def let_all_through() -> None:
-    """Have stdout and stderr spell out what their encoding lacks (LANG=C) instead of failing."""
+    """Let stdout and stderr spell out characters their encoding lacks (LANG=C) instead of
+    failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -138,7 +139,7 @@ def print_prose(text: str) -> None:
 
 
 def print_line(text: str) -> None:
-    """Print one line (or several) to stdout at once; what steers a terminal is spelled out."""
+    """Print one line (or several) to stdout at once; control characters are spelled out."""
     sys.stdout.write(shown(text, lines=True) + "\n")
     sys.stdout.flush()
 
@@ -181,7 +182,7 @@ def _camel(name: str) -> str:
 
 
 def moment(timestamp_ms: int | None, none: str = NONE) -> str:
-    """Return a time in the local zone to the second, or what stands for none."""
+    """Return a time in the local zone to the second, or the mark for none."""
     if timestamp_ms is None:
         return none
     return datetime.datetime.fromtimestamp(timestamp_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")

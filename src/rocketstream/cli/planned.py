@@ -1,6 +1,6 @@
-"""Showing a ``ChangePlan``, asking, having it carried out, telling what became of it.
+"""A ``ChangePlan`` in the terminal: shown, confirmed, carried out, reported.
 
-Law: renders; ``Admin`` decides what is lost and what is refused.
+``Admin`` decides which plans are refused, and lists the losses.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def finish(
     as_json_: bool,
     asks: bool = True,
 ) -> None:
-    """Show a plan, ask, carry it out, and show what became of it.
+    """Show a plan, ask, carry it out, and show the result.
 
     Args:
         admin: carries it out.
@@ -44,7 +44,7 @@ def finish(
         yes: do not ask.
         force: also with problems.
         as_json_: print JSON.
-        asks: False for what only adds something: it is done without asking.
+        asks: False for a plan that only adds something: it is carried out without asking.
     """
     if dry_run and as_json_:
         print_json(plan_json(plan))
@@ -62,7 +62,7 @@ def finish(
             print_prose(line)
         print_line("dry run: nothing was changed")
         return
-    if not (plan.problems and not force):  # what is refused anyway is not asked about
+    if not (plan.problems and not force):  # a refused plan is not asked about
         confirm(_what(plan) if asks else [], yes or not asks)
     done = admin.change_apply(plan, force=force)
     _show_done(done, as_json_)
@@ -118,7 +118,7 @@ _ALWAYS_DEFAULT = frozenset({"order", "topicFilterType", "topicSysFlag", "attrib
 
 
 def setting_text(value: Any, none: str = NONE) -> str:
-    """Return a setting as RocketMQ's tools write it, or what stands for none."""
+    """Return a setting as RocketMQ's tools write it, or the mark for none."""
     if value is None:
         return none
     if isinstance(value, bool):
@@ -167,7 +167,7 @@ def plan_json(plan: ChangePlan) -> dict[str, Any]:
 
 
 def done_json(done: ChangeDone) -> dict[str, Any]:
-    """Return what became of a plan as JSON values."""
+    """Return the result of a plan as JSON values."""
     return {
         "operation": done.plan.operation,
         "name": done.plan.name,

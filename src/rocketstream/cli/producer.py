@@ -1,7 +1,4 @@
-"""``rocketstream producer list|connections``.
-
-Law: options in, rows of ``Admin`` out.
-"""
+"""``rocketstream producer list|connections``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The option that names a file of keys, which may stand anywhere among the words of a command.
 
-Law: pure; clients read keys and TLS from the environment themselves (``client.credentials``,
-``transport.tls``). A key never stands among the arguments of a command, where every process of the
-machine can read it.
+Law: a key never stands among the arguments of a command, where every process of the machine can
+read it. Clients read keys and TLS from the environment themselves (``client.credentials``,
+``transport.tls``).
 """
 
 from __future__ import annotations

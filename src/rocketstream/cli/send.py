@@ -1,12 +1,10 @@
-"""``rocketstream send TOPIC``: messages from the command line, a file or stdin.
-
-Law: options in, ``Producer`` calls, results out.
-"""
+"""``rocketstream send TOPIC``: messages from the command line, a file or stdin."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -15,7 +13,6 @@ from rocketstream.cli.declare import Argument, BadParameter, Commands, Option
 from rocketstream.cli.looking import brokers_of
 from rocketstream.cli.options import DEFAULT_NAMESRV, JsonLines, Namesrv, Topic
 from rocketstream.cli.output import json_line, plural, print_line
-from rocketstream.late import dataclass
 
 if TYPE_CHECKING:
     from rocketstream import Message, MessageQueue, Producer, SendResult
@@ -40,7 +37,7 @@ def add_to(app: Commands) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What every message of one call has besides its body."""
+    """The fields every message of one call shares, all but the body."""
 
     topic: str
     tags: str | None

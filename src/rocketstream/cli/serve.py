@@ -1,6 +1,6 @@
 """``rocketstream serve``: the embedded name server and broker in the foreground.
 
-Law: options in, one ready line out; the servers live in ``rocketstream.server``.
+Standard output gets one line when clients can connect; the servers live in ``rocketstream.server``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,18 @@ from rocketstream.protocol.names import DEFAULT_CLUSTER
 
 if TYPE_CHECKING:
     from rocketstream.server.embedded import EmbeddedCluster, ReadyInfo
+    from rocketstream.server.store import RetentionConfig
+
+
+_SURVIVES = {
+    given.Flush.ASYNC: (
+        "flush=async: what was acknowledged survives the end of this process, but the last half "
+        "second of it not a power loss; --flush sync survives that as well, and is slower"
+    ),
+    given.Flush.SYNC: (
+        "flush=sync: what was acknowledged survives the end of this process and a power loss"
+    ),
+}
 
 
 def add_to(app: Commands) -> None:
@@ -54,6 +66,7 @@ def serve(
     advertise: given.Advertise = None,
     insecure: given.Insecure = False,
     acl: given.Acl = None,
+    admin_without_tls: given.AdminWithoutTls = False,
     tls_mode: given.TlsModeOption = given.TlsModes.PERMISSIVE,
     tls_cert: given.TlsCert = None,
     tls_key: given.TlsKey = None,
@@ -68,14 +81,13 @@ def serve(
     """Run a name server and a broker until Ctrl-C or SIGTERM.
 
     Prints one line, `ready namesrv=HOST:PORT broker=HOST:PORT store=DIR`, as soon as clients can
-    connect, and with --dashboard a second, `dashboard URL`. Ends with code 0 after everything is on
-    disk. With --join it is one more broker of a name server that runs already.
+    connect, and with --dashboard a second, `dashboard URL`; on stderr, which flush is on and what
+    survives it. Ends with code 0 after everything is on disk. With --join it is one more broker of
+    a name server that runs already.
     """
     from rocketstream.server.broker.core.schedule import DEFAULT_DELAY_LEVELS
     from rocketstream.server.embedded import EmbeddedCluster, EmbeddedSettings
-    from rocketstream.server.store import RetentionConfig
 
-    kept_ms = RetentionConfig().file_reserved_ms if retention is None else retention
     wishes = TlsWishes(
         tls_mode, tls_cert, tls_key, tls_client_auth, tls_client_ca, tls_test_certificate
     )
@@ -93,12 +105,11 @@ def serve(
         transaction_timeout_ms=round(transaction_timeout * 1000),
         transaction_check_interval_ms=round(transaction_check_interval * 1000),
         offset_persist_interval_ms=round(offset_interval * 1000),
-        retention=RetentionConfig(
-            file_reserved_ms=kept_ms, delete_when_hours=tuple(dict.fromkeys(delete_at))
-        ),
+        retention=_retention(retention, delete_at),
         auto_create_topics=auto_create,
         insecure=insecure,
         acl=None if acl is None else acl.absolute(),
+        admin_without_tls=admin_without_tls,
         tls=tls_of(wishes, host, advertise),
         repair=repair,
     )
@@ -108,11 +119,20 @@ def serve(
         def shown(info: ReadyInfo) -> None:
             _show(beside, info.namesrv_addr, dashboard_port, dashboard_write, info.store_dir)
 
-        _run(cluster, shown if dashboard else None)
+        _run(cluster, flush, shown if dashboard else None)
+
+
+def _retention(kept_ms: int | None, delete_at: list[int]) -> RetentionConfig:
+    from rocketstream.server.store import RetentionConfig
+
+    kept_ms = RetentionConfig().file_reserved_ms if kept_ms is None else kept_ms
+    return RetentionConfig(
+        file_reserved_ms=kept_ms, delete_when_hours=tuple(dict.fromkeys(delete_at))
+    )
 
 
 def _joined(join: str | None, only: given.Only | None) -> tuple[str, ...]:
-    """Return the name servers to join; none where one is to be started."""
+    """Return the name servers to join; none where one is started here."""
     if only is given.Only.BROKER and not join:
         raise BadParameter("a broker alone needs a name server to join: give --join HOST:PORT")
     if only is given.Only.NAMESRV and join:
@@ -120,14 +140,18 @@ def _joined(join: str | None, only: given.Only | None) -> tuple[str, ...]:
     return tuple(parse_addresses(join)) if join else ()
 
 
-def _run(cluster: EmbeddedCluster, shown: Callable[[ReadyInfo], None] | None) -> None:
-    """Serve until told to stop; ``shown`` serves the dashboard once clients can connect."""
+def _run(
+    cluster: EmbeddedCluster, flush: given.Flush, shown: Callable[[ReadyInfo], None] | None
+) -> None:
+    """Serve until a signal stops it; ``shown`` serves the dashboard once clients can connect."""
     from rocketstream.cli.dashboard import check_installed
     from rocketstream.server.embedded import serve as run_server
 
     def ready(info: ReadyInfo) -> None:
         broker = f" broker={','.join(info.broker_addrs)}" if info.broker_addrs else ""
         print_line(f"ready namesrv={info.namesrv_addr}{broker} store={info.store_dir}")
+        if broker:
+            say(_SURVIVES[flush])
         if shown is not None:
             shown(info)
 
@@ -138,7 +162,7 @@ def _run(cluster: EmbeddedCluster, shown: Callable[[ReadyInfo], None] | None) ->
 
 
 def _show(open_: ExitStack, namesrv: str, port: int, write: bool, store: Path) -> None:
-    """Serve the dashboard beside the servers; what keeps it from being served is only said."""
+    """Serve the dashboard beside the servers; an error that prevents it is only printed."""
     from rocketstream.cli.dashboard import Wishes, serving
 
     history = store / "dashboard" / "history.db"

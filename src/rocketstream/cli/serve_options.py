@@ -1,7 +1,4 @@
-"""The options of ``rocketstream serve``.
-
-Law: declarations; what becomes of them is ``serve``'s.
-"""
+"""The options of ``rocketstream serve``."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ class Only(StrEnum):
 
 
 class TlsModes(StrEnum):
-    """Who may connect without TLS."""
+    """Whether clients may connect without TLS."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -61,6 +58,14 @@ Acl = Annotated[
         metavar="PATH",
         help="Accounts: a plain_acl.yml, or the directory it is in. Requests to the broker are "
         "signed then.",
+    ),
+]
+AdminWithoutTls = Annotated[
+    bool,
+    Option(
+        "--admin-without-tls",
+        help="Serve an admin of --acl from other machines without TLS too: whoever sees a request "
+        "can send it again as any other.",
     ),
 ]
 TlsModeOption = Annotated[

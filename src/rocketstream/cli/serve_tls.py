@@ -1,7 +1,4 @@
-"""What ``serve`` was told about TLS, as settings of servers.
-
-Law: options in, one value out; certificates are made and read elsewhere.
-"""
+"""The TLS options of ``serve``, as settings of servers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Text as a terminal may have it: no character that steers it, and how wide the rest is.
+"""Text that is safe for a terminal: no character that steers it, and how wide the rest is.
 
-Law: pure; text in, text and numbers out.
+Pure: text in, text and numbers out.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _UNSAFE_IN_JSON: Final = re.compile("[\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u
 
 
 def shown(text: str, *, lines: bool = False) -> str:
-    r"""Return the text with what steers a terminal spelled out: ``\x1b``, ``\n``, ``\u202e``.
+    r"""Return the text with control characters spelled out: ``\x1b``, ``\n``, ``\u202e``.
 
     Names and bodies come from anybody; a terminal would obey an escape sequence in them, and a
     direction mark makes a name look like another one.
 
     Args:
         text: the text.
-        lines: line breaks and tabs stay what they are.
+        lines: line breaks and tabs stay.
     """
     return spelled_out(text, kept="\n\t" if lines else "", joiners=True)
 

@@ -1,7 +1,4 @@
-"""Ctrl-C or SIGTERM as a call or the end of a wait, where an exception would come amid other work.
-
-Law: signals in, calls out; it knows nothing of what is ended.
-"""
+"""Ctrl-C or SIGTERM as a call or the end of a wait, where an exception would hit other work."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ _LOOK_S = 1.0
 
 @contextmanager
 def until_signal() -> Iterator[Callable[[], None]]:
-    """Take both signals while the context lasts; what it yields blocks until one comes.
+    """Take both signals while the context lasts; the yielded function blocks until one comes.
 
     A second Ctrl-C ends the process at once.
     """
@@ -36,17 +33,17 @@ def until_signal() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def on_signal(act: Callable[[int], None]) -> Iterator[None]:
-    """Have both signals call ``act`` while the context lasts, where they would raise.
+    """Let both signals call ``act`` while the context lasts, where they would raise.
 
     After the first Ctrl-C the next one ends the process at once, also when the context is over.
 
     Args:
-        act: called in the main thread with the signal's number, amid whatever runs there.
+        act: called in the main thread with the signal's number, amid other work of that thread.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
-            interrupts.is_ending()
+            interrupts.begin_shutdown()
         act(number)
 
     before = {number: signal.signal(number, handle) for number in _ENDING}

@@ -1,7 +1,4 @@
-"""Spans of time as they are given on the command line.
-
-Law: reads text; knows no command.
-"""
+"""Spans of time as they are given on the command line."""
 
 from __future__ import annotations
 

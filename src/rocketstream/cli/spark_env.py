@@ -1,6 +1,6 @@
-"""``rocketstream spark-env``: what to set so that any Spark program finds Java and the source.
+"""``rocketstream spark-env``: the variables by which any Spark program finds Java and the source.
 
-Law: finding is :mod:`rocketstream.spark`'s; here are words and quoting.
+:mod:`rocketstream.spark` finds them; here are words and quoting.
 """
 
 from __future__ import annotations

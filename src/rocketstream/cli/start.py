@@ -1,15 +1,15 @@
-"""Where to begin reading, as given by ``--from``.
+"""The place where reading begins, as given by ``--from``.
 
-Law: text to value; no clock.
+Law: no clock.
 """
 
 from __future__ import annotations
 
 import datetime
 import re
+from dataclasses import dataclass
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.late import dataclass
 
 _EPOCH_MS = re.compile(r"\d{12,13}")
 _UPSTREAM = re.compile(r"\d{14}")

@@ -1,7 +1,4 @@
-"""Ending a long command by Ctrl-C or SIGTERM: first after what is under way, then at once.
-
-Law: signals in, an event and an exception out; it knows nothing of what is ended.
-"""
+"""The end of a long command by Ctrl-C or SIGTERM: first after the step under way, then at once."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """What the user wants ended, and how soon: Spark takes the time it needs.
+    """A user's request to stop; Spark takes the time it needs.
 
     Attributes:
         asked: set by the first signal.
@@ -27,7 +24,7 @@ class Stop:
     """
 
     def __init__(self) -> None:
-        interrupts.take_your_time()
+        interrupts.no_deadline()
         self.asked = threading.Event()
         self.number: int = signal.SIGINT
 

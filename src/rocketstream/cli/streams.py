@@ -1,7 +1,4 @@
-"""Standard input, output and error of a command that was started without one of them.
-
-Law: makes streams usable; what is written or read is others' business.
-"""
+"""Standard input, output and error of a command that was started without one of them."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 
 
 class _Closed(io.FileIO):
-    """Output that was closed when the command began: whoever writes to it is told so."""
+    """Output that was closed when the command began: a write to it fails with that reason."""
 
     is_told = False
 
@@ -26,9 +23,9 @@ class _Closed(io.FileIO):
 def open_missing() -> None:
     """Give the process the standard streams it was started without (``>&-``).
 
-    Their numbers would go to the next files that are opened, and what is printed into a store.
-    Nothing is read from a closed input; what is written to a closed output fails, as with other
-    programs; errors that nobody can see are dropped.
+    Their numbers would go to the next files that are opened, and printed text into a store. A
+    closed input is empty; a write to a closed output fails, as with other programs; text for a
+    closed stderr is dropped.
     """
     for number, flags in enumerate((os.O_RDONLY, os.O_RDWR, os.O_WRONLY)):
         try:
@@ -50,10 +47,10 @@ def _text(stream: io.BufferedReader | io.BufferedWriter) -> io.TextIOWrapper:
 
 
 def give_up_unwritten() -> None:
-    """Drop what cannot be written to stdout; that was told, and Python would tell it again.
+    """Drop output that cannot be written to stdout.
 
-    What is shown of a failure is said where it happens; at its end the interpreter tries again,
-    complains in its own words and changes the exit code.
+    The failure was reported where it happened; at its end the interpreter would try again, complain
+    in its own words and change the exit code.
     """
     try:
         if sys.stdout is not None and not sys.stdout.closed:

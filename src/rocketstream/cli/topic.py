@@ -1,7 +1,4 @@
-"""``rocketstream topic create|update|delete|list|status``.
-
-Law: options in, rows of ``Admin`` out.
-"""
+"""``rocketstream topic create|update|delete|list|status``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``rocketstream topic route|consumers``: where a topic's queues are, and who reads them.
-
-Law: options in, rows of ``Admin`` out.
-"""
+"""``rocketstream topic route|consumers``: where a topic's queues are, and its consumer groups."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``rocketstream export`` and ``import``: topics, groups and offsets as a file.
 
-Law: files and options in; ``Admin`` decides what differs.
+``Admin`` decides what differs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""``--wide`` and ``--watch``: what every command that shows something takes, added in one place.
-
-Law: wraps commands; knows nothing of what they show.
-"""
+"""``--wide`` and ``--watch``: options of every command that shows something, added in one place."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
 
 SECONDS_DEFAULT: Final = 2
 SECONDS_MIN: Final = 0.5
-"""Each round asks the cluster anew."""
+"""Each round asks the cluster again."""
 WATCHED: Final = frozenset(
     {"list", "lag", "status", "members", "running-info", "why", "connections", "verdict"}
 )
@@ -90,7 +87,7 @@ def repeat(
     """Run a command again and again until Ctrl-C, which does not count as a failure here.
 
     On a terminal each round is drawn over the one before; elsewhere rounds follow each other. The
-    first round fails as the command does; later ones show what went wrong and go on.
+    first round fails as the command does; later ones show their error and go on.
     """
     pause = pause or threading.Event().wait
     out = sys.stdout
@@ -137,7 +134,7 @@ def _round(run: Callable[[], None], out: TextIO) -> str:
 
 
 class _Frame(io.StringIO):
-    """Takes one round's output, and tells of the terminal behind it."""
+    """Takes one round's output, and answers for the terminal behind it."""
 
     def __init__(self, out: TextIO) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The client: producer, push consumer, and the instance they share.
+"""The client: producers, consumers, and the instance they share.
 
-Law: public names are re-exported by ``rocketstream`` and ``rocketstream.aio``.
+Public names are those that ``rocketstream`` and ``rocketstream.aio`` export.
 """

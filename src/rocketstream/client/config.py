@@ -1,6 +1,6 @@
 """Settings every client kind shares, and who a client is: its address, its id, its message ids.
 
-Law: values and look-ups of this machine; no connections.
+It makes no connection: it reads environment variables and this machine's address.
 """
 
 from __future__ import annotations
@@ -10,15 +10,22 @@ import os
 import socket
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.rpc_hook import RPCHook
+from rocketstream.client.credentials import signer
+from rocketstream.client.instance.name_servers import NAMESRV_ADDR_VARIABLE
+from rocketstream.client.rpc_hooks import (
+    AfterResponse,
+    BeforeRequest,
+    RPCHook,
+    after_response_of,
+    before_request_of,
+)
 from rocketstream.errors import ConfigurationError
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.addresses import parse_addresses
 from rocketstream.protocol.message_id import UniqueIdGenerator
@@ -35,7 +42,6 @@ from rocketstream.transport.tls import TLS_VARIABLE, is_tls_wanted, settings_con
 if TYPE_CHECKING:
     import ssl
 
-NAMESRV_ADDR_VARIABLE = "NAMESRV_ADDR"
 CLIENT_NAME_VARIABLE = "ROCKETMQ_CLIENT_NAME"
 VIP_CHANNEL_VARIABLE = "ROCKETMQ_VIP_CHANNEL"
 NAMESRV_DOMAIN_VARIABLE = "ROCKETMQ_NAMESRV_DOMAIN"
@@ -94,7 +100,7 @@ class ClientConfig:
         poll_name_server_interval_ms: how often routes are refreshed.
         heartbeat_broker_interval_ms: how often brokers hear of this client.
         persist_consumer_offset_interval_ms: how often changed offsets are sent to brokers.
-        rebalance_interval_ms: how often queues are divided anew without being told to.
+        rebalance_interval_ms: how often queues are divided again if nothing asks for it.
         pull_time_delay_ms_when_exception: pause after a failed pull.
         vip_channel_enabled: use the broker's port - 2 for all but pulls and heartbeats (C-13).
         access_key: ACL user, with ``secret_key``; None takes those of the environment:
@@ -263,6 +269,21 @@ class ClientConfig:
             return ()
         return tuple(hook) if isinstance(hook, Sequence) else (hook,)
 
+    def before_request(self) -> BeforeRequest | None:
+        """Return the call before each request, None where none is needed.
+
+        Raises:
+            ConfigurationError: only one of the two keys is given.
+        """
+        sign = signer(self.access_key, self.secret_key, self.security_token)
+        return before_request_of(
+            self.rpc_hooks(), sign, reads_stream=self.enable_stream_request_type
+        )
+
+    def after_response(self) -> AfterResponse | None:
+        """Return the call for each answer, None where no hook wants one."""
+        return after_response_of(self.rpc_hooks())
+
     def callback_threads(self) -> int:
         """Return how many threads may run callbacks (C-4)."""
         if self.client_callback_executor_threads < 0:
@@ -281,13 +302,6 @@ class ClientConfig:
         check_values(self)
         if self.namesrv_addr and self.namesrv_addr.strip():
             self.name_servers()
-        if self.ssl_context is not None:
-            import ssl
-
-            if not isinstance(self.ssl_context, ssl.SSLContext):
-                raise ConfigurationError(
-                    f"ssl_context must be an ssl.SSLContext, not {self.ssl_context!r}"
-                )
         for hook in self.rpc_hooks():
             if not all(callable(getattr(hook, name, None)) for name in _HOOK_METHODS):
                 raise ConfigurationError(
@@ -351,22 +365,19 @@ def client_config(
     return replace(config, **own).checked()
 
 
-class ProcessIdentity(Protocol):
-    """What tells one process from others."""
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """The address and ids that tell one process from others.
 
-    @property
-    def address(self) -> str:
-        """Address of its machine."""
-        ...
+    Attributes:
+        address: address of its machine.
+        unique_ids: its generator of UNIQ_KEYs.
+        new_uuid: returns a unique id, as ``str(uuid4())`` does.
+    """
 
-    @property
-    def unique_ids(self) -> UniqueIdGenerator:
-        """Its generator of UNIQ_KEYs."""
-        ...
-
-    def new_uuid(self) -> str:
-        """Return an id nobody else has, as ``str(uuid4())`` does."""
-        ...
+    address: str
+    unique_ids: UniqueIdGenerator
+    new_uuid: Callable[[], str]
 
 
 _identity: Callable[[], ProcessIdentity | None] = lambda: None  # noqa: E731
@@ -379,7 +390,7 @@ def set_process_identity(identity: Callable[[], ProcessIdentity | None] | None) 
 
 
 def new_uuid() -> str:
-    """Return an id nobody else has."""
+    """Return a unique id."""
     identity = _identity()
     return str(uuid.uuid4()) if identity is None else identity.new_uuid()
 

@@ -1,7 +1,6 @@
-"""Keys of a client: found in its environment, so that no command line has to show them, and put
-to use in the signature of each request.
+"""Keys of a client, from arguments or the environment, and the signature of each request.
 
-Law: variables and one file in, keys out; nothing of them is ever in a text or a repr.
+Law: no key is ever in a text, a repr or a command line.
 """
 
 from __future__ import annotations
@@ -9,11 +8,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.late import dataclass
 
 if TYPE_CHECKING:
     from rocketstream.protocol.command import RemotingCommand
@@ -44,7 +42,7 @@ class Credentials:
 def environment_credentials(environment: Mapping[str, str] | None = None) -> Credentials | None:
     """Return the keys of the environment, None when it has none.
 
-    Those of the file ROCKETMQ_KEY_FILE where one is named; else ROCKETMQ_ACCESS_KEY and
+    They are in the file ROCKETMQ_KEY_FILE where one is named; else in ROCKETMQ_ACCESS_KEY and
     ROCKETMQ_SECRET_KEY, with ROCKETMQ_SECURITY_TOKEN where there is one.
 
     Args:
@@ -103,7 +101,7 @@ def read_credentials(path: str | os.PathLike[str]) -> Credentials:
 def signer(
     access_key: str | None, secret_key: str | None, security_token: str | None = None
 ) -> Callable[[str, RemotingCommand], None] | None:
-    """Return the hook that signs each request (W 6.2), None without keys.
+    """Return the hook that signs each request, None without keys.
 
     Where none is given, those of the environment are taken (``environment_credentials``); an
     empty text for a key wants none.

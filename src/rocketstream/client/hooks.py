@@ -1,7 +1,7 @@
 """Hooks: what users may run before and after a send, a listener call, a pull, a transaction's end.
 
-Law: calls user code and swallows what it raises, with a log line; only a check-forbidden hook may
-stop a send (upstream's client.hook package, C-232).
+A failure of user code is logged and goes no further; only a check-forbidden hook may stop a send
+(upstream's client.hook package, C-232). Telemetry has a hook for new clients.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from rocketstream.client.config import LOCAL
 from rocketstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ logger = logging.getLogger("rocketstream.client")
 
 CONSUME_CONTEXT_TYPE = "ConsumeContextType"
 """Key of ``ConsumeMessageContext.properties`` that holds a ``ConsumeReturnType``'s name (C-258)."""
-
-ACCESS_CHANNEL_LOCAL = "LOCAL"
 
 H = TypeVar("H")
 
@@ -39,7 +38,7 @@ class ConsumeReturnType(enum.Enum):
 
 
 class MessageType(enum.Enum):
-    """What kind of message was sent; trace writes the number (C-545)."""
+    """The kind of a message that was sent; trace writes the number (C-545)."""
 
     NORMAL_MSG = 0
     TRANS_MSG_HALF = 1
@@ -73,7 +72,7 @@ class ConsumeMessageContext:
     success: bool = False
     status: str | None = None
     namespace: str | None = None
-    access_channel: str = ACCESS_CHANNEL_LOCAL
+    access_channel: str = LOCAL
     properties: dict[str, str] = field(default_factory=dict)
     trace: object | None = None
     error: BaseException | None = None
@@ -254,7 +253,7 @@ class Hooks(Generic[H]):
                     f"{type(hook).__name__} cannot be registered: it has no method {method}(); "
                     f"needed are {', '.join(self.methods)}"
                 )
-        # A new tuple: whoever is going through the old one is not disturbed.
+        # A new tuple: a thread that goes through the old one is not disturbed.
         self._hooks = (*self._hooks, hook)
         logger.info("registered hook %s", hook_name(hook))
 
@@ -283,7 +282,7 @@ class ConsumeHooks(Hooks[ConsumeMessageHook]):
     def handed_out(self, context: ConsumeMessageContext) -> None:
         """Call all for messages that a caller is about to get, before and after, as consumed.
 
-        What the caller does with them is not seen (C-495).
+        The work of the caller on them is not seen (C-495).
         """
         self.before(context)
         context.success = True
@@ -346,3 +345,31 @@ def hook_name(hook: object) -> str:
     """Return what a hook calls itself, or its class's name."""
     name = getattr(hook, "name", None)
     return name if isinstance(name, str) else type(hook).__name__
+
+
+# --- new clients ----------------------------------------------------------------------------------
+
+
+class _MadeHook:
+    """The function that is called with each new client, if there is one."""
+
+    def __init__(self) -> None:
+        self.function: Callable[[Any], object] | None = None
+
+    def __reduce__(self) -> tuple[type[_MadeHook], tuple[()]]:
+        # Spark may carry this code to other machines; what instruments clients stays here.
+        return (_MadeHook, ())
+
+
+_made_hook = _MadeHook()
+
+
+def set_client_made_hook(function: Callable[[Any], object] | None) -> None:
+    """Have ``function`` called with each client made from now on; None ends that."""
+    _made_hook.function = function
+
+
+def client_made(client: Any) -> None:
+    """Call what wants to know of a new client, at the end of its making."""
+    if _made_hook.function is not None:
+        _made_hook.function(client)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TypedDict
 if TYPE_CHECKING:
     import ssl
 
+    from rocketstream.client.consumer.allocate import AllocateMessageQueueStrategy
     from rocketstream.client.consumer.offsets.store import OffsetStore
     from rocketstream.client.consumer.queue_listener import QueueListener
-    from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
-    from rocketstream.client.rpc_hook import RPCHook
+    from rocketstream.client.rpc_hooks import RPCHook
     from rocketstream.model import ConsumeFromWhere, MessageModel
 
 Names = list[str] | tuple[str, ...] | set[str] | frozenset[str]

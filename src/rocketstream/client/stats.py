@@ -1,6 +1,6 @@
 """How fast a client pulls and consumes, over the last minute and hour (ConsumerStatsManager).
 
-Law: sums only, added from any thread under short locks; read by the running info (C-540).
+Sums are added from any thread under short locks, and read for the running info (C-540).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HOUR_SAMPLES = 7
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What came together over a span: the sum, per second, and per call."""
+    """A figure over a span of time: its sum, per second, and per call."""
 
     sum: int = 0
     per_second: float = 0.0

@@ -1,7 +1,4 @@
-"""The dashboard as an ASGI application: its routes, their order, and its life cycle.
-
-Law: wiring only.
-"""
+"""The dashboard as an ASGI application: its routes, their order, and its life cycle."""
 
 from __future__ import annotations
 
@@ -56,9 +53,9 @@ def create_app(
     """Return the application.
 
     Args:
-        collector: provides what pages show; started and closed by the caller, who may share it.
-        admin_factory: makes the Admin that answers what no sweep found; closed with the
-            application.
+        collector: provides the figures of pages; started and closed by the caller, who may share
+            it.
+        admin_factory: makes the Admin for figures no sweep has; closed with the application.
         settings: who may do what.
         history: the figures of charts; None shows no charts. Closed by the caller.
         change_factory: makes the Admin of each change, which records who makes the change.
@@ -110,7 +107,7 @@ def _site(
     sessions: Sessions,
     history: History | None,
 ) -> Iterator[Site]:
-    """Open what pages need, for as long as the application runs."""
+    """Open the desk and the collection, for as long as the application runs."""
     rates = TopicRates()
 
     def swept(update: Update) -> None:
@@ -173,4 +170,4 @@ async def _not_there(request: Request, error: Exception) -> Response:
 
 
 async def _broken(request: Request, error: Exception) -> Response:
-    return PlainTextResponse("A mistake of the dashboard itself; its log tells more.\n", 500)
+    return PlainTextResponse("The dashboard failed to answer; its log has the cause.\n", 500)

@@ -1,6 +1,6 @@
-"""Where questions to brokers queue: a few run at a time, the same one runs once, none for ever.
+"""The queue of questions to brokers: a few run at a time, equal ones once, none without an end.
 
-Law: the only way a page reaches a broker. However many ask, the cluster sees no more than the
+Law: no page reaches a broker otherwise. For any number of users the cluster sees no more than the
 limits say.
 """
 
@@ -102,11 +102,11 @@ class Desk:
         return await asyncio.get_running_loop().run_in_executor(None, work)
 
     def forget(self, key: Hashable) -> None:
-        """Drop a kept answer, because what it says was changed."""
+        """Drop a kept answer, because a change made it out of date."""
         self._kept.pop(key, None)
 
     def close(self) -> None:
-        """Wait for what is under way and close the Admin; blocks."""
+        """Wait for running questions and close the Admin; blocks."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         with self._lock:
             admin, self._admin = self._admin, None
@@ -145,7 +145,7 @@ class Desk:
             kept.until_ms = self._clock.monotonic_ms() + (0 if failed else keep_ms)
 
         if answer.done():
-            came(answer)  # now: a callback would run after whoever asks next found it fresh
+            came(answer)  # now: a callback would run after the next caller found it fresh
         else:
             answer.add_done_callback(came)
 

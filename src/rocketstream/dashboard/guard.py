@@ -1,6 +1,6 @@
 """The checks every request must pass before a page sees it, and the headers of every answer.
 
-Law: knows nothing of the pages. A refused request costs no broker anything.
+Law: a refused request costs no broker anything.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Guard:
             return True  # not sent by a browser; the form's token decides
         return urlsplit(origin).netloc == host and origin != "null"
 
-    # --- who asks ---------------------------------------------------------------------------------
+    # --- the user of a request --------------------------------------------------------------------
 
     def _user(self, scope: Scope, headers: Headers) -> tuple[User | None, bool]:
         """Return the user and whether a new cookie is due; None where a login is missing."""
@@ -173,7 +173,7 @@ class Guard:
 
 
 class _Bounded:
-    """Passes on a request's body up to its bound, whatever length the request claimed."""
+    """Passes on a request's body up to its bound, for any length the request claimed."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive

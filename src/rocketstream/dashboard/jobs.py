@@ -1,7 +1,6 @@
 """Changes under way: each on a thread and with an Admin of its own, watched, stopped, bounded.
 
-Law: runs the given work and keeps its result; knows neither groups nor letters. Each change is
-recorded with the name of whoever makes it.
+Law: each change is recorded with the name of its user.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Job:
 
     Attributes:
         kind: ``reset``, ``redrive`` or ``consume``.
-        title: what it does, in words for people.
+        title: the change, in words for people.
         total: how many steps it has; None where that is not known.
         done: how many steps are done.
         facts: further values for the page of its kind.
@@ -146,14 +145,14 @@ class Jobs:
             return [job for job in reversed(self._jobs.values()) if job.group == group]
 
     def stop(self, job: Job) -> None:
-        """Have a job end after its present step."""
+        """End a job after its present step."""
         with self._lock:
             if job.state is JobState.RUNNING:
                 job.state = JobState.STOPPING
         job.stop.set()
 
     def close(self) -> None:
-        """Stop what is under way and wait for it; blocks."""
+        """Stop running jobs and wait for them; blocks."""
         with self._lock:
             threads, jobs = list(self._threads.values()), list(self._jobs.values())
         for job in jobs:
@@ -176,7 +175,7 @@ class Jobs:
             state, error = JobState.FAILED, str(failure)
         except Exception as failure:
             _log.exception("INTERNAL a change of the dashboard failed")
-            state, error = JobState.FAILED, f"a mistake of the dashboard itself: {failure!r}"
+            state, error = JobState.FAILED, f"a bug in the dashboard: {failure!r}"
         with self._lock:
             job.error, job.ended_ms, job.state = error, self._clock.now_ms(), state
             self._threads.pop(job.id, None)

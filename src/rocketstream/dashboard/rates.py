@@ -1,6 +1,6 @@
 """Messages a second that arrive, by topic and queue, from the queues' ends in two sweeps.
 
-Law: pure arithmetic over the given states; bounded by the cluster's own queues.
+Pure: arithmetic over the given states; bounded by the cluster's own queues.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class TopicRates:
             low = first.get(queue)
             if low is None:
                 continue
-            # The ends of a topic that was deleted and made anew begin at 0 again.
+            # The ends of a topic that was deleted and made again begin at 0.
             rate = max(high - low, 0) / seconds
             queues[queue] = rate
             topics[queue[0]] = topics.get(queue[0], 0.0) + rate

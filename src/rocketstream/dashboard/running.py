@@ -1,7 +1,4 @@
-"""The dashboard as a server: listens, serves on a thread of its own, and ends on request.
-
-Law: sockets and life cycle; the application is made elsewhere.
-"""
+"""The dashboard as a server: listens, serves on a thread of its own, and ends on request."""
 
 from __future__ import annotations
 

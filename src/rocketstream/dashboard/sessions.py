@@ -1,6 +1,6 @@
-"""Who is logged in, for how long, and how often login attempts are allowed.
+"""Sessions: the users logged in, for how long, and how often login attempts are allowed.
 
-Law: memory and a clock; bounded, and lost when the process ends.
+Law: in memory only; bounded, and lost when the process ends.
 """
 
 from __future__ import annotations

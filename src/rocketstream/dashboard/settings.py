@@ -1,7 +1,4 @@
-"""The settings of one dashboard: who may do what, from where, and on which cluster.
-
-Law: values and their checks; opens nothing.
-"""
+"""The settings of one dashboard: its users' rights, its address, and its cluster."""
 
 from __future__ import annotations
 

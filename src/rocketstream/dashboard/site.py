@@ -1,7 +1,7 @@
-"""What all pages are built on: the shared collection, the desk, the templates, and the user.
+"""The common parts of all pages: the shared collection, the desk, the templates, and the user.
 
-Law: renders. A page asks brokers only through the desk, and changes something only by a form that
-was checked here.
+Law: a page asks brokers only through the desk, and changes something only by a form that was
+checked here.
 """
 
 from __future__ import annotations
@@ -209,17 +209,17 @@ async def _answered(ask: Ask, handler: Handler, role: Role) -> Response:
 
 
 def _failed(ask: Ask, error: Exception) -> Response:
-    status, sentence = told(error)
+    status, sentence = error_answer(error)
     template = "error_part.html" if ask.is_part else "error.html"
     answer = ask.show(template, status, status=status, sentence=sentence)
     if ask.is_part and "live" in ask.request.headers.get("hx-target", ""):
-        answer.headers["HX-Reswap"] = "none"  # what was shown stays; the page says why it is old
+        answer.headers["HX-Reswap"] = "none"  # the former answer stays; the page says why it is old
     if status == 503:
         answer.headers["Retry-After"] = "2"
     return answer
 
 
-def told(error: Exception) -> tuple[int, str]:
+def error_answer(error: Exception) -> tuple[int, str]:
     """Return the status and the sentence that report an error."""
     if isinstance(error, PageError):
         return error.status, error.message

@@ -1,4 +1,4 @@
-"""Who may log in: a file of names, roles and hashed tokens.
+"""The users who may log in: a file of names, roles and hashed tokens.
 
 Law: tokens are made here, 256 bits each, and never kept; the file holds only salted hashes.
 """
@@ -23,7 +23,7 @@ _SHOWN_USES: Final = "look, act, export"
 
 
 class Role(StrEnum):
-    """What a token allows; each role includes looking."""
+    """The right of a token; each role includes looking."""
 
     LOOK = "look"
     ACT = "act"
@@ -102,7 +102,7 @@ class TokenFile:
         return self._entries
 
     def find(self, token: str) -> Entry | None:
-        """Return the entry of a token; compares all entries, whichever matches."""
+        """Return the entry of a token; compares all entries, even after a match."""
         found: Entry | None = None
         if len(token) > TOKEN_CHARS_MAX:
             return None

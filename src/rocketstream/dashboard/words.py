@@ -1,6 +1,6 @@
 """Values as pages show them: counts, rates, spans, moments, and text that cannot deceive.
 
-Law: pure; values in, text out. An unknown value is shown as unknown.
+Pure: values in, text out. An unknown value is shown as unknown.
 """
 
 from __future__ import annotations

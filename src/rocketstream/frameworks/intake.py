@@ -1,6 +1,6 @@
 """Messages that a framework takes and settles later: a push consumer whose listener waits for it.
 
-Law: one event loop; hands out, waits, tells the consumer the answer. Knows no framework.
+Law: runs on one event loop, and knows no framework.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rocketstream.checks import check_range, is_number
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext, ConsumeOrderlyContext
-from rocketstream.client.consumer.push.aio_consumer import AsyncPushConsumer
+from rocketstream.client.consumer.push.consumer import AsyncPushConsumer
 from rocketstream.errors import ConfigurationError, RocketMQError
 from rocketstream.model import (
     ConsumeConcurrentlyStatus,
@@ -22,7 +23,6 @@ from rocketstream.model import (
     MessageSelector,
 )
 from rocketstream.protocol.message_ext import MessageExt
-from rocketstream.settings import is_number, is_whole
 
 logger = logging.getLogger("rocketstream.frameworks")
 
@@ -44,7 +44,7 @@ _OURS = {
 
 
 def check_unacked(most: tuple[str, Any], limit_s: tuple[str, Any]) -> None:
-    """Check what a framework was given for messages it has not settled.
+    """Check a framework's bounds on messages it has not settled.
 
     Args:
         most: how many there may be, after what the framework calls it.
@@ -54,13 +54,18 @@ def check_unacked(most: tuple[str, Any], limit_s: tuple[str, Any]) -> None:
         ConfigurationError: a value out of its range.
     """
     name, number = most
-    if not is_whole(number) or not 1 <= number <= UNACKED_MAX:
-        raise ConfigurationError(
-            f"{name} must be a whole number from 1 to {UNACKED_MAX}, not {number!r}"
-        )
+    check_range(name, number, 1, UNACKED_MAX)
     name, seconds = limit_s
     if not is_number(seconds) or seconds <= 0:
         raise ConfigurationError(f"{name} must be a number of seconds above 0, not {seconds!r}")
+
+
+def place_of(message: MessageExt) -> str:
+    """Return which message it is, for a log."""
+    return (
+        f"message {message.msg_id} of topic {message.topic} (broker {message.broker_name}, queue "
+        f"{message.queue_id}, offset {message.queue_offset})"
+    )
 
 
 class Delivery:
@@ -91,11 +96,13 @@ class Delivery:
         self._settle(_DONE)
 
     def soon(self) -> None:
-        """It is to come again in a second (the first delay level), to anybody of the group."""
+        """Let the message come again in a second (the first delay level), to any member of the
+        group."""
         self._settle(_SOON)
 
     def later(self, delay_level: int = 0) -> None:
-        """It is to come again after a delay level; 0: one that grows with the number of tries."""
+        """Let the message come again after a delay level; 0: one that grows with the number of
+        tries."""
         self._settle(delay_level)
 
     def dead(self) -> None:
@@ -111,11 +118,11 @@ class Delivery:
 class Intake:
     """Consumes a topic as a member of a group; a message counts as consumed once it is settled.
 
-    What is not settled within the limit comes again later, at growing distances, and after
-    ``max_reconsume_times`` tries into ``%DLQ%<group>``.
+    A message not settled within the limit comes again later, at growing distances, and after
+    ``max_reconsume_times`` tries goes to ``%DLQ%<group>``.
 
-    In order, a queue's next message waits until the one before it is done or dead: one that is to
-    come again stays at the head of its queue, and no limit ends a wait.
+    In order, a queue's next message waits until the one before it is done or dead: a message that
+    must come again stays at the head of its queue, and no limit ends a wait.
 
     Args:
         group: consumer group.
@@ -178,7 +185,7 @@ class Intake:
         await self._consumer.start()
 
     def pause(self) -> None:
-        """Take nothing more in; what is here can still be settled."""
+        """Take no more messages in; those taken in can still be settled."""
         self._consumer.suspend()
 
     def resume(self) -> None:
@@ -186,14 +193,14 @@ class Intake:
         self._consumer.resume()
 
     def drain(self) -> None:
-        """Hand nothing more out; what was handed out can still be settled."""
+        """Hand nothing more out; messages handed out can still be settled."""
         self._closing = True
         self._consumer.suspend()
 
     async def close(self) -> None:
-        """Leave the group. What is not settled comes again in a second, to anybody of the group.
+        """Leave the group. Messages not settled come again in a second, to any member of the group.
 
-        It is sent back, not merely left: what was settled behind it would come again as well.
+        They are sent back, not merely left: messages settled behind them would come again as well.
         """
         self._closing = True
         for delivery in tuple(self._open):

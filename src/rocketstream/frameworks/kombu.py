@@ -2,13 +2,14 @@
 
 ``import rocketstream.frameworks.kombu`` makes URLs ``rocketmq://host:9876`` known.
 
-Law: kombu's virtual channels in RocketMQ's terms. A queue of kombu's is a topic and the group of
-its workers; exchanges and bindings are each process's own, as kombu's other virtual transports have
-them. Consuming is the intake's, on a loop of its own; what comes from it crosses threads here.
+A queue of kombu's is a topic and the group of its workers; exchanges and bindings are each
+process's own, as kombu's other virtual transports have them. The intake consumes on a loop of its
+own; its messages cross threads here.
 """
 
 from __future__ import annotations
 
+import logging
 import select
 import socket
 import threading
@@ -20,10 +21,18 @@ from urllib.parse import quote
 from rocketstream._util.loops import LoopThread
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.config import ClientConfig
+from rocketstream.client.producer.policy import unsafe
 from rocketstream.client.producer.producer import Producer
-from rocketstream.errors import ClientStateError, RouteNotFoundError, SendError, TransportError
-from rocketstream.frameworks.intake import UNACKED_MAX, Delivery, Intake, check_unacked
+from rocketstream.errors import (
+    ClientStateError,
+    ConfigurationError,
+    RouteNotFoundError,
+    SendError,
+    TransportError,
+)
+from rocketstream.frameworks.intake import UNACKED_MAX, Delivery, Intake, check_unacked, place_of
 from rocketstream.model import Message
+from rocketstream.protocol.message_ext import MessageExt
 
 try:
     from kombu.exceptions import ChannelError
@@ -37,21 +46,36 @@ except ImportError as error:
 
 __all__ = ["TopicChannel", "Transport", "group_of", "topic_of"]
 
+logger = logging.getLogger("rocketstream.frameworks")
+
 NAMESRV_PORT = 9876
 VISIBILITY_TIMEOUT_S = 3_600.0
 """Of kombu's transports for Redis and Amazon's queues, too."""
 EVENT_EXCHANGE = "celeryev"
-"""Celery's workers tell of themselves there; nobody can listen, so nothing is lost."""
+"""Celery's workers send events there; nobody can listen, so nothing is lost."""
 
 
 def topic_of(queue: str) -> str:
-    """Return the topic of a queue: its name, with what a topic may not have as ``%XX``."""
+    """Return the topic of a queue: its name, with characters a topic may not have as ``%XX``."""
     return quote(queue, safe="").replace(".", "%2E").replace("~", "%7E")
 
 
 def group_of(queue: str) -> str:
     """Return the consumer group that works on a queue."""
     return f"{topic_of(queue)}-workers"
+
+
+def _asking(config: ClientConfig) -> BlockingAdminClient:
+    """Return a client for questions, with the account and the TLS of a connection; to be closed."""
+    return BlockingAdminClient(
+        ";".join(config.name_servers()),
+        timeout_ms=config.api_timeout_ms,
+        connect_timeout_ms=config.connect_timeout_ms,
+        access_key=config.access_key,
+        secret_key=config.secret_key,
+        security_token=config.security_token,
+        ssl_context=config.tls_context(),
+    )
 
 
 class SettlingQoS(virtual.QoS):  # type: ignore[misc]
@@ -63,12 +87,12 @@ class SettlingQoS(virtual.QoS):  # type: ignore[misc]
         super().ack(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Have a message come again in a second, or put it with the dead letters of its group."""
+        """Let a message come again in a second, or put it with the dead letters of its group."""
         self.channel.settle(delivery_tag, Delivery.soon if requeue else Delivery.dead)
         super().ack(delivery_tag)
 
     def restore_unacked(self) -> list[Any]:
-        """Have everything that is not acknowledged come again in a second."""
+        """Let all messages that are not acknowledged come again in a second."""
         self._flush()
         for delivery_tag in tuple(self._delivered):
             self.channel.settle(delivery_tag, Delivery.soon)
@@ -77,7 +101,7 @@ class SettlingQoS(virtual.QoS):  # type: ignore[misc]
 
 
 class _Inbox:
-    """What has come for one queue of one channel, and from where."""
+    """The messages that came for one queue of one channel, and their intake."""
 
     def __init__(self, channel: TopicChannel, queue: str) -> None:
         self._arrived: deque[Delivery] = deque()
@@ -111,7 +135,7 @@ class _Inbox:
         return bool(self._arrived)
 
     def pop(self) -> Delivery:
-        """Return what came first.
+        """Return the message that came first.
 
         Raises:
             Empty: nothing is here.
@@ -124,7 +148,7 @@ class _Inbox:
         return delivery
 
     def call(self, function: Any) -> None:
-        """Call something on the intake's loop; after its end nothing is left to be told."""
+        """Call a function on the intake's loop; after the loop's end there is nothing to call."""
         try:
             self._transport.loop.call_soon(function)
         except ClientStateError:
@@ -139,7 +163,7 @@ class _Inbox:
         self.call(self._intake.resume)
 
     def close(self) -> None:
-        """Leave the group; what is not settled comes again."""
+        """Leave the group; messages not settled come again."""
         self._transport.loop.run(self._intake.close())
 
 
@@ -158,14 +182,17 @@ class TopicChannel(virtual.Channel):  # type: ignore[misc]
     # --- sending ----------------------------------------------------------------------------------
 
     def _put(self, queue: str, message: dict[str, Any], **_: Any) -> None:
-        """Send a message; returns once the broker has stored it.
+        """Send a message; returns once the broker has stored it, as safely as it is set up to.
 
         Raises:
-            SendError: no broker took it.
+            SendError: no broker took it, or one did that does not call it safe.
         """
         key = message.get("headers", {}).get("id") or message["properties"].get("correlation_id")
         body = dumps(message).encode()
-        self.connection.producer.send(Message(topic_of(queue), body, keys=key))
+        stored = self.connection.producer.send(Message(topic_of(queue), body, keys=key))
+        # Nobody sees the status; a task that is retried counts as done once its copy is sent.
+        if (doubt := unsafe(stored)) is not None:
+            raise doubt
 
     def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> list[str]:
         """Return the queues a message goes to; one that would go nowhere is refused.
@@ -196,7 +223,7 @@ class TopicChannel(virtual.Channel):  # type: ignore[misc]
         super().basic_consume(queue, no_ack, callback, consumer_tag, **kwargs)
 
     def basic_cancel(self, consumer_tag: str) -> None:
-        """Hand out nothing more; what was handed out can still be acknowledged."""
+        """Hand out no more messages; those handed out can still be acknowledged."""
         queue = self._tag_to_queue.get(consumer_tag)
         super().basic_cancel(consumer_tag)
         if queue in self._inboxes and queue not in self._active_queues:
@@ -208,17 +235,38 @@ class TopicChannel(virtual.Channel):  # type: ignore[misc]
         return super().basic_get(queue, no_ack=no_ack, **kwargs)
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
+        """Return the next message of kombu's; what cannot be one becomes a dead letter.
+
+        Raised from here it would end the worker, then the next one it comes to.
+        """
         inbox = self._inbox(queue)
-        delivery = inbox.pop()
-        payload: dict[str, Any] = loads(delivery.message.body)
+        while True:
+            delivery = inbox.pop()
+            try:
+                payload = self._payload(delivery.message)
+            except Exception as error:  # anybody may send anything to a topic
+                inbox.call(delivery.dead)
+                logger.warning(
+                    "%s is not a message of kombu's (%s), and becomes a dead letter of %s",
+                    place_of(delivery.message), type(error).__name__, group_of(queue),
+                )  # fmt: skip
+                continue
+            if queue in self._no_ack:
+                inbox.call(delivery.done)
+            else:
+                self._unsettled[payload["properties"]["delivery_tag"]] = inbox, delivery
+            return payload
+
+    def _payload(self, message: MessageExt) -> dict[str, Any]:
+        """Return a message as kombu writes it down; raises anything if it cannot be one."""
+        payload: dict[str, Any] = loads(message.body)
         # Its own for each time it comes: an earlier delivery of it may not be settled yet.
-        tag = payload["properties"]["delivery_tag"] = uuid()
-        if delivery.message.reconsume_times:
-            payload["properties"].setdefault("delivery_info", {})["redelivered"] = True
-        if queue in self._no_ack:
-            inbox.call(delivery.done)
-        else:
-            self._unsettled[tag] = inbox, delivery
+        payload["properties"]["delivery_tag"] = uuid()
+        info = payload["properties"].setdefault("delivery_info", {})
+        if message.reconsume_times:
+            info["redelivered"] = True
+        payload["properties"].items(), payload.get("headers", {}).items(), info.items()
+        self.Message(payload, channel=self)  # made once more, from the same, for its consumer
         return payload
 
     @property
@@ -239,7 +287,7 @@ class TopicChannel(virtual.Channel):  # type: ignore[misc]
         return self._inboxes[queue]
 
     def close(self) -> None:
-        """Close; what is not acknowledged comes again in a second, to any worker."""
+        """Close; messages not acknowledged come again in a second, to any worker."""
         inboxes, self._inboxes = self._inboxes, {}
         try:
             super().close()
@@ -268,7 +316,7 @@ class TopicChannel(virtual.Channel):  # type: ignore[misc]
         """Take a queue's arguments; it cannot end by itself.
 
         Raises:
-            ChannelError: it is to expire, as queues of replies and of remote control are.
+            ChannelError: the queue has an expiry, as queues of replies and of remote control have.
         """
         if kwargs.get("expires") is not None:
             raise ChannelError("a queue cannot expire: topics stay until they are deleted")
@@ -279,25 +327,27 @@ class TopicChannel(virtual.Channel):  # type: ignore[misc]
             raise ChannelError(f"queue {queue!r} cannot be exclusive: every client can use a topic")
 
     def queue_declare(self, queue: str | None = None, passive: bool = False, **kwargs: Any) -> Any:
-        """Declare a queue; its size is looked up if it is declared ``passive``, else told as 0."""
+        """Declare a queue; its size is looked up if it is declared ``passive``, else it is 0."""
         if passive:
             return super().queue_declare(queue, passive, **kwargs)
         self._new_queue(queue or "", **kwargs)
         return virtual.base.queue_declare_ok_t(queue, 0, 0)
 
     def _has_queue(self, queue: str, **_: Any) -> bool:
-        with BlockingAdminClient(self.connection.namesrv_addr) as client:
+        config = self.connection.config
+        with _asking(config) as client:
             try:
-                return bool(client.subscribe_queues(topic_of(queue)))
+                return bool(client.subscribe_queues(config.with_namespace(topic_of(queue))))
             except RouteNotFoundError:
                 return False
 
     def _size(self, queue: str) -> int:
         """Return how many messages nobody has acknowledged, retries left out."""
-        with BlockingAdminClient(self.connection.namesrv_addr) as client:
-            queues = client.subscribe_queues(topic_of(queue))
+        config = self.connection.config
+        with _asking(config) as client:
+            queues = client.subscribe_queues(config.with_namespace(topic_of(queue)))
             ends, begins = client.max_offsets(queues), client.min_offsets(queues)
-            group = group_of(queue)
+            group = config.with_namespace(group_of(queue))
             return sum(
                 ends[mq] - max(client.query_consumer_offset(group, mq) or 0, begins[mq])
                 for mq in queues
@@ -317,7 +367,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     """Connects to RocketMQ; ``transport_options`` are documented in docs/frameworks.md."""
 
     Channel = TopicChannel
-    # Bindings are known to all connections of a process: a publisher's need not declare anew.
+    # Bindings are known to all connections of a process: a publisher need not declare them again.
     global_state: ClassVar[Any] = virtual.BrokerState()
     default_port = NAMESRV_PORT
     driver_type = "rocketmq"
@@ -350,10 +400,21 @@ class Transport(virtual.Transport):  # type: ignore[misc]
 
     @property
     def config(self) -> ClientConfig:
-        """Settings of producer and consumers; the URL's user and password are an account's keys."""
+        """Settings of all clients; the URL's user and password are an account's keys.
+
+        Raises:
+            ConfigurationError: kombu's ``ssl`` (Celery's ``broker_use_ssl``) is more than true.
+        """
         settings: dict[str, Any] = dict(self.client.transport_options.get("client_settings") or {})
         if self.client.userid:
             settings.update(access_key=self.client.userid, secret_key=self.client.password)
+        if self.client.ssl is True:
+            settings.setdefault("use_tls", True)
+        elif self.client.ssl:
+            raise ConfigurationError(
+                "ssl (broker_use_ssl) must be True or False here; certificates are given as "
+                "transport_options={'client_settings': {'ssl_context': ...}}"
+            )
         return ClientConfig(namesrv_addr=self.namesrv_addr, **settings)
 
     @property
@@ -379,7 +440,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
             return self._loop
 
     def ring(self) -> None:
-        """Wake whoever waits for messages; from any thread."""
+        """Wake the thread that waits for messages; from any thread."""
         if self._bell is not None:
             try:
                 self._bell[1].send(b"\0")
@@ -450,7 +511,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         loop.on_tick.add(self._look_around)
 
     def _bell_rang(self) -> None:
-        """Deliver what is here and what consumers have room for."""
+        """Deliver the messages at hand for which consumers have room."""
         self._quieten()
         try:
             while True:
@@ -459,7 +520,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
             return
 
     def _look_around(self) -> None:
-        """Ring where an acknowledgement has made room for what is here.
+        """Ring where an acknowledgement has made room for messages at hand.
 
         Nothing is delivered within a tick: what Celery's pool has to write by then it may have
         looked for already, and would write a second later.

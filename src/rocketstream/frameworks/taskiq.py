@@ -1,18 +1,20 @@
 """A Taskiq broker: ``RocketMQBroker("tasks", namesrv_addr="...")``; needs the extra ``taskiq``.
 
-Law: what Taskiq asks of a broker, said in RocketMQ's terms; consuming is the intake's.
+``intake`` does the consuming.
 """
 
 from __future__ import annotations
 
 import asyncio
 import bisect
+import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.producer.aio_producer import AsyncProducer
+from rocketstream.client.producer.policy import unsafe
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.frameworks.intake import (
     UNACKED_LIMIT_S,
@@ -20,6 +22,7 @@ from rocketstream.frameworks.intake import (
     Delivery,
     Intake,
     check_unacked,
+    place_of,
 )
 from rocketstream.model import Message
 
@@ -30,6 +33,8 @@ except ImportError as error:
         f"a Taskiq broker needs the package taskiq ({error}): pip install 'rocketstream[taskiq]'"
     ) from error
 
+logger = logging.getLogger("rocketstream.frameworks")
+
 __all__ = ["DELAY_LEVELS_S", "RocketMQBroker"]
 
 # fmt: off
@@ -37,20 +42,20 @@ DELAY_LEVELS_S = (
     1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
 )
 # fmt: on
-"""What RocketMQ's delay levels 1 to 18 mean unless a broker is told otherwise, in seconds."""
+"""RocketMQ's delay levels 1 to 18 in seconds, unless a broker's configuration has others."""
 
 
 class RocketMQBroker(AsyncBroker):
     """Tasks as messages of one topic, worked on by the members of one group.
 
     A task is done at least once: its message is consumed when Taskiq acknowledges it, by default
-    after its result is saved. What a worker has not acknowledged within ``ack_limit_s``, or at its
-    orderly end, comes again, and after ``max_reconsume_times`` (16) tries goes to ``%DLQ%<group>``.
-    What a killed worker had is taken over by the others; so is what it had finished within the last
-    ``persist_consumer_offset_interval_ms`` (5 s). Workers that join or leave move queues, and tasks
-    that run meanwhile may be done twice: tasks should bear that.
+    after its result is saved. A task that a worker has not acknowledged within ``ack_limit_s``, or
+    at its orderly end, comes again, and after ``max_reconsume_times`` (16) tries goes to
+    ``%DLQ%<group>``. The tasks of a killed worker are taken over by the others; so are those it had
+    finished within the last ``persist_consumer_offset_interval_ms`` (5 s). Workers that join or
+    leave move queues, and tasks that run meanwhile may be done twice: tasks should bear that.
 
-    A label ``delay`` has a task begin that many seconds later, rounded up to the next delay level;
+    A label ``delay`` delays a task by that many seconds, rounded up to the next delay level;
     ``delay_level`` names the level itself.
 
     Args:
@@ -117,7 +122,7 @@ class RocketMQBroker(AsyncBroker):
         await super().startup()
 
     async def shutdown(self) -> None:
-        """Leave the group and close; what is not acknowledged comes again in a second."""
+        """Leave the group and close; tasks not acknowledged come again in a second."""
         try:
             await super().shutdown()
         finally:
@@ -132,21 +137,25 @@ class RocketMQBroker(AsyncBroker):
                     await producer.shutdown()
 
     async def kick(self, message: BrokerMessage) -> None:
-        """Send a task; returns once the broker has stored it.
+        """Send a task; returns once the broker has stored it, as safely as it is set up to.
 
         Its id becomes the message's key.
 
         Raises:
-            SendError: no broker took it. Taskiq raises ``SendTaskError`` from it.
+            SendError: no broker took it, or one did that does not call it safe. Taskiq raises
+                ``SendTaskError`` from it.
             ConfigurationError: a delay that no level reaches.
             ClientStateError: ``startup`` was not awaited.
         """
         if self._producer is None:
             raise ClientStateError("the broker is not started; await broker.startup() first")
         level = self._delay_level(message.labels)
-        await self._producer.send(
+        stored = await self._producer.send(
             Message(self.topic, message.message, keys=message.task_id, delay_level=level)
         )
+        # Nobody sees the status; a task that is retried counts as done once its copy is sent.
+        if (doubt := unsafe(stored)) is not None:
+            raise doubt
 
     async def listen(self) -> AsyncGenerator[bytes | AckableMessage, None]:
         """Yield tasks as they come, until it is closed; joins the group first.
@@ -169,6 +178,15 @@ class RocketMQBroker(AsyncBroker):
         while True:
             delivery = await self._arrived.get()
             delivery.begin()
+            try:
+                self.formatter.loads(delivery.message.body)
+            except Exception as error:  # anybody may send anything to a topic
+                delivery.dead()  # Taskiq would take it as done
+                logger.warning(
+                    "%s is not a task of Taskiq's (%s), and becomes a dead letter of %s",
+                    place_of(delivery.message), type(error).__name__, self.group,
+                )  # fmt: skip
+                continue
             yield AckableMessage(data=delivery.message.body, ack=delivery.done)
 
     def _delay_level(self, labels: Mapping[str, Any]) -> int:

@@ -1,5 +1,4 @@
 """Whole programs over the Spark connector: what ``rocketstream ingest`` and the demo run.
 
-Law: the connector knows nothing of them, and only ``cli`` and the demo import them. Importing this
-package imports no Spark.
+Law: only ``cli`` and the demo import them. Importing this package imports no Spark.
 """

@@ -1,7 +1,6 @@
 """Land a closed range of topics as a table in one batch: from brokers, or from a store directory.
 
-Law: the range is resolved once, to offsets, before Spark starts; Spark reads exactly those. It
-prints nothing.
+Law: the range is resolved once, to offsets, before Spark starts; Spark reads exactly those.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _WRITING, _DONE = "writing", "done"
 
 @dataclass(frozen=True, slots=True)
 class BackfillPlan:
-    """What to land, and where.
+    """The topics to land, their range, and the target.
 
     Attributes
     ----------
@@ -76,7 +75,7 @@ class BackfillPlan:
 
 @dataclass(frozen=True, slots=True)
 class BackfillResult:
-    """What a run has landed.
+    """The counts of a finished run.
 
     Attributes
     ----------
@@ -281,7 +280,7 @@ def _check_columns(plan: BackfillPlan, table: DataFrame) -> None:
 def _mark(
     plan: BackfillPlan, ranges: Sequence[QueueRange], state: str, session: SparkSession
 ) -> None:
-    """Record in a directory what is being landed; an overwrite removes earlier records."""
+    """Record the plan of a landing in a directory; an overwrite removes earlier records."""
     place = _place(plan, session)
     if place is None or (state == _WRITING and plan.mode == "overwrite"):
         return

@@ -1,7 +1,7 @@
-"""From bodies to columns: JSON, variant, CSV, Avro, Protobuf or text; nothing is thrown away.
+"""Bodies as columns: JSON, variant, CSV, Avro, Protobuf or text.
 
-Law: the settings of a format are checked without Spark; everything else builds Spark expressions.
-No row is ever left out here: a body that does not decode is kept raw in ``_malformed``.
+Law: no row is ever left out here: a body that does not decode is kept raw in ``_malformed``. The
+settings of a format are checked without Spark; everything else builds Spark expressions.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Bodies:
     descriptor: bytes = b""
 
     def copied(self) -> Bodies:
-        """Return settings that leave bodies undecoded: text is carried as the bytes it is."""
+        """Return settings that leave bodies undecoded: text is carried as its bytes."""
         return dataclasses.replace(self, format=_BYTES) if self.format == "text" else self
 
     @property
@@ -89,7 +89,7 @@ class Bodies:
         return [*names, MALFORMED, *METADATA]
 
     def identity(self) -> dict[str, Any]:
-        """Return, as JSON values, what two landings must share to count as the same."""
+        """Return, as JSON values, the settings two landings must share to count as the same."""
         found: dict[str, Any] = {"format": self.format, "schema": self.schema}
         if self.options:
             found["options"] = dict(sorted(self.options.items()))
@@ -127,7 +127,7 @@ def bodies_of(
     Raises
     ------
     ConfigurationError
-        One of these cannot be used; the error says what can.
+        One of these cannot be used; the error lists the accepted ones.
     """
     if format == "protobuf" or (format is None and (descriptor or message) and schema is None):
         return _protobuf_bodies(schema, options, descriptor, message)
@@ -448,7 +448,7 @@ def _no_object(text: Any) -> Any:
     """Return whether ``from_json`` takes a text for a record although it is not one JSON object.
 
     ``from_json`` reads ``null`` and blanks as an empty record and stops at the end of the first
-    object, whatever follows. What follows shows when the text is put inside an array and inside an
+    object, whatever follows. The rest shows when the text is put inside an array and inside an
     object: one of the two then ends early or gets a second member. Only texts with a brace before
     the last one can have such a tail, so flat records are not parsed again.
     """

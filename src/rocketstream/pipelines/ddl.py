@@ -1,7 +1,7 @@
-"""Whether a text is Spark DDL for columns, found out without Spark.
+"""Spark DDL for columns, checked without Spark.
 
-Law: pure; it refuses what Spark would refuse half a minute later, and names the place. Spark still
-parses what it lets through.
+Pure: a text that Spark would refuse half a minute later is refused, with the place. Spark still
+parses the texts that pass.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check_ddl(text: str) -> list[str]:
     """Return the names of the columns a text declares, as in ``id INT, name STRING NOT NULL``.
 
     Raises:
-        ConfigurationError: the text declares no columns; the error says what was found where.
+        ConfigurationError: the text declares no columns; the error names the mistake and its place.
     """
     parser = _Parser(text)
     names = parser.struct() or parser.columns(end="")

@@ -1,7 +1,7 @@
-"""Infers the schema of bodies from a sample of them.
+"""The schema of bodies, inferred from a sample of them.
 
-Law: reads a bounded number of messages; the schema it finds is text for ``Bodies``, which can be
-shown before anything is landed.
+A bounded number of messages is read; the schema is text for ``Bodies``, which can be shown before
+anything is landed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Land topics as a table: read stream, decode bodies, append, with a checkpoint.
 
-Law: the pipeline behind ``rocketstream ingest`` and the demo; it prints nothing. Mistakes that can
-be found without Spark are found before Spark starts (``prepare_target``).
+Law: mistakes that can be found without Spark are found before Spark starts (``prepare_target``).
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _DELAY: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class IngestPlan:
-    """What to land, and where.
+    """The topics to land, how, and the target.
 
     Attributes
     ----------
@@ -105,7 +104,8 @@ class IngestPlan:
         return resumes(self)
 
     def identity(self) -> dict[str, Any]:
-        """Return, as JSON values, what must stay the same as long as the checkpoint is used."""
+        """Return, as JSON values, the settings that must stay the same as long as the checkpoint is
+        used."""
         return {
             "topics": list(self.topics),
             "bodies": self.bodies.identity(),
@@ -387,7 +387,7 @@ def ingest(
     stop : threading.Event, optional
         Ends the query when set, after the micro-batch that is under way. An
         :class:`~rocketstream.pipelines.local_session.AtOnceError` raised by a signal handler leaves
-        the queries as they are: whoever raises it ends Spark.
+        the queries as they are: the handler that raises it ends Spark.
 
     Raises
     ------
@@ -461,7 +461,7 @@ def _collect(
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Turn what Spark raises inside the block into the error behind it, see ``query_error``."""
+    """Turn Spark's error inside the block into the error behind it, see ``query_error``."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -479,7 +479,7 @@ def query_error(text: str) -> RocketMQError:
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, RocketMQError):
             return SparkQueryError(f"{message} ({name})", spark_text=text)
-    # Py4J first names the call that failed; what went wrong comes after a colon.
+    # Py4J first names the call that failed; the cause comes after a colon.
     lines = [line.strip(" \t:") for line in text.splitlines() if not line.startswith(_CALLING)]
     lines = list(filter(None, lines))
     return SparkQueryError(

@@ -1,6 +1,6 @@
-"""Which Spark is installed here, found out before it is started.
+"""The installed Spark, found out before it is started.
 
-Law: looks at files; imports nothing of Spark, and works where Spark is not installed.
+Law: imports nothing of Spark; it looks at files, and works where Spark is not installed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A quiet Spark session for programs that are not notebooks: checks, a start and a complete stop.
-
-Law: knows nothing of messages; ``ingest`` and the demo use it.
-"""
+"""A quiet Spark session for programs (not notebooks): checks, a start and a complete stop."""
 
 from __future__ import annotations
 
@@ -9,15 +6,17 @@ import importlib.util
 import logging
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -41,7 +40,7 @@ _scratch_of: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
 class AtOnceError(KeyboardInterrupt):
-    """The user will not wait: Spark is to be ended without another call into it.
+    """The user will not wait: Spark must end without another call into it.
 
     The exception may have interrupted a call, whose answer the next call would read as its own.
     """
@@ -90,7 +89,7 @@ def start_session(
     name : str
         Application name.
     log_file : Path
-        Where the JVM's and the workers' stderr goes, from the first line on.
+        The file for the stderr of the JVM and the workers, from the first line on.
     master : str
         Spark master URL.
     config : dict, optional
@@ -175,8 +174,8 @@ def _start_failure(error: Exception, log_file: Path) -> str:
 def expect_no_answers() -> None:
     """Stop Py4J, from here on, from logging calls that end without an answer.
 
-    A user who will not wait need not hear which calls were interrupted, nor what other threads were
-    asking when Spark ended.
+    A user who ends the program at once need not see which calls were interrupted, nor those of
+    other threads when Spark ended.
     """
     # Py4J logs to its own loggers and, in places, to the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
@@ -192,16 +191,20 @@ def abandon_session(session: SparkSession) -> None:
 
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
-        process.kill()
-        process.wait()
+        with _workers_outlived(process.pid):
+            process.kill()
+            process.wait()
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     shutil.rmtree(_scratch_of.pop(session, ""), ignore_errors=True)
 
 
 def stop_session(session: SparkSession) -> None:
-    """Stop Spark and wait until its JVM is gone; about a second."""
+    """Stop Spark and wait until its JVM and its Python processes are gone; about a second."""
+    from pyspark import SparkContext
+
     scratch = session.sparkContext.getConf().get(_SCRATCH_SETTING)
-    with _interrupts_deferred():
+    process = getattr(SparkContext._gateway, "proc", None)
+    with _interrupts_deferred(), _workers_outlived(process.pid if process else None):
         session.stop()
         _end_gateway()
         if scratch:
@@ -229,6 +232,37 @@ def _end_jvm(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def _workers_outlived(jvm: int | None) -> Iterator[None]:
+    """End with the Python processes of a JVM that the block ends: they notice only afterwards.
+
+    Works where processes can be waited for that are not this one's own (Linux); does nothing
+    elsewhere.
+    """
+    with ExitStack() as opened:
+        ended = []
+        for process in _descendants(jvm) if jvm is not None and hasattr(os, "pidfd_open") else ():
+            with suppress(OSError):  # gone between the look and the call
+                ended.append(os.pidfd_open(process))
+                opened.callback(os.close, ended[-1])
+        yield
+        until = time.monotonic() + _JVM_EXIT_TIMEOUT_S
+        for process in ended:
+            select.select([process], [], [], max(0.0, until - time.monotonic()))
+
+
+def _descendants(process: int) -> Iterator[int]:
+    """The descendants of a process, as Linux lists them."""
+    for listing in Path(f"/proc/{process}/task").glob("*/children"):
+        try:
+            children = [int(child) for child in listing.read_text("ascii").split()]
+        except OSError:
+            continue  # its thread has ended
+        for child in children:
+            yield child
+            yield from _descendants(child)
 
 
 @contextmanager

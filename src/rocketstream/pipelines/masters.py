@@ -1,7 +1,7 @@
-"""Whether a Spark master can be used, found out before Spark is started.
+"""Spark masters, tried before Spark is started.
 
-Law: looks at the text, the environment, and whether a standalone master's port is open; uses
-nothing of Spark.
+The check uses the text, the environment, and whether a standalone master's port is open; nothing of
+Spark.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Rows as messages: what is written where the target is a topic.
+"""Rows as messages: the columns written where the target is a topic.
 
-Law: builds Spark columns. No row is left out here; a value that brokers refuse is changed into one
-they accept.
+Law: no row is left out here; a value that brokers refuse is changed into one they accept.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def as_dead_letters(dead: DataFrame) -> DataFrame:
     return dead.select(
         F.col("_tags").alias("tags"),
         F.col("_keys").alias("keys"),
-        # A blank is not JSON either: whoever lands the dead letters again finds the body malformed
+        # A blank is not JSON either: a second landing of the dead letters finds the body malformed
         # again.
         *_never_empty(F.col("body"), F.create_map(*named)),
     )

@@ -1,7 +1,7 @@
 """Directories Spark can reach, for the small files of their own that pipelines keep in them.
 
-Law: knows names of entries and small texts, not what they mean. A directory of this machine is
-reached without Spark; any other one by Hadoop's file systems, in the JVM of a session.
+A directory of this machine is reached without Spark; any other one by Hadoop's file systems, in the
+JVM of a session.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a landing has done so far, from the progress Spark reports of its query.
+"""The counts of a landing so far, from the progress Spark reports of its query.
 
-Law: pure; Spark's JSON in, counts out.
+Pure: Spark's JSON in, counts out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Protobuf bodies: a message of a descriptor set as columns, and bodies as rows of them.
 
-Law: knows Protobuf and Arrow, nothing of Spark. The module travels to Spark's workers, so it
-imports what it needs at its head; it is itself imported only where bodies are Protobuf.
+Law: the module travels to Spark's workers, so it imports all it needs at its head; it is itself
+imported only where bodies are Protobuf.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rocketstream.errors import ConfigurationError
 
 _HOW: Final = "protoc --include_imports --descriptor_set_out=FILE YOUR.proto"
 _UNDECODABLE: Final = (DecodeError, json_format.Error, ValueError, TypeError, OverflowError)
-"""What bytes that are not such a message raise; ValueError: text that is not UTF-8.
+"""Errors for bytes that are not such a message; ValueError: text that is not UTF-8.
 """
 
 

@@ -1,7 +1,7 @@
-"""Where rows go: files and tables Spark can append to, a database, a topic.
+"""Targets of rows: files and tables Spark can append to, a database, a topic.
 
-Law: the settings of a target are checked without Spark; after that the module only configures
-Spark's own writers. Paths are handed on unchanged.
+The settings of a target are checked without Spark; after that the module only configures Spark's
+own writers. Paths are handed on unchanged.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Addresses as RocketMQ writes them: ``host:port``, lists separated by ``;`` (W 1.7).
+"""Addresses as RocketMQ writes them, ``host:port``, and the other servers one may meet at one.
 
-Law: text only; nothing is resolved or connected here.
+Pure: text and first bytes; nothing is resolved or connected here.
 """
 
 from __future__ import annotations
@@ -51,6 +51,43 @@ def cannot_connect(address: str, reason: str) -> ConnectError:
         f"cannot connect to {address}: {reason}; check the address and that the server runs",
         address=address,
     )
+
+
+SILENT = (
+    "; nothing has ever come over this connection: is it a remoting port? That of a Proxy is "
+    "usually 8080 (8081 is gRPC), a name server's 9876, a broker's 10911 (10912 copies to slaves)"
+)
+"""The remark on a peer that takes a request and never answers anything."""
+CLOSED_AT_ONCE = (
+    "; nothing had come over this connection: servers that take only TLS close plain ones, and "
+    "need use_tls=True (ROCKETMQ_TLS_ENABLE=true)"
+)
+"""The remark on a peer that closes a plain connection without a word."""
+NO_TLS = (
+    "; no TLS seems to be spoken there: leave use_tls and ROCKETMQ_TLS_ENABLE out for plain servers"
+)
+"""The remark on a peer that ends a TLS handshake otherwise than by TLS's own rules."""
+
+_HTTP2_SETTINGS, _TLS_ALERT = b"\x04", b"\x15\x03"
+
+
+def stranger(first: bytes) -> str | None:
+    """Return who sends bytes other than frames, and what to do; None if they do not show it.
+
+    Args:
+        first: the first bytes that came from there, nine if there are so many.
+    """
+    if first.startswith(b"HTTP/"):
+        return "an HTTP server answers there; give the remoting port of a name server or broker"
+    # Where a stream's number is 0, a frame of ours has the length of its header, never 0.
+    if first[:2] == bytes(2) and first[3:4] == _HTTP2_SETTINGS and first[5:9] == bytes(4):
+        return (
+            "an HTTP/2 server answers there, such as a Proxy's gRPC port (usually 8081); its "
+            "remoting port is usually 8080"
+        )
+    if first[:2] == _TLS_ALERT:
+        return "TLS is spoken there; give use_tls=True (ROCKETMQ_TLS_ENABLE=true)"
+    return None
 
 
 def _bad(text: str) -> ConfigurationError:

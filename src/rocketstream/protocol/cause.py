@@ -1,15 +1,15 @@
 """The reason a message was sent back, as properties of its copy: an opt-in of ours, not RocketMQ's.
 
-Law: pure; values in, properties out, and back.
+Pure: values in, properties out, and back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from rocketstream import limits
-from rocketstream.late import dataclass
 
 PROPERTY_SEND_BACK_CAUSE: Final = "SEND_BACK_CAUSE"
 """The exception: ``ValueError: no price``."""

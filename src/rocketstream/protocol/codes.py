@@ -1,6 +1,6 @@
 """Numbers of the protocol: request and response codes, languages, flags.
 
-Law: constants only; names are upstream's (wire-and-storage section 2, C-625 to C-628).
+Pure: constants and the names of requests, which are upstream's (C-625 to C-628).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import enum
 from typing import Final
 
 VERSION: Final = 409
-"""MQVersion ordinal of 4.9.8, announced in requests and responses (wire-and-storage 1.5)."""
+"""MQVersion ordinal of 4.9.8, announced in requests and responses."""
 
 VERSION_STANDARD_JSON_ROUTE: Final = 401
 """From this sender version on, a route is answered as standard JSON."""
@@ -38,7 +38,7 @@ FLAG_ONEWAY: Final = 2
 
 
 def version_ordinal(major: int, minor: int, patch: int) -> int:
-    """Return the MQVersion ordinal of a release from 4.0.0 on (wire-and-storage 1.5).
+    """Return the MQVersion ordinal of a release from 4.0.0 on.
 
     >>> version_ordinal(4, 9, 8)
     409
@@ -209,6 +209,12 @@ class RequestCode(enum.IntEnum):
     NOTIFY_UNSUBSCRIBE_LITE = 200073
 
 
+def request_text(code: int) -> str:
+    """Return what a request is called, with its code."""
+    known = RequestCode._value2member_map_.get(code)
+    return f"{getattr(known, 'name', 'request')} ({code})"
+
+
 class ResponseCode(enum.IntEnum):
     """The outcome of a request."""
 
@@ -276,7 +282,7 @@ class PullSysFlag:
 
 
 class MessageSysFlag:
-    """Bits of a message's sysFlag (wire-and-storage 4.2)."""
+    """Bits of a message's sysFlag."""
 
     COMPRESSED: Final = 0x1
     MULTI_TAGS: Final = 0x2

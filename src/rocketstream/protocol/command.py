@@ -1,6 +1,6 @@
 """A remoting command: one request or response, before it is encoded or after it was decoded.
 
-Law: holds values; ``framing`` turns them into bytes.
+Pure: values, which ``framing`` turns into bytes.
 """
 
 from __future__ import annotations
@@ -129,6 +129,10 @@ class RemotingCommand:
 
     def ready_header(self) -> bytes | None:
         """Return the JSON header if it is known without the ext map; None in this class."""
+        return None
+
+    def ready_frame(self) -> bytes | None:
+        """Return the whole frame if there is a quicker way to it; None in this class."""
         return None
 
     def __repr__(self) -> str:

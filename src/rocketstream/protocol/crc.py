@@ -1,7 +1,7 @@
 """CRC-32 by the fastest code available: ``isal`` where it is installed, else the standard library.
 
-Law: one function, with the same results by either library. Intel's library folds 64 bytes at a time
-and takes 0.1 us for 1 KiB, zlib 0.4: the CRC was the most expensive single step of reading a
+Pure: one function, with the same results by either library. Intel's library folds 64 bytes at a
+time and takes 0.1 us for 1 KiB, zlib 0.4: the CRC was the most expensive single step of reading a
 message on Spark.
 """
 

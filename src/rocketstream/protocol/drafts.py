@@ -1,6 +1,6 @@
 """Drafts: records of usual messages that lack only the fields the store assigns.
 
-Law: bytes in and out; a draft holds the arguments of ``record.new_record``, and its record has the
+Pure: bytes in and out. A draft holds the arguments of ``record.new_record``, and its record has the
 same bytes. Drafts are plain tuples, since there is one for each message.
 """
 
@@ -11,7 +11,15 @@ from typing import Final, TypeAlias
 
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.crc import crc32
-from rocketstream.protocol.record import HEAD_V4, HOSTS_MASK, MAGIC_V1
+from rocketstream.protocol.record import (
+    HEAD_V4,
+    HOSTS_MASK,
+    MAGIC_V1,
+    PROPERTIES_CRC,
+    SEAL_BYTES,
+    sealable,
+    sealed_tail,
+)
 
 Draft: TypeAlias = tuple[
     tuple[str, int],
@@ -55,6 +63,7 @@ def draft_tail(topic: bytes, properties: bytes) -> bytes:
         topic: the result of :func:`topic_head`.
         properties: text of the properties, without a NUL, at most ``PROPERTIES_BYTES_MAX`` bytes.
     """
+    properties = sealable(properties)
     return b"%b%b%b" % (topic, len(properties).to_bytes(2, "big"), properties)
 
 
@@ -68,12 +77,19 @@ def record_sizes(drafts: Iterable[Draft]) -> list[int]:
     return [_HEAD_BYTES + len(draft[6]) + len(draft[7]) for draft in drafts]
 
 
-def record_head(
+def draft_parts(
     draft: Draft, size: int, queue_offset: int, physical_offset: int, store_timestamp: int
-) -> bytes:
-    """Return the part of a draft's record before the body; ``size`` is that of the record."""
-    key, flag, sys_flag, born, born_host, store_host, body, _, _, _ = draft
-    return _pack_head(
+) -> tuple[bytes, bytes | bytearray | memoryview, bytes]:
+    """Return a draft's record in three parts: before the body, the body, behind it.
+
+    Args:
+        size: size of the record.
+    """
+    key, flag, sys_flag, born, born_host, store_host, body, tail, _, _ = draft
+    head = _pack_head(
         size, MAGIC_V1, crc32(body) & 0x7FFFFFFF, key[1], flag, queue_offset, physical_offset,
         sys_flag, born, born_host, store_timestamp, store_host, 0, 0, len(body),
     )  # fmt: skip
+    if tail[-SEAL_BYTES:-16] == PROPERTIES_CRC:
+        tail = sealed_tail(head, tail, physical_offset)
+    return head, body, tail

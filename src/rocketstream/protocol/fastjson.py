@@ -1,6 +1,6 @@
 """The JSON dialect of fastjson 1.2: a lenient reader and an exact writer.
 
-Law: text and plain values only; what a body means is in ``bodies`` (wire-and-storage 3.1).
+Pure: text and plain values; ``bodies`` has the meaning of a body.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Encodes commands to frames and back, with JSON and binary (ROCKETMQ) headers.
+"""Frames of commands, encoded and decoded, with JSON and binary (ROCKETMQ) headers.
 
-Law: bytes in, commands out, no I/O. The serialize type is taken from each frame, never assumed
-(wire-and-storage 1.1, 1.2; NettyDecoder, RemotingCommand, RocketMQSerializable).
+Pure: bytes in, commands out. Upstream: NettyDecoder, RemotingCommand, RocketMQSerializable.
+
+Law: the serialize type is taken from each frame, never assumed.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ def encode_frame(command: RemotingCommand) -> bytes:
     Raises:
         LocalProtocolError: the header cannot carry a value, or the frame exceeds the maximum.
     """
+    frame = command.ready_frame()
+    if frame is not None:
+        return frame
     body = command.body
     head = encode_frame_head(command, len(body))
     return b"".join((head, body)) if body else head
@@ -221,7 +225,7 @@ def _decode_unusual_json(header: Any) -> RemotingCommand:
 
 
 def _lenient(data: bytes) -> Any:
-    # Java's reader takes single quotes, unquoted names and trailing commas (wire-and-storage 3.1).
+    # Java's reader takes single quotes, unquoted names and trailing commas.
     try:
         return fastjson.loads(data, lenient_chars_max=limits.HEADER_LENIENT_BYTES_MAX)
     except RemoteProtocolError as error:

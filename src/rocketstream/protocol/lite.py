@@ -1,6 +1,6 @@
-"""Lite topics (RIP-83): their names, the queue they belong to, what acknowledges their messages.
+"""Lite topics (RIP-83): their names, their queue, and the handles that acknowledge their messages.
 
-Law: text and numbers in, text and numbers out; as Apache's 5.5.0 has them (``LiteUtil``,
+Pure: text and numbers in, text and numbers out; as Apache's 5.5.0 has them (``LiteUtil``,
 ``LiteShardingImpl``, ``ExtraInfoUtil``).
 """
 
@@ -17,7 +17,7 @@ LITE_SEPARATOR: Final = "$"
 LITE_QUEUE_ID: Final = 0
 """A lite topic is one queue."""
 REVIVE_QUEUE_ID: Final = 999
-"""What says in an acknowledgement that a queue is consumed in order."""
+"""The mark of an acknowledgement for a queue that is consumed in order."""
 
 _MULTIPLIER: Final = 2_862_933_555_777_941_757
 _BITS_64: Final = 0xFFFF_FFFF_FFFF_FFFF

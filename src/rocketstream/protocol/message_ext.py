@@ -1,7 +1,7 @@
 """A received message: a lazy view of one stored record inside the buffer it came in.
 
-Law: decoding only, no I/O; this is the consumer's hot path, so there is one unpack per message, and
-everything else (body, properties, hosts, ids) is read on first use.
+Pure: this is the consumer's hot path, so there is one unpack per message, and everything else
+(body, properties, hosts, ids) is read on first use.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rocketstream.protocol.compression import decompress
 from rocketstream.protocol.crc import crc32
 from rocketstream.protocol.properties import (
     PROPERTY_CONSUME_START_TIME,
+    PROPERTY_CRC32,
     PROPERTY_DELAY,
     PROPERTY_KEYS,
     PROPERTY_LITE_TOPIC,
@@ -41,9 +42,9 @@ from rocketstream.protocol.record import (
 
 _unpack_v4 = HEAD_V4.unpack_from
 _HEAD_V4_BYTES: Final = HEAD_V4.size
-_unpack_needed = struct.Struct(">iIi8xq8xi32xi8xi").unpack_from
-"""The fields of the fixed part that every message needs: totalSize, magic, CRC, queueOffset,
-sysFlag, reconsumeTimes, bodyLength. The other fields are read on first use."""
+_unpack_needed = struct.Struct(">iIii4xq8xi32xi8xi").unpack_from
+"""The fields of the fixed part that every message needs: totalSize, magic, CRC, queueId,
+queueOffset, sysFlag, reconsumeTimes, bodyLength. The other fields are read on first use."""
 _unpack_short = struct.Struct(">h").unpack_from
 
 # Positions in the tuple of a record head.
@@ -61,6 +62,10 @@ _TAGS_MARK: Final = b"%b\x01" % PROPERTY_TAGS.encode()
 _KEYS_MARK: Final = b"%b\x01" % PROPERTY_KEYS.encode()
 _UNIQ_KEY_MARK: Final = b"%b\x01" % PROPERTY_UNIQ_KEY.encode()
 _PROPERTIES_BYTES_MAX: Final = 0xFFFF
+_RECORD_CRC: Final = b"__CRC32#\x01"
+_RECORD_CRC_BYTES: Final = len(_RECORD_CRC) + 11
+"""Brokers of 5.x with ``enabledAppendPropCRC`` end a record with such a property: the CRC of all
+before it in ten digits, the last one first, and the mark that ends a pair."""
 _WRAPPED: Final = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
 _INNER_MESSAGES_MAX: Final = 32_767  # a broker's queue counts them in 16 bits
 _topics: dict[bytes, str] = {}
@@ -73,31 +78,24 @@ class MessageExt:
     many as the broker put together. To keep one message for long without its neighbours, keep
     ``body`` and ``properties``, or a ``copy.copy`` of the message, which has a record of its own,
     as a pickled message has. Two messages are equal only if they are the same object. Any thread
-    may read a message; only its holder may change it.
-
-    Attributes:
-        topic: settable, since messages of a retry topic get their original topic back.
-        queue_offset: position in its queue.
-        reconsume_times: how often it was sent back; settable.
-        broker_name: broker it came from; settable.
-        consume_start_ms: when it was given to a listener, ms since 1970; 0 before. Becomes the
-            property CONSUME_START_TIME when the properties are read afterwards (C-233).
+    may read a message. Nothing of it can be assigned: the client finds a message by its queue and
+    offset, and counts its tries; entries of ``properties`` may change, for this object only.
     """
 
     __slots__ = (
         "_body",
         "_body_size",
         "_body_start",
+        "_broker_name",
         "_buffer",
+        "_consume_start_ms",
         "_extra",
         "_head",
         "_properties",
         "_properties_start",
-        "broker_name",
-        "consume_start_ms",
-        "queue_offset",
-        "reconsume_times",
-        "topic",
+        "_queue_offset",
+        "_reconsume_times",
+        "_topic",
     )
 
     _buffer: bytes
@@ -108,11 +106,11 @@ class MessageExt:
     _extra: Mapping[str, str] | None
     _properties: dict[str, str] | None
     _body: bytes | None
-    topic: str
-    broker_name: str
-    consume_start_ms: int
-    queue_offset: int
-    reconsume_times: int
+    _topic: str
+    _broker_name: str
+    _consume_start_ms: int
+    _queue_offset: int
+    _reconsume_times: int
 
     def __init__(self) -> None:
         raise TypeError(
@@ -127,6 +125,34 @@ class MessageExt:
         if head is None:
             head = self._head = _unpack_v4(self._buffer, self._body_start - _HEAD_V4_BYTES)
         return head
+
+    @property
+    def topic(self) -> str:
+        """Its topic; in a listener that it was first sent to, for one of a retry topic too."""
+        return self._topic
+
+    @property
+    def broker_name(self) -> str:
+        """The broker it came from."""
+        return self._broker_name
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in its queue."""
+        return self._queue_offset
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was tried before."""
+        return self._reconsume_times
+
+    @property
+    def consume_start_ms(self) -> int:
+        """When it was given to a listener, ms since 1970; 0 before.
+
+        Becomes the property CONSUME_START_TIME when the properties are read afterwards (C-233).
+        """
+        return self._consume_start_ms
 
     @property
     def store_size(self) -> int:
@@ -229,10 +255,11 @@ class MessageExt:
         properties = self._properties
         if properties is None:
             properties = decode_properties(self.properties_bytes)
+            properties.pop(PROPERTY_CRC32, None)  # of the record, not of the message
             if self._extra:
                 properties.update(self._extra)
-            if self.consume_start_ms:
-                properties[PROPERTY_CONSUME_START_TIME] = str(self.consume_start_ms)
+            if self._consume_start_ms:
+                properties[PROPERTY_CONSUME_START_TIME] = str(self._consume_start_ms)
             self._properties = properties
         return properties
 
@@ -310,7 +337,7 @@ class MessageExt:
         return MessageQueue(self.topic, self.broker_name, self._fields[_QUEUE_ID])
 
     def check_crc(self) -> None:
-        """Compare the stored body with its CRC.
+        """Compare the stored body with its CRC, and the record with its own where it has one.
 
         Raises:
             RemoteProtocolError: they differ.
@@ -320,6 +347,19 @@ class MessageExt:
             raise RemoteProtocolError(
                 f"body CRC of {self.offset_msg_id} is {actual}, stored is {self.body_crc}"
             )
+        if not self._is_as_stored():
+            raise RemoteProtocolError(
+                f"the record of {self.offset_msg_id} does not match the CRC at its end"
+            )
+
+    def _is_as_stored(self) -> bool:
+        """Whether the whole record matches the CRC at its end, if it has one."""
+        if not self._body_start:  # assembled: there is no record
+            return True
+        end = self._properties_start + len(self.properties_bytes)
+        if not self._buffer.startswith(_RECORD_CRC, end - _RECORD_CRC_BYTES):
+            return True
+        return _record_crc_fits(self._buffer, end - self.store_size, end)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to copy or pickle: the values, and only this record of the buffer."""
@@ -377,8 +417,11 @@ def decode_messages(
     Raises:
         RemoteProtocolError: a record is incomplete or inconsistent.
     """
-    messages, whole = decode_pulled(
-        buffer, broker_name, check_crc=check_crc, extra_properties=extra_properties
+    messages, whole, _ = decode_pulled(
+        buffer,
+        MessageQueue("", broker_name, 0),
+        check_crc=check_crc,
+        extra_properties=extra_properties,
     )
     if not whole:
         for message in messages:
@@ -388,24 +431,24 @@ def decode_messages(
 
 def decode_pulled(
     buffer: bytes | bytearray | memoryview,
-    broker_name: str,
+    queue: MessageQueue,
     *,
     check_crc: bool,
     extra_properties: Mapping[str, str] | None = None,
-) -> tuple[list[MessageExt], bool]:
-    """Read all records as ``decode_messages`` does, and compare their bodies with the CRCs.
+) -> tuple[list[MessageExt], bool, bool]:
+    """Read all records as ``decode_messages`` does, and compare them with their CRCs.
 
     Returns:
-        The messages, and whether every body matches its CRC; ``check_bodies`` finds the one that
-        does not.
+        The messages; whether each matches its CRC (``check_bodies`` finds the one that does not);
+        and whether each says that it is of ``queue``.
 
     Raises:
         RemoteProtocolError: a record is incomplete or inconsistent.
     """
     data = buffer if type(buffer) is bytes else bytes(buffer)
-    size = len(data)
     messages: list[MessageExt] = []
-    whole, position = True, 0
+    whole, own, position, size = True, True, 0, len(data)
+    wanted, wanted_id, broker_name = queue.topic, queue.queue_id, queue.broker_name
     topic, topic_bytes = "", 0
     topic_key: bytes | tuple[bytes, ...] = ()
     begins = data.startswith
@@ -415,10 +458,12 @@ def decode_pulled(
             raise RemoteProtocolError(
                 f"{size - position} bytes at {position} are not a whole record"
             )
-        total, magic, crc, offset, flags, times, body_bytes = _unpack_needed(data, position)
+        total, magic, crc, queue_id, offset, flags, times, body_bytes = _unpack_needed(
+            data, position
+        )
         head, body_start = None, position + _HEAD_V4_BYTES
         if flags & 0xF0:
-            # Other hosts, or a batch: the head that is there already is what taken_apart looks for.
+            # Other hosts, or a batch: taken_apart looks for the head that is there already.
             head, body_start = _wide_head(data, position, flags & 0x30)
             times, body_bytes = head[_RECONSUME_TIMES], head[_BODY_SIZE]
         end = position + total
@@ -428,6 +473,9 @@ def decode_pulled(
         # All messages of a pull share a topic: compare with the last one before decoding it again.
         if not (magic == MAGIC_V1 and begins(topic_key, topic_at)):
             topic, topic_bytes, topic_key = _read_topic(data, topic_at, magic)
+            own &= topic == wanted
+        if queue_id != wanted_id:
+            own = False
         properties_start = topic_at + topic_bytes + 2
         if (
             properties_start > end
@@ -439,6 +487,8 @@ def decode_pulled(
             small = body_bytes < _COPIED_BYTES_MAX
             stored = (data if small else memoryview(data))[body_start:topic_at]
             whole &= crc32(stored) & 0x7FFFFFFF == crc
+            if data[end - 1] == _PAIR_END and begins(_RECORD_CRC, end - _RECORD_CRC_BYTES):
+                whole &= _record_crc_fits(data, position, end)
             body = None if flags & 1 or type(stored) is not bytes else stored
         # Inlined instead of calling __init__, which is a third of the cost of a message.
         message = _new_message(MessageExt)
@@ -450,14 +500,14 @@ def decode_pulled(
         message._extra = extra_properties
         message._properties = None
         message._body = body
-        message.topic = topic
-        message.broker_name = broker_name
-        message.consume_start_ms = 0
-        message.queue_offset = offset
-        message.reconsume_times = times
+        message._topic = topic
+        message._broker_name = broker_name
+        message._consume_start_ms = 0
+        message._queue_offset = offset
+        message._reconsume_times = times
         messages.append(message)
         position = end
-    return messages, whole
+    return messages, whole, own
 
 
 def decode_message(buffer: bytes | bytearray | memoryview, broker_name: str = "") -> MessageExt:
@@ -473,6 +523,13 @@ def decode_message(buffer: bytes | bytearray | memoryview, broker_name: str = ""
 
 
 _new_message = object.__new__
+
+
+def _record_crc_fits(data: bytes, start: int, end: int) -> bool:
+    """Whether a text that ends in the CRC of a whole record matches it."""
+    told = end - _RECORD_CRC_BYTES
+    crc = crc32(memoryview(data)[start:told]) & 0x7FFFFFFF
+    return data[told + len(_RECORD_CRC) : end] == (b"%010d" % crc)[::-1] + _PAIR_ENDS
 
 
 def assemble_message(
@@ -519,11 +576,11 @@ def assemble_message(
     message._extra = None
     message._properties = dict(properties)
     message._body = body
-    message.topic = queue.topic
-    message.broker_name = queue.broker_name
-    message.consume_start_ms = 0
-    message.queue_offset = queue_offset
-    message.reconsume_times = reconsume_times
+    message._topic = queue.topic
+    message._broker_name = queue.broker_name
+    message._consume_start_ms = 0
+    message._queue_offset = queue_offset
+    message._reconsume_times = reconsume_times
     return message
 
 
@@ -648,7 +705,7 @@ def read_pulled(
     *,
     check_crc: bool,
     extra_properties: Mapping[str, str],
-) -> tuple[list[MessageExt], bool]:
+) -> tuple[list[MessageExt], bool, bool]:
     """Read the answer to a pull: all records, with batch records split into messages.
 
     Args:
@@ -657,16 +714,15 @@ def read_pulled(
         first: the offset that was asked for.
 
     Returns:
-        The messages, and whether every body matches its CRC; ``before_damage`` finds the one that
-        does not.
+        As ``decode_pulled``; ``before_damage`` finds the message that does not match its CRC.
 
     Raises:
         RemoteProtocolError: a record, or a batch in one, is incomplete or inconsistent.
     """
-    messages, whole = decode_pulled(
-        buffer, queue.broker_name, check_crc=check_crc, extra_properties=extra_properties
+    messages, whole, own = decode_pulled(
+        buffer, queue, check_crc=check_crc, extra_properties=extra_properties
     )
-    return taken_apart(messages, first, check_crc=not whole), whole
+    return taken_apart(messages, first, check_crc=not whole), whole, own
 
 
 def before_damage(
@@ -686,13 +742,13 @@ def before_damage(
 
 
 def check_bodies(messages: list[MessageExt], queue: MessageQueue) -> list[MessageExt]:
-    """Return the messages before the first whose body does not match its CRC.
+    """Return the messages before the first that does not match its CRC.
 
     Raises:
-        DamagedMessageError: the first body does not match.
+        DamagedMessageError: the first message does not match.
     """
     for number, message in enumerate(messages):
-        if body_crc(message.stored_body) != message.body_crc:
+        if body_crc(message.stored_body) != message.body_crc or not message._is_as_stored():
             if not number:
                 raise _damaged(message, queue)
             return messages[:number]
@@ -700,9 +756,13 @@ def check_bodies(messages: list[MessageExt], queue: MessageQueue) -> list[Messag
 
 
 def _damaged(bad: MessageExt, queue: MessageQueue) -> DamagedMessageError:
+    actual, stored = body_crc(bad.stored_body), bad.body_crc
+    part, figures = "body", f": {actual}, stored is {stored}"
+    if actual == stored:
+        part, figures = "record", ""
     return DamagedMessageError(
-        f"the body of message {bad.offset_msg_id}, offset {bad.queue_offset} of {queue}, does not "
-        f"match its CRC: {body_crc(bad.stored_body)}, stored is {bad.body_crc}. It may be damaged "
+        f"the {part} of message {bad.offset_msg_id}, offset {bad.queue_offset} of {queue}, does "
+        f"not match its CRC{figures}. It may be damaged "
         "on its way, so it is pulled again; if it stays so, the broker's disk is damaged: skip it "
         "(rocketstream group reset), or take it as it is (check_crc=False)",
         queue=queue,

@@ -1,6 +1,6 @@
 """The two ids of a message: the broker's (address and offset) and the sender's (UNIQ_KEY).
 
-Law: text and numbers; time and process facts are handed in (wire-and-storage 4.7).
+Pure: text and numbers; time and process facts are handed in.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Names with a meaning: retry and dead-letter topics, system topics and groups, and name checks.
 
-Law: text in, text or an error out; the error texts are upstream's ``Validators`` (C-94, C-95).
+Pure: text in, text or an error out; the error texts are upstream's ``Validators`` (C-94, C-95).
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from rocketstream.errors import ConfigurationError
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
+LMQ_PREFIX: Final = "%LMQ%"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 LISTENER_THREAD_PREFIX: Final = "ConsumeMessageThread_"
-"""What the names of threads (and of our tasks) that call listeners begin with, in Java and here;
+"""The beginning of the names of threads (and of our tasks) that call listeners, in Java and here;
 stacks a member reports (307) are read by it. The group follows, cut to ``THREAD_GROUP_CHARS_MAX``.
 """
 THREAD_GROUP_CHARS_MAX: Final = 100
@@ -84,7 +85,7 @@ SYSTEM_GROUPS: Final = frozenset(
         "CID_ONSAPI_OWNER",
     }
 )
-"""Groups every broker has from the start (wire-and-storage 5.9)."""
+"""Groups every broker has from the start."""
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 _STORABLE = re.compile(r"[%|a-zA-Z0-9_.~-]+")
@@ -114,7 +115,7 @@ def check_topic(topic: str, argument: str = "topic") -> None:
 
     Args:
         topic: the name.
-        argument: what the argument is called that it was given as.
+        argument: the name of the argument, for the error.
 
     Raises:
         ConfigurationError: the name is blank, too long, or has characters outside the alphabet
@@ -170,6 +171,23 @@ def check_consumer_group(group: str) -> None:
             f"the consumer group {group!r} has {len(group)} characters where {most} are the most: "
             f"{RETRY_PREFIX} and the group is the name of a directory; give a shorter name",
             group=group,
+        )
+
+
+def check_own_group(group: str, default: str, *, java: str) -> None:
+    """Check that a group is not the one that every program has by default.
+
+    Args:
+        group: its name.
+        default: the name that is not accepted.
+        java: Java's name of the setting.
+
+    Raises:
+        ConfigurationError: it is that one.
+    """
+    if group == default:
+        raise ConfigurationError(
+            f"group must be a name of your own, not {default!r} (Java: {java})"
         )
 
 

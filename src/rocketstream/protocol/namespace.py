@@ -1,6 +1,6 @@
 """Namespaces: the prefix ``ns%`` of topics and groups, put on and taken off (C-146, C-147).
 
-Law: text in, text out; upstream's NamespaceUtil and the namespace part of NameServerAddressUtils.
+Pure: text in, text out; upstream's NamespaceUtil and the namespace part of NameServerAddressUtils.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Standard JSON, written and read by orjson where it is installed, else by Python's own ``json``.
 
-Law: both ways write the same bytes and accept the same texts. orjson is several times faster, but a
-free-threaded Python may have none: it has no wheels for such Pythons.
+Pure: both ways write the same bytes and accept the same texts. orjson is several times faster, but
+a free-threaded Python may have none: it has no wheels for such Pythons.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def loads_without_orjson(data: bytes | bytearray | memoryview | str) -> Any:
 
 
 def _written(value: object) -> object:
-    """Return what ``json`` writes as orjson writes the value; it takes more than orjson does."""
+    """Return the text ``json`` writes, as orjson writes it; ``json`` takes more values than
+    orjson."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):

@@ -1,6 +1,6 @@
 r"""The properties of a message as text: ``key \x01 value \x02 key \x01 value``.
 
-Law: the text form and the reserved names (wire-and-storage 4.3); C-98 says who may set them.
+Pure: the text form and the reserved names; C-98 says who may set them.
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ PROPERTY_INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
 PROPERTY_TRANSFER_FLAG: Final = "TRANSFER_FLAG"
 PROPERTY_CORRECTION_FLAG: Final = "CORRECTION_FLAG"
 PROPERTY_MQ2_FLAG: Final = "MQ2_FLAG"
+PROPERTY_CRC32: Final = "__CRC32#"
+PROPERTIES_CRC: Final = "PROPERTIES_CRC"
+"""The CRC an embedded broker adds to a stored message (``record.sealable``); not a property of
+it."""
 
 KEY_SEPARATOR: Final = " "
 _PLAIN: Final = rb"[^\x00-\x02\x80-\xff]"
@@ -57,6 +61,8 @@ def encode_properties(properties: Mapping[str, str]) -> str:
 def decode_properties(text: bytes | str) -> dict[str, str]:
     """Read the text form; pairs with an empty name or value are dropped, as upstream does.
 
+    The seal of a stored record is left out: it belongs to the record, not to the message.
+
     Bytes that are not UTF-8 become replacement characters, as in Java: a sender's odd property
     must not keep a queue from being consumed.
     """
@@ -67,6 +73,7 @@ def decode_properties(text: bytes | str) -> dict[str, str]:
         name, _, value = pair.partition("\x01")
         if name and value:
             properties[name] = value
+    properties.pop(PROPERTIES_CRC, None)
     return properties
 
 

@@ -1,19 +1,20 @@
 """The stored message record, and the batch body that carries several messages in one send.
 
-Law: bytes in, bytes out; positions and checks, no files (wire-and-storage 4.1, 4.5, 4.6).
+Pure: bytes in, bytes out; positions and checks.
 """
 
 from __future__ import annotations
 
 import enum
 import ipaddress
+import operator
 import struct
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from rocketstream import limits
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
-from rocketstream.late import dataclass
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.crc import crc32
 
@@ -38,7 +39,9 @@ HOSTS_MASK: Final = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 SYS_FLAG_AT: Final = 36
 SECTOR_BYTES: Final = 512
 """The smallest unit a disk writes as a whole."""
-_GUARD: Final = b"\x02PROPERTIES_CRC\x01"
+PROPERTIES_CRC: Final = b"PROPERTIES_CRC\x01"
+SEAL_BYTES: Final = len(PROPERTIES_CRC) + 16
+_NO_SEAL: Final = PROPERTIES_CRC + b"0" * 16
 
 _MARK: Final = struct.Struct(">iI")
 _SYS_FLAG: Final = struct.Struct(">i")
@@ -49,6 +52,8 @@ _pack_short = _SHORT.pack
 _EMPTY: Final = bytearray()
 """A constant that makes a join return a bytearray; never changed."""
 _BATCH_HEAD: Final = struct.Struct(">iiiii")
+BATCH_RECORD_BYTES: Final = _BATCH_HEAD.size + 2
+"""Size of a message in a batch body without its body and properties."""
 _PORT: Final = struct.Struct(">i")
 
 
@@ -133,23 +138,51 @@ def encode_record(fields: RecordFields) -> bytearray:
     return record
 
 
-def guard_properties(text: bytes) -> bytes:
-    """Return the property text; where zeros make it look torn, with its CRC as one more property.
+def sealable(text: bytes) -> bytes:
+    """Return the property text with room for a seal; text too long for one stays as it is.
 
-    Nothing else in a record protects its properties: where they end in a NUL, or hold a sector of
-    NULs, a reader after a crash could not tell them from bytes that did not reach the disk. Text
-    that the guard would make too long stays unchanged.
+    A seal is a last property with the CRC of everything in a record but its body, whose own CRC is
+    in it, and the low half of the record's log offset: a copy of the property in another record,
+    which a broker of upstream may store, is thereby known for no seal of that record.
     """
-    if not text.endswith(b"\0") and bytes(SECTOR_BYTES) not in text:
-        return text
-    guarded = b"%b%b%08x" % (text, _GUARD, crc32(text))
-    return guarded if len(guarded) <= limits.PROPERTIES_BYTES_MAX else text
+    sealed = b"%b\x02%b" % (text, _NO_SEAL) if text and text[-1] != 2 else text + _NO_SEAL
+    return sealed if len(sealed) <= limits.PROPERTIES_BYTES_MAX else text
 
 
-def is_guarded(text: bytes) -> bool:
-    """Return whether the property text has a matching CRC (:func:`guard_properties`)."""
-    before, mark, crc = text.rpartition(_GUARD)
-    return bool(mark) and crc == b"%08x" % crc32(before)
+def sealed_tail(head: bytes | memoryview, tail: bytes | memoryview, physical_offset: int) -> bytes:
+    """Return the part of a record behind its body with the seal in the room made for it."""
+    rest = tail[:-16]
+    seal = b"%08x%08x" % (crc32(rest, crc32(head)), physical_offset & 0xFFFFFFFF)
+    return b"".join((rest, seal))
+
+
+def seal_fits(
+    head: bytes | memoryview, tail: bytes | memoryview, physical_offset: int
+) -> bool | None:
+    """Return whether a record's seal is right; None where the record has no seal of its own.
+
+    Args:
+        head: the record before its body.
+        tail: the record behind its body.
+        physical_offset: the log offset the record has.
+    """
+    if not has_seal(tail, physical_offset):
+        return None
+    return bytes(tail[-16:-8]) == b"%08x" % crc32(tail[:-16], crc32(head))
+
+
+def has_seal(tail: bytes | memoryview, physical_offset: int) -> bool:
+    """Return whether the end of a record is a seal of its own, right or not.
+
+    A name with a damaged letter is still one: it would be shown as a property of the message.
+    """
+    if tail[-8:] != b"%08x" % (physical_offset & 0xFFFFFFFF):
+        return False
+    name = bytes(tail[-SEAL_BYTES:-16])
+    if name == PROPERTIES_CRC:
+        return True
+    alike: int = sum(map(operator.eq, name, PROPERTIES_CRC))
+    return alike >= len(PROPERTIES_CRC) - 3
 
 
 def new_record(
@@ -172,8 +205,6 @@ def new_record(
     Raises:
         LocalProtocolError: topic or properties too long, or a number is out of its range.
     """
-    if 0 in properties_bytes:
-        properties_bytes = guard_properties(properties_bytes)
     body_size = len(body)
     properties_size = len(properties_bytes)
     topic_size = len(topic_bytes)
@@ -219,9 +250,15 @@ def new_record(
 def stamp_record(
     record: bytearray, queue_offset: int, physical_offset: int, store_timestamp: int
 ) -> None:
-    """Set, in place, the fields the store assigns when it appends the record."""
+    """Set, in place, the fields the store assigns when it appends the record, and seal it."""
     _OFFSETS.pack_into(record, 20, queue_offset, physical_offset)
     _STAMP.pack_into(record, 68 if record[39] & 0x10 else 56, store_timestamp)
+    if record.endswith(_NO_SEAL):
+        head_size = HEADS[record[39] & 0x30].size
+        body_end = head_size + int.from_bytes(record[head_size - 4 : head_size], "big")
+        with memoryview(record) as view:
+            tail = sealed_tail(view[:head_size], view[body_end:], physical_offset)
+        record[-16:] = tail[-16:]
 
 
 # --- reading ----------------------------------------------------------------------------------
@@ -291,7 +328,7 @@ def read_head(buffer: bytes | bytearray | memoryview, position: int = 0) -> Reco
 
 
 class RecordState(enum.Enum):
-    """What a position of a commit log holds."""
+    """The content of a position of a commit log."""
 
     OK = "OK"
     BLANK = "BLANK"
@@ -311,7 +348,7 @@ class RecordCheck(NamedTuple):
 def check_record(
     buffer: bytes | bytearray | memoryview, position: int, *, crc: bool = True
 ) -> RecordCheck:
-    """Tell what a position of a commit log file holds; never raises.
+    """Return the content of a position of a commit log file; never raises.
 
     BLANK is the filler that ends a file, END is zeroes (nothing was written there, or too few bytes
     are left for a marker), BAD is anything else that is not a complete record with the right CRC.
@@ -330,11 +367,17 @@ def check_record(
         head = read_head(buffer, position)
     except RemoteProtocolError as error:
         return RecordCheck(RecordState.BAD, 0, error.message)
-    if crc and head.body_size:
+    if crc:
         start = position + head.body_start
-        body = memoryview(buffer)[start : start + head.body_size]
-        if body_crc(body) != head.body_crc:
-            return RecordCheck(RecordState.BAD, 0, f"body CRC of the record at {position} is wrong")
+        end = start + head.body_size
+        with memoryview(buffer) as view:
+            if head.body_size and body_crc(view[start:end]) != head.body_crc:
+                text = f"body CRC of the record at {position} is wrong"
+                return RecordCheck(RecordState.BAD, 0, text)
+            ends = view[position:start], view[end : position + head.total_size]
+            if seal_fits(*ends, head.physical_offset) is False:
+                text = f"PROPERTIES_CRC of the record at {position} is wrong"
+                return RecordCheck(RecordState.BAD, 0, text)
     return RecordCheck(RecordState.OK, head.total_size, "", head)
 
 
@@ -358,7 +401,7 @@ def encode_batch(items: Iterable[BatchItem | tuple[int, bytes, bytes]]) -> bytes
     parts: list[bytes] = []
     for flag, body, properties in items:
         try:
-            size = _BATCH_HEAD.size + len(body) + 2 + len(properties)
+            size = BATCH_RECORD_BYTES + len(body) + len(properties)
             parts += (
                 _BATCH_HEAD.pack(size, 0, 0, flag, len(body)),
                 body,

@@ -1,6 +1,6 @@
 """The answer to a stored message, written from a template.
 
-Law: the same bytes as the general way of ``framing``, only quicker; an answer that was changed is
+Pure: the bytes of the general way of ``framing``, only quicker; an answer that was changed is
 written the general way.
 """
 

@@ -1,7 +1,7 @@
 r"""The header of a usual send (code 310, JSON), recognised by its fixed places.
 
-Law: returns what the general way of ``framing``, ``headers`` and ``properties`` would return, only
-quicker, or None in any doubt. A form is identified by the names of the message's properties: the
+Pure: the values of the general way of ``framing``, ``headers`` and ``properties``, only quicker, or
+None in any doubt. A form is identified by the names of the message's properties: the
 headers of one client differ from message to message in a few values only, and each has a fixed
 place.
 """

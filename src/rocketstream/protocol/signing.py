@@ -1,6 +1,6 @@
 """The ACL signature of a request: HMAC-SHA1 over its ext values and body.
 
-Law: bytes in, signature out; who may do what is the broker's business (wire-and-storage 6.2).
+Pure: bytes in, signature out; the broker decides who may do what.
 """
 
 from __future__ import annotations

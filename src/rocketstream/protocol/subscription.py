@@ -1,6 +1,6 @@
-"""Turns a subscription expression into the data broker and consumer filter by.
+"""The subscription data by which broker and consumer filter, made of an expression.
 
-Law: text in, ``SubscriptionData`` out (C-99 to C-102, FilterAPI upstream).
+Pure: text in, ``SubscriptionData`` out (C-99 to C-102, FilterAPI upstream).
 """
 
 from __future__ import annotations
@@ -62,21 +62,41 @@ def build_subscription(
 
 
 def tags_hint(tags: str) -> str | None:
-    """Return the hint for a tag expression, as ``comma_hint`` does."""
-    return comma_hint(build_subscription("", tags, 0))
+    """Return the hint for a tag expression, as ``subscription_hint`` does."""
+    return subscription_hint(build_subscription("", tags, 0))
 
 
-def comma_hint(subscription: SubscriptionData) -> str | None:
-    """Return a hint for users who joined tags by commas; None where no tag has a comma.
+def subscription_hint(subscription: SubscriptionData) -> str | None:
+    """Return a hint where tags were probably not meant as they are taken; None where they were.
 
-    A tag's name may have a comma, which producers send and brokers accept, so it is not an error.
+    A tag's name may have a comma, a single ``|`` or be a condition, which producers send and
+    brokers accept, so none of it is an error.
     """
-    tags = subscription.tags_set
-    if not any("," in tag for tag in tags):
-        return None
-    pieces = [piece.strip(_JAVA_SPACE) for tag in sorted(tags) for piece in tag.split(",")]
-    meant = " || ".join(dict.fromkeys(filter(None, pieces)))
-    return (
-        f"the comma in {subscription.sub_string!r} is taken for a part of a tag's name; several "
-        f"tags are joined by ||, as in {meant!r}"
-    )
+    tags = sorted(subscription.tags_set)
+    given = subscription.sub_string
+    for joint, its_name in ((",", "comma"), ("|", "single |")):
+        if any(joint in tag for tag in tags):
+            pieces = [piece.strip(_JAVA_SPACE) for tag in tags for piece in tag.split(joint)]
+            meant = " || ".join(dict.fromkeys(filter(None, pieces)))
+            return (
+                f"the {its_name} in {given!r} is taken for a part of a tag's name; several tags "
+                f"are joined by ||, as in {meant!r}"
+            )
+    if any(_OF_CONDITIONS.intersection(tag) for tag in tags) and _compiles(given):
+        return (
+            f"{given!r} is taken for the name of a tag; a condition on properties is given as "
+            f"MessageSelector.by_sql({given!r})"
+        )
+    return None
+
+
+_OF_CONDITIONS = frozenset("<>= ")
+"""Characters that every condition has, and the name of a tag hardly ever."""
+
+
+def _compiles(text: str) -> bool:
+    try:
+        compile_expression(text)
+    except SubscriptionError:
+        return False
+    return True

@@ -1,6 +1,6 @@
 """The tag hash stored in the consume queue: Java's ``String.hashCode``.
 
-Law: hashes only; their use by subscriptions is in ``subscription``.
+Pure: text in, a number out; ``subscription`` uses it.
 """
 
 from __future__ import annotations

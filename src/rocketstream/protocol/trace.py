@@ -1,16 +1,16 @@
-"""Records of message trace: the events of a message, as text (C-545, W 5.10).
+"""Records of message trace: the events of a message, as text (C-545).
 
-Law: values in, text out, and back; ``client.trace`` decides when a record is made (upstream's
+Pure: values in, text out, and back; ``client.trace`` decides when a record is made (upstream's
 TraceDataEncoder).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rocketstream.errors import RemoteProtocolError
-from rocketstream.late import dataclass
 
 FIELD_SEPARATOR = "\x01"
 RECORD_SEPARATOR = "\x02"

@@ -1,6 +1,6 @@
 """Certificates for tests, in one directory: an authority, and a server and a client it has signed.
 
-Law: writes files, knows nothing of connections. The keys are made by ``cryptography``.
+The package ``cryptography`` makes the keys.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _are_good(
 def _make(
     made: CertificateFiles, hosts: Sequence[str], now: datetime.datetime, files: Files
 ) -> None:
-    # Written last: an unfinished set is made anew.
+    # Written last: an unfinished set is replaced.
     files.unlink(made.ca_file, missing_ok=True)
     ca_key = ec.generate_private_key(ec.SECP256R1())
     ca_name = _name("rocketstream test authority")

@@ -1,7 +1,7 @@
-"""Takes a request to its handler, and makes a reply of the handler's outcome.
+"""Dispatch of requests: each goes to its handler, whose outcome becomes the reply.
 
-Law: knows codes and replies, nothing of what a request means. Runs on the server's loop; a handler
-is a plain function that must not block, since a task per request would cost more than the request.
+Law: a handler is a plain function on the server's loop that must not block, since a task per
+request would cost more than the request.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ Handler = Callable[[Connection, RemotingCommand], Answer | AnswerSteps]
 
 A handler whose work can take long is a generator: others are served at each of its yields. A
 handler that has to wait yields the future it waits for."""
-Guard = Callable[[Connection, RemotingCommand], RemotingCommand | None]
-"""Returns the refusal of a request; None when it may be handled."""
+Guard = Callable[[Connection, RemotingCommand, bool], RemotingCommand | None]
+"""Returns the refusal of a request; None when it may be handled. Its last argument says whether the
+code has a handler at all."""
 
 
 def ok(header: Header | None = None, body: bytes = b"") -> RemotingCommand:
@@ -86,12 +87,12 @@ class Dispatcher:
         if type(request) is OversizedCommand:
             connection.reply(request, self._refuse_oversized(request))
             return None
+        handler = self._handlers.get(request.code)
         if self._guard is not None:
-            refused = self._guard(connection, request)
+            refused = self._guard(connection, request, handler is not None)
             if refused is not None:
                 connection.reply(request, refused)
                 return None
-        handler = self._handlers.get(request.code)
         if handler is None:
             remark = f" request type {request.code} not supported"
             response = RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)

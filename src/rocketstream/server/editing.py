@@ -1,6 +1,6 @@
-"""Reads settings that tools change while a server runs, and refuses those not allowed.
+"""Edits of settings while a server runs: tools send them, and those not allowed are refused.
 
-Law: pure; each server says which are allowed.
+Pure: properties in, changes or a refusal out; each server says which settings are allowed.
 """
 
 from __future__ import annotations

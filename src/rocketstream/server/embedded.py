@@ -1,7 +1,4 @@
-"""Name server and broker together in this process: for tests, laptops and single-node use.
-
-Law: starts and stops servers and gives their addresses; name server and broker do the work.
-"""
+"""Name server and broker together in this process: for tests, laptops and single-node use."""
 
 from __future__ import annotations
 
@@ -16,13 +13,16 @@ from typing import Self, Unpack
 
 from rocketstream._util.ending import CUT_SHORT
 from rocketstream._util.loops import LoopThread, new_event_loop
-from rocketstream.errors import ClientStateError
+from rocketstream._util.workers import ThreadWorkers
+from rocketstream.errors import ClientStateError, ForkedClientError
 from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.bodies import TopicConfig
 from rocketstream.protocol.names import check_topic
 from rocketstream.server.broker import Broker
+from rocketstream.server.broker.acl import AclFiles, NameServerGuard, random_account
 from rocketstream.server.broker.config import is_wildcard
-from rocketstream.server.collector import Collector
+from rocketstream.server.broker.core.acl.accounts import Account
+from rocketstream.server.gc_scheduler import GcScheduler
 from rocketstream.server.keywords import EmbeddedKeywords
 from rocketstream.server.nameserver import NameServer
 from rocketstream.server.settings import SMALL_STORE, EmbeddedSettings
@@ -232,7 +232,8 @@ class EmbeddedCluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        with contextlib.suppress(ForkedClientError):  # in a forked child it stays the parent's
+            self.close()
 
     # --- async -----------------------------------------------------------------------------------
 
@@ -254,6 +255,7 @@ class EmbeddedCluster:
         self._is_running = True
         context, tls_mode = settings.listening_with()
         addresses = settings.namesrv_addrs
+        own = random_account() if settings.acl is not None and not addresses else None
         if not addresses:
             nameserver = NameServer(
                 host=settings.host,
@@ -264,6 +266,7 @@ class EmbeddedCluster:
                 settings_path=self.store_dir / "namesrv" / "kvConfig.json",
                 files=self._files,
                 workers=settings.workers,
+                guard=self._name_server_guard(own),
             )
             await nameserver.start()
             self._nameserver = nameserver
@@ -273,10 +276,22 @@ class EmbeddedCluster:
             config = settings.of_broker(number, addresses)
             root = self.store_dir / config.broker_name if settings.brokers > 1 else self.store_dir
             broker = Broker(
-                config, root, settings.clock, files=self._files, workers=settings.workers
+                config, root, settings.clock, files=self._files, workers=settings.workers, own=own
             )
             await broker.start()
             self._brokers.append(broker)
+
+    def _name_server_guard(self, own: Account | None) -> NameServerGuard | None:
+        """Return the guard of the name server; None where there are no accounts."""
+        settings = self.settings
+        if settings.acl is None or own is None:
+            return None
+        workers = settings.workers or ThreadWorkers("rocketstream-namesrv")
+        accounts = AclFiles(Path(settings.acl), self._files, workers)
+        accounts.load()
+        return NameServerGuard(
+            accounts, settings.clock, own, admin_without_tls=settings.admin_without_tls
+        )
 
     async def close_async(self) -> None:
         """Stop all servers. May be called twice."""
@@ -331,13 +346,13 @@ async def _serve(cluster: EmbeddedCluster, on_ready: Callable[[ReadyInfo], None]
     stop = asyncio.Event()
     with _stopping_signals(stop):
         await cluster.start_async()
-        collector = Collector(asyncio.get_running_loop())
-        collector.start()
+        scheduler = GcScheduler(asyncio.get_running_loop())
+        scheduler.start()
         try:
             on_ready(cluster.ready_info)
             await stop.wait()
         finally:
-            collector.close()
+            scheduler.close()
             await cluster.close_async()
 
 
@@ -345,7 +360,7 @@ async def _serve(cluster: EmbeddedCluster, on_ready: Callable[[ReadyInfo], None]
 def _stopping_signals(stop: asyncio.Event) -> Iterator[None]:
     """Set ``stop`` on SIGINT and SIGTERM while the context lasts; a second SIGINT ends at once.
 
-    What that leaves is what a kill leaves, and is recovered at the next start.
+    A second SIGINT leaves the store as a kill does; the next start recovers it.
     """
     loop = asyncio.get_running_loop()
     kinds = (signal.SIGINT, signal.SIGTERM)

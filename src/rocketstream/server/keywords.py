@@ -56,6 +56,7 @@ class EmbeddedKeywords(TypedDict, total=False):
     ssl_context: ssl.SSLContext | None
     tls: ServerTls | None
     acl: Path | str | None
+    admin_without_tls: bool
     namesrv_port: int
     brokers: int
     insecure: bool

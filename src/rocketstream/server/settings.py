@@ -1,7 +1,6 @@
 """The settings of an embedded cluster, for `EmbeddedCluster`, `serve` and the fixture.
 
-Law: values and their checks; nothing is opened here. Settings of a broker are in `BrokerConfig`;
-here are only those of the cluster around it.
+Settings of a broker are in `BrokerConfig`; here are only those of the cluster around it.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ SMALL_STORE = StoreConfig(
 class EmbeddedSettings(BrokerConfig):
     """All settings of an embedded cluster; times are milliseconds.
 
-    Those of a broker are `BrokerConfig`'s, under the same names: ``flush``, ``delay_levels``,
-    ``auto_create_topics``, ``retention`` and so on. One value may serve any number of clusters: the
-    store directory is not a setting, and ports are free ones unless given.
+    The settings of a broker have the names they have in `BrokerConfig`: ``flush``,
+    ``delay_levels``, ``auto_create_topics``, ``retention`` and so on. One value may serve any
+    number of clusters: the store directory is not a setting, and ports are free ones unless given.
 
     Attributes:
         broker_port: port of the broker; 0 takes a free one.

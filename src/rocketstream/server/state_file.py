@@ -1,6 +1,7 @@
-"""One table of a server on disk, written soon after it changed and never ahead of the log.
+"""One table of a server on disk, written soon after it changed.
 
-Law: knows when to write and what a restart can rely on; only its owner knows what a table means.
+Law: a table is never written ahead of the log it refers to. Only its owner knows what a table
+means.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from rocketstream._util.workers import Workers
 from rocketstream.errors import StoreError
@@ -47,7 +48,7 @@ def log_barrier(store: MessageStore) -> Barrier:
     return lambda done: store.when_flushed(store.physical_max_offset, done)
 
 
-class StateFile:
+class StateFile(Generic[T]):
     """A table and its file; belongs to one loop, writes on a worker.
 
     Args:
@@ -62,7 +63,7 @@ class StateFile:
 
     def __init__(
         self,
-        file: ConfigFile,
+        file: ConfigFile[T],
         generation: Callable[[], int],
         snapshot: Callable[[], Encodable],
         workers: Workers,
@@ -107,13 +108,13 @@ class StateFile:
         """Path of the file."""
         return self._file.path
 
-    def load(self, parse: Callable[[str], T]) -> T | None:
+    def load(self) -> T | None:
         """Return the content of the file; see :meth:`ConfigFile.load`."""
-        return self._file.load(parse)
+        return self._file.load()
 
     def loaded(self) -> None:
-        """Note that the table now holds the content of the file."""
-        self._on_disk = self._generation()
+        """Note that the table now holds the content of the file, which may have to be mended."""
+        self._on_disk = self._generation() - self._file.needs_saving
 
     def tick(self, now_s: float) -> None:
         """Begin to write when something changed and it is time; called often."""

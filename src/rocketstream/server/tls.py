@@ -1,6 +1,6 @@
 """TLS settings of servers: certificate, mode, and whether clients must show certificates.
 
-Law: settings and the contexts made of them; the transport decides by which byte TLS begins.
+The transport decides by which byte TLS begins.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ServerTls:
             key_file=_path(self.key_file),
             key_password=self.key_password,
         )
-        # The certificate itself is trusted, whoever signed it.
+        # The certificate itself is trusted, whichever authority signed it.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         if self.client_ca_file is not None:
             load_trusted(context, _path(self.client_ca_file))

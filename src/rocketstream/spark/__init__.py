@@ -2,6 +2,8 @@
 
 Law: importing this package imports neither Spark nor Arrow; names that need them are imported when
 they are first used.
+
+Numbers such as C-187 in these modules are those of docs/behaviours.md.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ def register(spark: Any, by_value: bool = False) -> None:
     """Register ``format("rocketmq")``, ``"rocketmq-progress"`` and ``"rocketmq-consumer"``.
 
     Not needed where the packages ``pyspark_rocketmq`` and ``pyspark_rocketmq_progress`` are
-    installed, as they are together with this package; ``consume`` registers its sink by itself.
+    installed, as they are together with this package; ``consume`` registers its own sink.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """The columns a RocketMQ row can have, and the choice of them a user makes with ``.schema()``.
 
-Law: pure; names and Spark type names only, no Spark and no Arrow.
+Pure: names and Spark type names only, no Spark and no Arrow.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Column:
     values_nullable: bool = True
 
 
-class Wish(NamedTuple):
+class RequestedColumn(NamedTuple):
     """A field of the user's schema, with its type by Spark's name."""
 
     label: str
@@ -81,31 +81,31 @@ def ddl(permissive: bool = False) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in kinds.items())
 
 
-def choose(fields: Sequence[tuple[str, str] | Wish]) -> tuple[Column, ...]:
+def choose(fields: Sequence[tuple[str, str] | RequestedColumn]) -> tuple[Column, ...]:
     """Return the columns asked for, in their order.
 
     Names match in any case, as Spark resolves them; the user's spelling stays the label.
 
     Raises:
         ConfigurationError: a name is unknown, a type differs, or a column comes twice; the error
-            lists all mistakes and what is accepted.
+            lists all mistakes and the accepted columns.
     """
     wrong: list[str] = []
     chosen: list[Column] = []
     for field in fields:
-        wish = Wish(*field)
-        label, kind = wish.label, wish.kind
+        requested = RequestedColumn(*field)
+        label, kind = requested.label, requested.kind
         name = _BY_LOWER_NAME.get(label.lower())
         if name is None:
             wrong.append(f"no column {label!r}")
         elif kind != KINDS[name]:
             wrong.append(f"{label!r} is {KINDS[name]}, not {kind}")
-        elif name == ERROR and not wish.nullable:
+        elif name == ERROR and not requested.nullable:
             wrong.append(f"{label!r} is null where a record was decoded, so it cannot be NOT NULL")
         elif any(name == column.name for column in chosen):
             wrong.append(f"{label!r} is given twice")
         else:
-            chosen.append(Column(name, label, wish.nullable, wish.values_nullable))
+            chosen.append(Column(name, label, requested.nullable, requested.values_nullable))
     if wrong or not chosen:
         problem = "; ".join(wrong) or "no column at all"
         raise ConfigurationError(

@@ -1,6 +1,6 @@
 """The connections of a read, to name servers and to brokers.
 
-Law: options in, clients and pools out, each for its caller to close; sends no request.
+Options in, clients and pools out, each for its caller to close; no request is sent here.
 """
 
 from __future__ import annotations

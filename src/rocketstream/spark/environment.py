@@ -1,7 +1,4 @@
-"""The keys and TLS settings in a driver's environment, as options: executors have another one.
-
-Law: options and variables in, options out.
-"""
+"""The keys and TLS settings in a driver's environment, as options: executors have another one."""
 
 from __future__ import annotations
 

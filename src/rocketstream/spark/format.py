@@ -1,7 +1,7 @@
 """The common part of Spark's calls to all formats of ours.
 
-Law: pyspark's classes and their versions, nothing of RocketMQ. Nothing is imported inside a
-function: a package that travels by value has no modules to import from.
+Law: nothing is imported inside a function: a package that travels by value has no modules to import
+from. Only pyspark's classes and their versions are known here, nothing of RocketMQ.
 """
 
 from __future__ import annotations
@@ -75,9 +75,8 @@ def _make_ready() -> None:
 def called_by_spark(method: Method) -> Method:
     """Return a method of a source or reader whose errors show only a few lines.
 
-    Spark shows users the traceback of what a source raises: some twenty lines of our insides
-    before the one that says what to do. An error that already says it in words is shown without
-    them.
+    Spark shows users the whole traceback of a source's error: some twenty lines of our insides
+    before the one that helps. An error with a text for users is shown without them.
     """
 
     @functools.wraps(method)
@@ -96,7 +95,7 @@ def plans(method: Method) -> Method:
     """Wrap a method of a ``Format`` that makes a reader or writer.
 
     Spark calls these in separate processes, on a source that was pickled. So each call checks the
-    Python it runs in, and teaches it to pickle what the reader holds.
+    Python it runs in, and teaches it to pickle the reader's values.
     """
 
     @functools.wraps(method)

@@ -1,7 +1,7 @@
 """A listener for streaming queries that reports how far their RocketMQ sources are.
 
-Law: pyspark's class and nothing of substance. It runs in the user's own process, so what it logs is
-seen there, unlike what the source's process writes.
+The listener runs in the user's own process, so its log is seen there, unlike that of the source's
+process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
     log
         Takes the line of a micro-batch that read rows; by default it goes to the logger
         ``rocketstream.spark.progress`` as information. Warnings go to that logger as warnings,
-        which Python writes to stderr unless told otherwise.
+        which Python writes to stderr by default.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Rows that cannot be read any more: an error, or a warning, as ``failOnDataLoss`` says; and rows
-that can be read but not decoded.
+"""Lost rows, as an error or a warning by ``failOnDataLoss``, and rows that cannot be decoded.
 
-Law: makes the texts and chooses between the two; what counts as a loss is decided where it is seen.
+The module makes the texts and chooses between error and warning; its callers decide what counts as
+a loss.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Reads the lag, rates, age and warnings of RocketMQ sources from Spark's progress reports.
+"""The lag, rates, age and warnings of RocketMQ sources, read from Spark's progress reports.
 
-Law: pure; the JSON of one progress event in, records out. What the event does not contain is None.
+Pure: the JSON of one progress event in, records out. A figure the event does not contain is None.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How many tasks Spark runs at a time, found out where no Spark can be asked.
+"""The number of tasks Spark runs at a time, found out where no Spark can be asked.
 
-Law: reads the command that started the driver's JVM, and Spark's own file of defaults; what they
-mean is pure. Where a read is planned PySpark gives neither configuration nor context: the planner
-and the source runner are processes of their own, without a gateway. But they are children of the
-JVM, whose command carries what a session was built with.
+The command that started the driver's JVM and Spark's own file of defaults are read here. Where a
+read is planned PySpark gives neither configuration nor context: the planner and the source runner
+are processes of their own, without a gateway. But they are children of the JVM, whose command
+carries what a session was built with.
 """
 
 from __future__ import annotations

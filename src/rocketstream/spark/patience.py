@@ -1,6 +1,6 @@
-"""Bounds how long a failure that may pass is waited for.
+"""The bound on how long a failure that may pass is waited for.
 
-Law: counts and waits; callers know what is tried again, and which failures may pass.
+Callers know which step is tried again, and which failures may pass.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Patience:
         self._never = threading.Event()
 
     def succeeded(self) -> None:
-        """Begin anew with the next failure."""
+        """Count from zero at the next failure."""
         self._since = None
         self._pause_ms = 0.0
 

@@ -1,7 +1,7 @@
-"""Spark's batch and stream readers: calls are answered by ``driver`` and, in tasks, ``executor``.
+"""Spark's batch and stream readers: ``driver`` answers their calls and, in tasks, ``executor``.
 
-Law: pyspark's classes and nothing of substance. One signature serves Spark 4.0 to 4.3; ``reader``
-and ``read`` run in other processes than the rest, so only picklable values are kept.
+Law: ``reader`` and ``read`` run in other processes than the rest, so only picklable values are
+kept. One signature serves Spark 4.0 to 4.3.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class StoreReader(api.DataSourceReader):  # type: ignore[misc]
 
     @called_by_spark
     def partitions(self) -> Sequence[api.InputPartition]:
-        """Find out what the store holds and plan it; reads the index, and the log beyond it."""
+        """Plan the ranges of the store; reads the index, and the log beyond it."""
         options = self._scan.options
         _warn_of_tags(options)
         with contextlib.closing(Snapshot(options)) as snapshot:
@@ -206,7 +206,7 @@ class RocketMQStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: i
 
 
 def _warn_of_tags(options: ReadOptions | StoreOptions) -> None:
-    """Warn of tags joined by commas, which select no message and raise no error."""
+    """Warn of tags that are probably meant otherwise: they select nothing without an error."""
     hint = tags_hint(options.tags)
     if hint is not None:
         logger.warning("option 'tags': %s", hint)

@@ -1,6 +1,6 @@
 """The values the driver hands to a task: the scan, and the ranges planned for one partition.
 
-Law: plain values that pickle; nothing is opened here.
+Pure: plain values that pickle.
 """
 
 from __future__ import annotations

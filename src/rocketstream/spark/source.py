@@ -1,7 +1,7 @@
-"""The ``rocketmq`` data source as Spark sees it.
+"""The ``rocketmq`` data source as Spark sees it: names, schemas, readers and writers.
 
-Law: names, schemas, readers and writers. Nothing is imported inside a function: a package that
-travels by value has no modules to import from.
+Law: nothing is imported inside a function: a package that travels by value has no modules to import
+from.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from rocketstream.client.config import new_uuid
 from rocketstream.errors import ConfigurationError, NotSupportedError
-from rocketstream.spark.columns import Column, Wish, choose, ddl
+from rocketstream.spark.columns import Column, RequestedColumn, choose, ddl
 from rocketstream.spark.format import Format, called_by_spark, plans
 from rocketstream.spark.options import (
     Mode,
@@ -133,7 +133,7 @@ def columns_of(schema: Any) -> tuple[Column, ...]:
     """
     return choose(
         [
-            Wish(
+            RequestedColumn(
                 field.name,
                 field.dataType.simpleString(),
                 field.nullable,

@@ -1,6 +1,6 @@
 """TLS for the connections of a read, built where it is needed, because contexts do not pickle.
 
-Law: options in, a context out; the files named must be at the same path on every machine.
+The named files must be at the same path on every machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a Spark Python worker keeps between tasks: connections, listeners, and a tidy heap.
+"""The state a Spark Python worker keeps between tasks: connections, listeners, and a tidy heap.
 
 Law: the only module with state that outlives a task. The state is kept on a module of its own in
 ``sys.modules``, because a package shipped by value gets new globals with every task.
@@ -85,7 +85,7 @@ def _import_late_ones() -> None:
     if arrow is not None:
         arrow.array([0])
     load_codecs()
-    # What a socket does with the name of a host.
+    # A socket encodes the name of a host so.
     "host".encode("idna")
 
 

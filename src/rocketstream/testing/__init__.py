@@ -1,5 +1,4 @@
-"""Tools for testing programs that talk to RocketMQ: messages made by hand, a clock moved by hand, a
-faulty network, leaks, certificates.
+"""Tools for tests: messages and a clock moved by hand, a faulty network, leaks, certificates.
 
 Law: never imported by the rest of the package. The pytest fixtures are in ``pytest_plugin``, which
 every pytest run of an environment loads: nothing heavy is imported before it is asked for.

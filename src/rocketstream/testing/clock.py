@@ -1,7 +1,4 @@
-"""A clock that stands still until a test moves it.
-
-Law: a ``_util.clock.Clock``, nothing more.
-"""
+"""A clock that stands still until a test moves it."""
 
 from __future__ import annotations
 

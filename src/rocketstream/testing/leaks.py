@@ -1,7 +1,4 @@
-"""Finds threads and sockets that outlive the code that made them.
-
-Law: looks at this process only and changes nothing in it.
-"""
+"""Threads and sockets that outlive the code that made them."""
 
 from __future__ import annotations
 

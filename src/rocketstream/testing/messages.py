@@ -1,4 +1,4 @@
-"""Makes received messages by hand, for the unit test of a listener.
+"""Received messages made by hand, for the unit test of a listener.
 
 Law: a message made here was encoded and decoded as in a broker's answer; it is not a stand-in.
 """
@@ -73,7 +73,7 @@ def received_message(
             same call gives the same.
 
     Raises:
-        ConfigurationError: what no message can have; the text names it.
+        ConfigurationError: a value that no message can have; the text names it.
     """
     sent = Message(topic, body, tags=tags, keys=keys, flag=flag, lite_topic=lite_topic)
     check_topic(topic)

@@ -1,6 +1,6 @@
 """A TCP proxy that breaks the network between a client and a server on demand.
 
-Law: forwards bytes without looking into them; every fault is requested by the test.
+Law: the proxy never looks into bytes; every fault is requested by the test.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TIMER_SLACK_S = 0.001
 
 
 class FaultProxy:
-    """Listens on a free port and forwards to ``target`` until told to misbehave.
+    """Listens on a free port and forwards to ``target`` until a fault is requested.
 
     Runs a thread of its own; thread safe. When the call that requests a fault returns, the fault is
     in effect.

@@ -1,4 +1,4 @@
 """Moving remoting commands between processes: addresses, TLS, asyncio and blocking connections.
 
-Law: knows frames and opaque ids, nothing of what a command means.
+Law: the transport knows frames and opaque ids, never the meaning of a command.
 """

@@ -1,7 +1,4 @@
-"""The asyncio side of the transport, in one place to import from.
-
-Law: re-exports only.
-"""
+"""The asyncio side of the transport, in one place to import from."""
 
 from rocketstream.transport.calls import AfterResponse, BeforeRequest
 from rocketstream.transport.client import RemotingClient

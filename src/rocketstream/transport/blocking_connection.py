@@ -1,4 +1,4 @@
-"""One plain blocking socket for callers without an event loop.
+"""One plain blocking socket for callers without an event loop, and waiting on several of them.
 
 Law: no threads of its own; frames, opaque ids, deadlines and bounds, nothing of what a command
 means.
@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import selectors
 import socket
 import struct
 import sys
 from collections import deque
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -28,11 +30,20 @@ from rocketstream.errors import (
     RequestTimeoutError,
     RocketMQError,
 )
-from rocketstream.protocol.addresses import cannot_connect, parse_address
+from rocketstream.protocol.addresses import (
+    CLOSED_AT_ONCE,
+    NO_TLS,
+    SILENT,
+    cannot_connect,
+    parse_address,
+    stranger,
+)
 from rocketstream.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import decode_frame_within, encode_frame
+from rocketstream.protocol.framing import encode_frame
+from rocketstream.protocol.sends import AnswerReader
 from rocketstream.transport.calls import OPAQUE_MASK, BeforeRequest, refusal
+from rocketstream.transport.tls import is_no_tls
 
 if TYPE_CHECKING:
     import ssl
@@ -42,11 +53,7 @@ _PREFIX_BYTES = limits.FRAME_PREFIX_BYTES
 _FRAME_LENGTH_MIN = 4
 _FRAME_LENGTH_MAX = limits.FRAME_BYTES_MAX - _PREFIX_BYTES
 _BUFFER_BYTES = 256 * 1024
-# With Python's own socket timeout each send and receive also costs a poll(). Where the layout of
-# struct timeval is known, the kernel keeps the timeout instead, which saves a quarter of the system
-# time of a round trip.
-_KERNEL_TIMEOUTS = sys.platform == "linux" and sys.maxsize > 2**32
-_TIMEVAL = struct.Struct("@ll")
+_WAIT_MS_MAX = 2**31 - 1  # what poll() takes: 24 days
 # Sleeping until the answer comes costs two wake-ups of idle processors, tens of microseconds each
 # on virtual machines. So a connection may poll for the answer a while before it sleeps; where that
 # does not pay, because answers take longer, it soon stops polling.
@@ -55,7 +62,7 @@ _LOOK_MS_MAX = 0.25
 _LOOKS_IN_VAIN_MAX = 16
 _REQUESTS_WITHOUT_LOOKING = 512
 _REQUESTS_WHILE_SCARCE = 64
-_yield_processor = getattr(os, "sched_yield", None)
+_yield_processor = getattr(os, "sched_yield", None) if sys.platform == "linux" else None
 
 
 class BlockingConnection:
@@ -63,7 +70,12 @@ class BlockingConnection:
 
     After a timeout, a protocol error or a lost connection it is closed for good, as in upstream's
     synchronous client. Not thread safe. A context manager.
+
+    Attributes:
+        timed_out: a request timed out, which closed it.
     """
+
+    timed_out = False
 
     def __init__(
         self,
@@ -93,19 +105,22 @@ class BlockingConnection:
         self._pid = os.getpid()
         self._clock = clock
         self._before_request = before_request
-        self._timeout_s = connect_timeout_ms / 1000
-        self._sock: socket.socket | None = _connect(address, self._timeout_s, ssl_context)
-        self._kernel_timeouts = _KERNEL_TIMEOUTS and ssl_context is None
-        if self._kernel_timeouts:
-            self._sock.settimeout(None)
-            _set_kernel_timeouts(self._sock, self._timeout_s)
+        self._timeout_ms = connect_timeout_ms
+        self._sock: socket.socket | None = _connect(address, connect_timeout_ms / 1000, ssl_context)
+        # A timeout of the kernel's begins anew with each signal, so the socket never waits: poll()
+        # does, for what is left until the deadline.
+        self._sock.setblocking(False)
         self._close_reason = ""
+        self._has_spoken = False
         self._opaque = 0
         self._poller = _poller(self._sock)
+        self._is_plain = ssl_context is None
+        self._seen = False  # input that was looked for and not read yet
         self._looked_in_vain = 0
         self._looks_again_in = 0
         self._outstanding: set[int] = set()
         self._answered: deque[RemotingCommand] = deque()
+        self._reader = AnswerReader()
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._start = 0
@@ -156,7 +171,7 @@ class BlockingConnection:
 
         Args:
             command: the request; gets its opaque id.
-            timeout_ms: for sending, and for each wait until the answer is complete.
+            timeout_ms: for all of it: sending, and waiting until the answer is complete.
             alone: nobody else waits for an answer, so that polling for this one takes no processor
                 time from others.
 
@@ -167,19 +182,16 @@ class BlockingConnection:
             RemoteProtocolError: the peer sent bytes that are not frames.
             ForkedClientError: the connection was made before a fork.
         """
-        timeout_s = timeout_ms / 1000
-        if timeout_s != self._timeout_s:
-            self._set_timeout(timeout_s)
+        self._timeout_ms = timeout_ms
+        deadline = self._clock.monotonic_ms() + timeout_ms
         opaque = (self._opaque + 1) & OPAQUE_MASK
         self._opaque = command.opaque = opaque
-        self._send(command)
-        sent_ms = self._clock.monotonic_ms()
+        self._send(command, deadline)
         if alone:
             if self._looks_again_in:
                 self._looks_again_in -= 1
             else:
-                self._look_for_answer(sent_ms + _LOOK_MS_MAX)
-        deadline = sent_ms + timeout_ms
+                self._look_for_answer()
         while True:
             answer = self._next_answer(deadline)
             if answer.opaque == opaque:
@@ -219,7 +231,7 @@ class BlockingConnection:
             return self._answered.popleft()
         if not self._outstanding:
             raise ClientStateError("receive() without a submitted request: nothing is in flight")
-        self._set_timeout(timeout_ms / 1000)
+        self._timeout_ms = timeout_ms
         deadline = self._clock.monotonic_ms() + timeout_ms
         while True:
             answer = self._next_answer(deadline)
@@ -261,28 +273,19 @@ class BlockingConnection:
             return True
         poller = self._poller
         try:
-            if not (poller.poll(0) if poller is not None else _readable(sock)):
+            if not (poller.poll(0) if poller is not None else _ready(sock, False, 0)):
                 return False
             self._make_room(_PREFIX_BYTES)
-            while got := self._receive_now(sock):
+            while got := sock.recv_into(self._view[self._end :]):
                 self._end += got
                 self._make_room(self._end - self._start + _PREFIX_BYTES)
-        except BlockingIOError:
-            return False
         except OSError as error:
-            if _is_want_read(error):
+            if _is_unready(error):
                 return False
             self._break(str(error))
             return True
         self._break("closed by the peer")
         return True
-
-    def _receive_now(self, sock: socket.socket) -> int:
-        room = self._view[self._end :]
-        if self._kernel_timeouts:
-            return sock.recv_into(room, 0, socket.MSG_DONTWAIT)
-        self._set_timeout(0.0)
-        return sock.recv_into(room)
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -294,7 +297,7 @@ class BlockingConnection:
                 address=self.address,
             )
 
-    def _send(self, command: RemotingCommand) -> None:
+    def _send(self, command: RemotingCommand, deadline_ms: float | None = None) -> None:
         if os.getpid() != self._pid:
             self._check_process()
         sock = self._sock
@@ -307,10 +310,17 @@ class BlockingConnection:
             self._before_request(self.address, command)
         frame = encode_frame(command)
         try:
-            sock.sendall(frame)
+            try:
+                sent = sock.send(frame)
+            except OSError as error:
+                if not _is_unready(error):
+                    raise
+                sent = 0
+            if sent != len(frame):
+                self._write(sock, memoryview(frame)[sent:], deadline_ms)
         except OSError as error:
-            # sendall raised, so the peer cannot have the complete frame and will not act on it.
-            full = isinstance(error, TimeoutError | BlockingIOError)
+            # Not all was written, so the peer cannot have the whole frame and will not act on it.
+            full = isinstance(error, TimeoutError)
             reason = "the peer takes no more bytes" if full else f"cannot send: {error}"
             self._break(reason)
             raise ConnectError(
@@ -321,23 +331,59 @@ class BlockingConnection:
             self._break("interrupted while sending")
             raise
 
+    def _write(
+        self, sock: socket.socket, frame: bytes | memoryview, deadline_ms: float | None
+    ) -> None:
+        """Have the system take a whole frame; None waits up to the last timeout used."""
+        while True:
+            try:
+                sent = sock.send(frame)
+            except OSError as error:
+                if not _is_unready(error):
+                    raise
+                if deadline_ms is None:
+                    deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+                self._wait(sock, deadline_ms, writes=type(error).__name__ != _WANTS_INPUT)
+                continue
+            if sent == len(frame):
+                return
+            frame = memoryview(frame)[sent:]
+
+    def _wait(self, sock: socket.socket, deadline_ms: float, *, writes: bool = False) -> None:
+        """Wait until the socket can be read, or written; a signal does not put the deadline off.
+
+        Raises:
+            TimeoutError: it could not until then.
+        """
+        left_ms = max(min(deadline_ms - self._clock.monotonic_ms(), _WAIT_MS_MAX), 0)
+        poller = self._poller
+        # Both go on after a signal with what is left of their time.
+        if poller is None or writes:
+            if _ready(sock, writes, left_ms):
+                return
+        elif poller.poll(left_ms):
+            return
+        raise TimeoutError
+
     def _next_answer(self, deadline_ms: float) -> RemotingCommand:
         while True:
             command = self._next_command(deadline_ms)
             if command.flag & FLAG_RESPONSE:
                 return command
             if not command.flag & FLAG_ONEWAY:
-                self._refuse(command)
+                self._refuse(command, deadline_ms)
 
-    def _look_for_answer(self, until_ms: float) -> None:
+    def _look_for_answer(self) -> None:
         """Poll some times for input, as long as that has paid off lately."""
         poller, give_way = self._poller, _yield_processor
-        if poller is None or give_way is None or not self._kernel_timeouts:
+        if poller is None or give_way is None or not self._is_plain:
             return
         poll, now = poller.poll, self._clock.monotonic_ms
+        until_ms = now() + _LOOK_MS_MAX
         for _ in range(_LOOKS_MAX):
             if poll(0):
                 self._looked_in_vain = 0
+                self._seen = True
                 return
             give_way()
             if now() > until_ms:
@@ -350,12 +396,12 @@ class BlockingConnection:
             self._looked_in_vain = 0
             self._looks_again_in = _REQUESTS_WITHOUT_LOOKING
 
-    def _refuse(self, request: RemotingCommand) -> None:
+    def _refuse(self, request: RemotingCommand, deadline_ms: float) -> None:
         sock = self._sock
         if sock is None:
             return
         try:
-            sock.sendall(encode_frame(refusal(request)))
+            self._write(sock, encode_frame(refusal(request)), deadline_ms)
         except OSError as error:
             raise self._lost(str(error)) from error
 
@@ -371,25 +417,27 @@ class BlockingConnection:
                     self._refuse_length(length)
                 if have >= length + _PREFIX_BYTES:
                     return self._take_frame(length)
-            if reads:
-                self._use_what_is_left(deadline_ms)
-            self._fill(max(length, 0) + _PREFIX_BYTES)
+            if reads and self._clock.monotonic_ms() >= deadline_ms:
+                raise self._timed_out()  # of a peer that sends byte by byte, too
+            self._fill(max(length, 0) + _PREFIX_BYTES, deadline_ms)
             reads += 1
 
     def _refuse_length(self, length: int) -> NoReturn:
         kind = MalformedFrameError if 0 <= length < _FRAME_LENGTH_MIN else FrameTooLargeError
         reason = f"frame length {length} is not from {_FRAME_LENGTH_MIN} to {_FRAME_LENGTH_MAX}"
+        reason += self._remark(closed=False)
         self._break(reason)
         raise kind(f"{self.address} sent something other than frames: {reason}")
 
     def _take_frame(self, length: int) -> RemotingCommand:
-        begin = self._start + _PREFIX_BYTES
-        end = begin + length
+        begin = self._start
+        end = begin + _PREFIX_BYTES + length
         try:
-            command = decode_frame_within(self._buffer, begin, end)
+            command = self._reader.decode(self._buffer, begin, end)
         except RocketMQError as error:
             self._break(str(error))
             raise
+        self._has_spoken = True
         if end == self._end:
             self._start = self._end = 0
             if len(self._buffer) > _BUFFER_BYTES:
@@ -398,31 +446,34 @@ class BlockingConnection:
             self._start = end
         return command
 
-    def _use_what_is_left(self, deadline_ms: float) -> None:
-        """Wait for the next piece of a frame, as long as the deadline allows."""
-        remaining_ms = deadline_ms - self._clock.monotonic_ms()
-        if remaining_ms <= 0:
-            raise self._timed_out()
-        self._set_timeout(max(remaining_ms, 1) / 1000)
-
-    def _fill(self, frame_bytes: int) -> None:
-        """Read once, with room for a frame of ``frame_bytes``."""
+    def _fill(self, frame_bytes: int, deadline_ms: float) -> None:
+        """Read once, or wait until that is worth a try, with room for ``frame_bytes``."""
         sock = self._sock
         if sock is None:
             raise self._lost(self._close_reason)
         if self._start + frame_bytes > len(self._buffer) or self._end >= len(self._buffer):
             self._resize(max(frame_bytes, _BUFFER_BYTES))
         try:
-            got = sock.recv_into(self._view[self._end :])
-        except (TimeoutError, BlockingIOError):
+            if self._seen:
+                self._seen = False
+            elif self._is_plain:  # TLS may have decrypted input that poll() does not show
+                self._wait(sock, deadline_ms)
+            try:
+                got = sock.recv_into(self._view[self._end :])
+            except OSError as error:
+                if not _is_unready(error):
+                    raise
+                self._wait(sock, deadline_ms, writes=type(error).__name__ == _WANTS_ROOM)
+                return
+        except TimeoutError:
             raise self._timed_out() from None
         except OSError as error:
-            raise self._lost(str(error)) from error
+            raise self._lost(str(error) + self._remark(closed=True)) from error
         except BaseException:
             self._break("interrupted while receiving")
             raise
         if not got:
-            raise self._lost("closed by the peer")
+            raise self._lost("closed by the peer" + self._remark(closed=True))
         self._end += got
 
     def _make_room(self, frame_bytes: int) -> None:
@@ -439,21 +490,25 @@ class BlockingConnection:
         self._view = memoryview(fresh)
         self._start, self._end = 0, have
 
-    def _set_timeout(self, timeout_s: float) -> None:
-        if timeout_s == self._timeout_s or self._sock is None:
-            return
-        if self._kernel_timeouts:
-            _set_kernel_timeouts(self._sock, timeout_s)
-        else:
-            self._sock.settimeout(timeout_s)
-        self._timeout_s = timeout_s
-
     def _timed_out(self) -> RequestTimeoutError:
+        self.timed_out = True
+        remark = self._remark(closed=False)
         self._break("a request timed out")
         return RequestTimeoutError(
-            f"no answer from {self.address} in time; the connection was closed",
+            f"no answer from {self.address} in time{remark}; the connection was closed",
             address=self.address,
         )
+
+    def _remark(self, *, closed: bool) -> str:
+        """Return who else than RocketMQ may be there; empty where a frame has come."""
+        if self._has_spoken:
+            return ""
+        if self._end > self._start:
+            who = stranger(bytes(self._view[self._start : min(self._end, self._start + 9)]))
+            return "" if who is None else f"; {who}"
+        if not closed:
+            return SILENT
+        return CLOSED_AT_ONCE if not hasattr(self._sock, "pending") else ""
 
     def _lost(self, reason: str) -> ConnectionLostError:
         self._break(reason)
@@ -472,6 +527,23 @@ class BlockingConnection:
                 sock.close()
 
 
+def wait_for_answers(
+    connections: Sequence[BlockingConnection], timeout_ms: float
+) -> list[BlockingConnection]:
+    """Return the connections whose ``receive`` would not wait, as soon as there are any.
+
+    Connections that ended are returned too: their ``receive`` raises the reason. Blocks for
+    ``timeout_ms`` at most; no connection is closed when that time is over.
+    """
+    here = [each for each in connections if each.has_input]
+    if here or not connections:
+        return here
+    with selectors.DefaultSelector() as selector:
+        for each in connections:
+            selector.register(each.fileno(), selectors.EVENT_READ, each)
+        return [key.data for key, _ in selector.select(timeout_ms / 1000)]
+
+
 def _connect(address: str, timeout_s: float, ssl_context: ssl.SSLContext | None) -> socket.socket:
     host, port = parse_address(address)
     sock: socket.socket | None = None
@@ -488,6 +560,8 @@ def _connect(address: str, timeout_s: float, ssl_context: ssl.SSLContext | None)
             sock.close()
         timed_out = isinstance(error, TimeoutError)
         reason = f"no answer within {timeout_s * 1000:g} ms" if timed_out else str(error)
+        if ssl_context is not None and sock is not None and (timed_out or is_no_tls(error)):
+            reason += NO_TLS
         raise cannot_connect(address, reason) from error
 
 
@@ -497,16 +571,14 @@ def _decrypted(sock: Any) -> bool:
     return pending is not None and pending() > 0
 
 
-def _is_want_read(error: OSError) -> bool:
-    # Looked up by name: without TLS the module, which takes long to import, is not needed.
-    return type(error).__name__ == "SSLWantReadError"
+# Looked up by name: without TLS its module, which takes long to import, is not needed.
+_WANTS_INPUT, _WANTS_ROOM = "SSLWantReadError", "SSLWantWriteError"
+_UNREADY = frozenset({"BlockingIOError", _WANTS_INPUT, _WANTS_ROOM})
 
 
-def _set_kernel_timeouts(sock: socket.socket, timeout_s: float) -> None:
-    micros = max(1, round(timeout_s * 1_000_000))  # zero would mean without end
-    value = _TIMEVAL.pack(*divmod(micros, 1_000_000))
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+def _is_unready(error: OSError) -> bool:
+    """Whether a socket can do nothing yet."""
+    return type(error).__name__ in _UNREADY
 
 
 def _poller(sock: socket.socket) -> select.poll | None:
@@ -518,5 +590,11 @@ def _poller(sock: socket.socket) -> select.poll | None:
     return poller
 
 
-def _readable(sock: socket.socket) -> bool:
-    return bool(select.select([sock], [], [], 0)[0])
+def _ready(sock: socket.socket, writes: bool, timeout_ms: float) -> bool:
+    """Whether a socket can be read, or written, within a time; also where there is no poll()."""
+    if not hasattr(select, "poll"):
+        reading, writing = ([], [sock]) if writes else ([sock], [])
+        return any(select.select(reading, writing, [], timeout_ms / 1000))
+    poller = select.poll()
+    poller.register(sock, select.POLLOUT if writes else select.POLLIN)
+    return bool(poller.poll(timeout_ms))

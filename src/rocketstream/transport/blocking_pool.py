@@ -61,7 +61,9 @@ class BlockingPool:
         self._busy_wait = busy_wait
         self._clock = clock
         self._pid = os.getpid()
-        self._mutex = threading.Lock()  # guards the fields below; never held while connecting
+        # Guards the fields below; never held while connecting. A signal handler may take it in the
+        # middle of a section of its thread's, which is why each holds together at every step.
+        self._mutex = threading.RLock()
         self._changed = threading.Condition(self._mutex)
         self._waiting = 0
         self._idle: dict[str, list[BlockingConnection]] = {}
@@ -96,7 +98,7 @@ class BlockingPool:
         else:
             try:
                 alone = self._busy_wait and self._lent[address] == 1
-                answer = connection.request(command, _whole_ms(timeout_ms), alone=alone)
+                answer = connection.request(command, timeout_ms, alone=alone)
             finally:
                 self._give_back(address, connection)
         if self._after_response is not None:
@@ -115,7 +117,7 @@ class BlockingPool:
                     f"no connection to {address} within {timeout_ms:g} ms; nothing was sent",
                     address=address,
                 )
-            return connection.request(command, _whole_ms(remaining_ms))
+            return connection.request(command, remaining_ms)
 
     def oneway(self, address: str, command: RemotingCommand, timeout_ms: float = 3000) -> None:
         """Send ``command``, marked one-way, to ``address``; raises the errors of ``request``."""
@@ -229,25 +231,26 @@ class BlockingPool:
         # Answers still outstanding would reach the next borrower, so such a connection is not
         # reused.
         reusable = connection.is_reusable
+        doubtful: list[BlockingConnection] = []
         with self._mutex:
             self._lent[address] -= 1
+            if connection.timed_out:
+                # In between something may have forgotten all connections; each kept one would cost
+                # another request its time.
+                doubtful = self._idle.pop(address, doubtful)
             keep = reusable and not self._closed
             if keep:
-                idle = self._idle.get(address)
-                if idle is None:
-                    idle = self._idle[address] = []
-                idle.append(connection)
+                self._idle.setdefault(address, []).append(connection)
             if self._waiting:
                 self._changed.notify_all()
         if not keep:
             connection.close()
+        elif self._closed:  # by a signal handler, between the look and the line after it
+            self.close()
+        for each in doubtful:
+            each.close()
 
     def _release(self, address: str) -> None:
         with self._mutex:
             self._lent[address] -= 1
             self._changed.notify_all()
-
-
-def _whole_ms(timeout_ms: float) -> float:
-    """Round to whole ms: while the socket timeout is unchanged, no system call is needed."""
-    return float(round(timeout_ms)) or 1.0

@@ -17,7 +17,7 @@ OPAQUE_MASK = 0x7FFF_FFFF
 
 
 def refusal(request: RemotingCommand) -> RemotingCommand:
-    """Return the answer of a side without a processor for ``request`` (W 1.4, code 3)."""
+    """Return the answer of a side without a processor for ``request``: code 3."""
     remark = f" request type {request.code} not supported"
     response = RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
     return request.answer(response)

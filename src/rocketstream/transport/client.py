@@ -1,21 +1,30 @@
 """Connections of a client on an event loop: one per address, made when first needed.
 
-Law: connects and reuses connections; routes, retries and meaning are the caller's.
+Routes, retries and meaning are the caller's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rocketstream import limits
 from rocketstream._util.patience import up_to
 from rocketstream.errors import ClientStateError
-from rocketstream.protocol.addresses import cannot_connect, parse_address
+from rocketstream.protocol.addresses import (
+    CLOSED_AT_ONCE,
+    NO_TLS,
+    SILENT,
+    cannot_connect,
+    parse_address,
+    stranger,
+)
 from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.sends import AnswerDecoder
 from rocketstream.transport.calls import AfterResponse, BeforeRequest
 from rocketstream.transport.connection import (
     Connection,
@@ -23,7 +32,59 @@ from rocketstream.transport.connection import (
     RequestHandler,
     refuse_request,
 )
-from rocketstream.transport.sending_connection import SendingConnection
+from rocketstream.transport.tls import is_no_tls
+
+
+class ClientConnection(Connection):
+    """The connection of a client to a server, which it notices to be gone or a stranger."""
+
+    _decoder_of = AnswerDecoder
+    _first = b""
+    """The first bytes that came."""
+    _unanswered_since = -math.inf
+    """When the first request was sent that timed out and after which no answer has come."""
+
+    def data_received(self, data: bytes) -> None:
+        """Decode and dispatch (called by asyncio)."""
+        self._heard_at = self._time()
+        if not self._first:
+            self._first = data[:9]
+        super().data_received(data)
+
+    def resume_writing(self) -> None:
+        """Send the frames kept here: the peer takes bytes (called by asyncio)."""
+        self._heard_at = self._answered_at = self._time()
+        super().resume_writing()
+
+    def _silent_s(self, now: float, sent: Sequence[float]) -> float:
+        """Return for how long the peer has been silent, 0.0 where it is not taken for gone.
+
+        Something in between may have forgotten the connection without telling, or the peer stopped
+        in the middle of a frame: nothing will ever come, and every request would time out. Requests
+        of the peer do not count: the client's own, and its ends of transactions, may be lost while
+        they come. A pull that a broker holds counts from its own end only.
+        """
+        since = self._heard_at
+        if not self._decoder.bytes_pending:
+            answered = self._answered_at
+            unanswered = [at for at in sent if at >= answered]
+            if self._unanswered_since >= answered:
+                unanswered.append(self._unanswered_since)
+            if not unanswered:
+                return 0.0
+            since = self._unanswered_since = min(unanswered)
+        silent_s, bound_ms = now - since, self._bounds.silent_close_ms
+        return silent_s if sent and 0 < bound_ms <= silent_s * 1000 else 0.0
+
+    def _remark(self, *, closed: bool) -> str:
+        """Return who else than RocketMQ may be there."""
+        if self._first:
+            who = stranger(self._first)
+            return "" if who is None else f"; {who}"
+        if not closed:
+            return SILENT
+        is_plain = self._transport is None or not self._transport.get_extra_info("sslcontext")
+        return CLOSED_AT_ONCE if self._pending and is_plain else ""
 
 
 class RemotingClient:
@@ -62,16 +123,18 @@ class RemotingClient:
         self._on_request = on_request or refuse_request
         self._ssl = ssl_context
         self._connect_timeout_ms = connect_timeout_ms
-        self._bounds = bounds or ConnectionLimits(idle_close_ms=idle_close_ms)
+        self._bounds = bounds or ConnectionLimits(
+            idle_close_ms=idle_close_ms, silent_close_ms=limits.SILENT_CLOSE_MS
+        )
         self._before_request = before_request
         self._after_response = after_response
         self._on_open = on_open
         self._on_close = on_close
-        self._connections: dict[str, SendingConnection] = {}
-        self._connecting: dict[str, asyncio.Task[SendingConnection]] = {}
+        self._connections: dict[str, ClientConnection] = {}
+        self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
         self._closed = False
 
-    async def connection(self, address: str) -> SendingConnection:
+    async def connection(self, address: str) -> ClientConnection:
         """Return the open connection to ``address``, connecting if there is none.
 
         Raises:
@@ -98,13 +161,13 @@ class RemotingClient:
                 ) from None
             raise
 
-    def connected(self, address: str) -> SendingConnection | None:
+    def connected(self, address: str) -> ClientConnection | None:
         """Return the connection to ``address`` if it is open now."""
         connection = self._connections.get(address)
         return None if connection is None or connection.is_closed else connection
 
     @property
-    def connections(self) -> list[SendingConnection]:
+    def connections(self) -> list[ClientConnection]:
         """The connections open now."""
         return [each for each in self._connections.values() if not each.is_closed]
 
@@ -144,7 +207,7 @@ class RemotingClient:
         for connection in connections:
             await connection.wait_closed()
 
-    async def _connect(self, address: str) -> SendingConnection:
+    async def _connect(self, address: str) -> ClientConnection:
         host, port = parse_address(address)
         loop = asyncio.get_running_loop()
         try:
@@ -157,14 +220,15 @@ class RemotingClient:
                 address, f"no answer within {self._connect_timeout_ms:g} ms"
             ) from error
         except OSError as error:  # includes ssl.SSLError and failed name look-ups
-            raise cannot_connect(address, _reason(error)) from error
+            hint = NO_TLS if self._ssl is not None and is_no_tls(error) else ""
+            raise cannot_connect(address, _reason(error) + hint) from error
         self._connections[address] = connection
         if self._on_open is not None and not connection.is_closed:
             self._on_open(connection)
         return connection
 
-    def _new_connection(self, loop: asyncio.AbstractEventLoop, address: str) -> SendingConnection:
-        return SendingConnection(
+    def _new_connection(self, loop: asyncio.AbstractEventLoop, address: str) -> ClientConnection:
+        return ClientConnection(
             loop,
             self._on_request,
             bounds=self._bounds,
@@ -180,7 +244,7 @@ class RemotingClient:
         if self._on_close is not None:
             self._on_close(connection)
 
-    def _connect_done(self, address: str, task: asyncio.Task[SendingConnection]) -> None:
+    def _connect_done(self, address: str, task: asyncio.Task[ClientConnection]) -> None:
         self._connecting.pop(address, None)
         if not task.cancelled():
             task.exception()  # retrieved here: the caller may have been cancelled meanwhile

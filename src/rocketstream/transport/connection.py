@@ -1,7 +1,7 @@
 """One asyncio connection that carries requests and answers in both directions.
 
-Law: frames, opaque ids, deadlines and bounds; nothing of what a command means. Runs on its loop's
-thread only.
+Law: runs on its loop's thread only. It knows frames, opaque ids, deadlines and bounds, never the
+meaning of a command.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from rocketstream import limits
@@ -23,7 +24,6 @@ from rocketstream.errors import (
     RequestTimeoutError,
     TooManyRequestsError,
 )
-from rocketstream.late import dataclass
 from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
@@ -52,6 +52,8 @@ class ConnectionLimits:
 
     Attributes:
         idle_close_ms: close after this long without a byte in either direction; 0 means never.
+        silent_close_ms: a client closes when a request timed out and no answer has come for this
+            long since it was sent; 0 means never.
         requests_in_flight_max: own requests waiting for an answer.
         write_buffer_bytes_max: bytes queued for a peer that does not read; with more the connection
             is closed.
@@ -61,6 +63,7 @@ class ConnectionLimits:
     """
 
     idle_close_ms: float = limits.IDLE_CLOSE_MS
+    silent_close_ms: float = limits.SILENT_CLOSE_MS
     requests_in_flight_max: int = limits.REQUESTS_IN_FLIGHT_MAX
     write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_MAX
     frame_bytes_max: int = limits.FRAME_BYTES_MAX
@@ -85,10 +88,17 @@ class Connection(asyncio.BaseProtocol):
     Attributes:
         attributes: free for the owner of the connection.
         peer: ``host:port`` of the other side.
+        is_encrypted: whether it speaks TLS.
         close_reason: why it was closed; None while it is open.
     """
 
     _pause_above_bytes = _PAUSE_ABOVE_BYTES
+    _decoder_of: type[FrameDecoder] = FrameDecoder
+    """Reads what the peer sends."""
+    _heard_at = 0.0
+    """When something came last; noted by clients alone."""
+    _answered_at = 0.0
+    """When an answer came last, or the peer took what had waited for it; noted by clients alone."""
 
     def __init__(
         self,
@@ -106,6 +116,7 @@ class Connection(asyncio.BaseProtocol):
         self.peer = address
         self.peer_host: tuple[str, int] = ("", 0)
         self.local_host: tuple[str, int] = ("", 0)
+        self.is_encrypted = False
         self.close_reason: str | None = None
         self._address = address
         self._loop = loop
@@ -118,16 +129,15 @@ class Connection(asyncio.BaseProtocol):
         self._after_response = after_response
         self._on_open = on_open
         self._on_close = on_close
-        self._decoder = FrameDecoder(
+        self._decoder = self._decoder_of(
             bounds.frame_bytes_max, bounds.header_bytes_max, bounds.body_bytes_max
         )
         self._transport: asyncio.Transport | None = None
         self._closed = True
         self._lost: asyncio.Future[None] = loop.create_future()
         self._opaque = 0
-        self._pending: dict[
-            int, tuple[float, asyncio.Future[RemotingCommand] | AnswerCallback]
-        ] = {}
+        self._pending: dict[int, tuple[float, _Sink, float]] = {}
+        """By opaque id: the deadline, the receiver of the answer, and since when it waits."""
         self._sweep_at = math.inf
         self._looks = 0
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -272,6 +282,13 @@ class Connection(asyncio.BaseProtocol):
         timeout_ms: float,
         sink: _Sink,
     ) -> None:
+        """Write a request; ``sink`` gets its answer, or the error that prevented one.
+
+        Raises:
+            ConnectError: the connection is closed, or too much waits for a peer that does not
+                read; this was not sent.
+            TooManyRequestsError: the bound of requests in flight is reached; nothing was sent.
+        """
         opaque = self._next_opaque()
         if self._before_request is not None:
             self._before_request(self._address, command)
@@ -279,7 +296,14 @@ class Connection(asyncio.BaseProtocol):
         frame = encode_frame(command)
         if self._after_response is not None:
             sink = self._shown(command, sink)
-        self._send(frame, opaque, timeout_ms, sink)
+        self._write(frame)
+        if self._closed:  # by these bytes, which were too many for a peer that does not read
+            raise self._closed_error()
+        now = self._time()
+        deadline = now + timeout_ms / 1000
+        self._pending[opaque] = (deadline, sink, now)
+        if deadline < self._sweep_at:
+            self._sweep_later(deadline)
 
     def _next_opaque(self) -> int:
         """Return the number of the next request, if one more is allowed in flight."""
@@ -292,14 +316,6 @@ class Connection(asyncio.BaseProtocol):
             )
         self._opaque = opaque = (self._opaque + 1) & OPAQUE_MASK
         return opaque
-
-    def _send(self, frame: bytes, opaque: int, timeout_ms: float, sink: _Sink) -> None:
-        """Write a request; ``sink`` gets its answer, or the error that prevented one."""
-        deadline = self._time() + timeout_ms / 1000
-        self._pending[opaque] = (deadline, sink)
-        if deadline < self._sweep_at:
-            self._sweep_later(deadline)
-        self._write(frame)
 
     def _shown(self, command: RemotingCommand, sink: _Sink) -> AnswerCallback:
         """Return a callback that shows each answer before ``sink`` gets it."""
@@ -399,21 +415,10 @@ class Connection(asyncio.BaseProtocol):
         return None
 
     def _take(self, command: RemotingCommand) -> None:
-        if command.flag & FLAG_RESPONSE:
-            self._answered(command)
-        else:
+        if not command.flag & FLAG_RESPONSE:
             self._asked(command)
-
-    def _refuse_frame(self, error: RemoteProtocolError) -> None:
-        logger.info("closing %s: %s", self.peer, error)
-        self.close(str(error))
-
-    def _done_receiving(self) -> None:
-        self._receiving = False
-        if self._out and not self._flush_due:
-            self._flush()
-
-    def _answered(self, command: RemotingCommand) -> None:
+            return
+        self._answered_at = self._heard_at
         entry = self._pending.pop(command.opaque, None)
         if entry is None:
             return  # given up before: the answer is too late
@@ -421,8 +426,21 @@ class Connection(asyncio.BaseProtocol):
         if isinstance(sink, asyncio.Future):
             if not sink.done():
                 sink.set_result(command)
-        else:
-            self._call_back(sink, command, None)
+            return
+        try:
+            sink(command, None)
+        except Exception:
+            logger.exception("the callback for an answer of %s failed", self.peer)
+
+    def _refuse_frame(self, error: RemoteProtocolError) -> None:
+        remark = self._remark(closed=False)
+        logger.info("closing %s: %s%s", self.peer, error, remark)
+        self.close(str(error), remark)
+
+    def _done_receiving(self) -> None:
+        self._receiving = False
+        if self._out and not self._flush_due:
+            self._flush()
 
     def _asked(self, command: RemotingCommand) -> None:
         try:
@@ -461,16 +479,21 @@ class Connection(asyncio.BaseProtocol):
         now = self._time()
         self._sweep_timer = None
         if more := another_look_s(now, self._sweep_at, self._looks):
-            # The loop stood still: what has come in meanwhile is read before anyone is blamed.
+            # The loop stood still: bytes that came in meanwhile are read before a peer is blamed.
             self._looks += 1
             self._sweep_later(now + more)
             return
         self._looks = 0
         self._sweep_at = math.inf
         due = [opaque for opaque, entry in self._pending.items() if entry[0] <= now]
-        for opaque in due:
-            text = f"no answer from {self.peer} in time"
-            self._fail(opaque, RequestTimeoutError(text, address=self.peer))
+        entries = [self._pending.pop(opaque) for opaque in due]
+        if silent_s := self._silent_s(now, [entry[2] for entry in entries]):
+            # Ended before requests fail: a caller that tries again at once gets a new connection.
+            self._end(f"no answer has come from it for {silent_s:.1f} s, though it was asked")
+            self._abort()
+        text = f"no answer from {self.peer} in time{self._remark(closed=False) if due else ''}"
+        for entry in entries:
+            self._tell_failure(entry[1], RequestTimeoutError(text, address=self.peer))
         if self._pending and not self._closed:
             earliest = min(entry[0] for entry in self._pending.values())
             if earliest < self._sweep_at:
@@ -478,9 +501,27 @@ class Connection(asyncio.BaseProtocol):
 
     def _fail(self, opaque: int, error: Exception) -> None:
         entry = self._pending.pop(opaque, None)
-        if entry is None:
-            return
-        sink = entry[1]
+        if entry is not None:
+            self._tell_failure(entry[1], error)
+
+    def _silent_s(self, now: float, sent: Sequence[float]) -> float:
+        """Return for how long the peer has been silent, 0.0 where it is not taken for gone.
+
+        Args:
+            now: the loop's time.
+            sent: when the requests were sent whose time is over.
+        """
+        return 0.0
+
+    def _remark(self, *, closed: bool) -> str:
+        """Return the remark on a peer that fails: empty where it speaks the protocol.
+
+        Args:
+            closed: whether it has closed the connection.
+        """
+        return ""
+
+    def _tell_failure(self, sink: _Sink, error: Exception) -> None:
         if not isinstance(sink, asyncio.Future):
             self._call_back(sink, None, error)
         elif not sink.done():
@@ -510,6 +551,7 @@ class Connection(asyncio.BaseProtocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.peer_host = _host(transport.get_extra_info("peername"))
         self.local_host = _host(transport.get_extra_info("sockname"))
+        self.is_encrypted = transport.get_extra_info("sslcontext") is not None
         self.peer = self._address or format_address(*self.peer_host)
         self._address = self.peer
         self._closed = False
@@ -519,7 +561,8 @@ class Connection(asyncio.BaseProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the requests that still wait (called by asyncio)."""
-        self._end(f"connection lost: {exc}" if exc is not None else "closed by the peer")
+        reason = f"connection lost: {exc}" if exc is not None else "closed by the peer"
+        self._end(reason, "" if self._closed else self._remark(closed=True))
         if self._abort_timer is not None:
             self._abort_timer.cancel()
         self._forget_bytes()
@@ -542,15 +585,19 @@ class Connection(asyncio.BaseProtocol):
             except Exception:
                 logger.exception("the end of the connection to %s was not taken in", self.peer)
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, remark: str = "") -> None:
         """Close: bytes accepted for sending are still sent, waiting requests fail.
 
         A peer that does not take the rest within some seconds is disconnected. Returns at once.
+
+        Args:
+            reason: why.
+            remark: a further text for the errors of waiting requests.
         """
         transport = self._transport
         if self._closed or transport is None:
             return
-        self._end(reason)
+        self._end(reason, remark)
         if self._out:
             transport.write(self._take_out())
         transport.close()
@@ -564,7 +611,7 @@ class Connection(asyncio.BaseProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, remark: str = "") -> None:
         if self._closed:
             return
         self._closed = True
@@ -574,7 +621,7 @@ class Connection(asyncio.BaseProtocol):
                 timer.cancel()
         self._sweep_timer = self._idle_timer = None
         for opaque in list(self._pending):
-            text = f"connection to {self.peer} ended before the answer came: {reason}"
+            text = f"connection to {self.peer} ended before the answer came: {reason}{remark}"
             self._fail(opaque, ConnectionLostError(text, address=self.peer))
 
     def _closed_error(self) -> ConnectError:

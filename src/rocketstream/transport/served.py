@@ -1,7 +1,7 @@
 """A connection of a server: the requests of one peer must not keep other peers waiting.
 
-Law: handles turns, memory and steps; frames, answers and bounds are those of any connection. Runs
-on its loop's thread only.
+Law: runs on its loop's thread only. Frames, answers and bounds are those of any connection; turns,
+memory and steps are added here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ pieces fit into its memory."""
 class ServedConnection(Connection, asyncio.BufferedProtocol):
     """A connection that works in its turn, and reads a large frame when there is room for it.
 
-    Requests a peer sent before it left are still done; then the owner is told that it left.
+    Requests a peer sent before it left are still done; then the owner hears that it left.
     """
 
     _pause_above_bytes = limits.SERVER_WRITE_PAUSE_BYTES
@@ -59,15 +59,13 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         self._awaited: asyncio.Future[Any] | None = None
         self._owed: deque[Callable[[], None]] = deque()
         self._in_line = False
-        self._is_parked = False
         self._is_gone = False
+        self._is_reading_paused = False
         self._has_room = False
         self._wants_room = False
         self._frame_began_s = math.inf
         self._read_to = memoryview(b"")
         # State shown to the object it shares the server with (see ``Sharer``).
-        self.used_ms = 0.0
-        self.used_at_ms = 0.0
         self.is_waiting = False
         self.holds_since_s = math.inf
 
@@ -90,7 +88,8 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         self._decoder.put(data)
         if self._in_line or self._sharing.go(self):
             self._in_line = True
-            self._pause_reading()
+            if self._paused or self._decoder.bytes_pending > limits.SERVER_LINE_BYTES:
+                self._pause_reading()
         if self._decoder.bytes_pending:
             if self._frame_began_s == math.inf:
                 self._frame_began_s = self._loop.time()
@@ -119,18 +118,22 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
             self._sharing.leave_room(self)
 
     def _pause_reading(self) -> None:
-        if self._transport is not None and not self._closed:
+        if self._transport is not None and not self._closed and not self._is_reading_paused:
+            self._is_reading_paused = True
             self._transport.pause_reading()
 
     def _read_on(self) -> None:
         if self._transport is None or self._closed or self._in_line or self._wants_room:
             return
-        # The peer could not continue a frame it had begun.
-        if self._decoder.bytes_pending:
+        # A peer that was not read from could not continue a frame it had begun.
+        not_read = self._is_reading_paused or self._frame_began_s == math.inf
+        if self._decoder.bytes_pending and not_read:
             self._frame_began_s = self._loop.time()
-        self._transport.resume_reading()
+        if self._is_reading_paused:
+            self._is_reading_paused = False
+            self._transport.resume_reading()
 
-    # --- what the sharing object asks -------------------------------------------------------------
+    # --- calls of the sharing object --------------------------------------------------------------
 
     @property
     def bytes_held(self) -> int:
@@ -161,15 +164,12 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
     def owe(self, answer: Callable[[], None]) -> None:
         """Call ``answer``, for which the peer waits, in this connection's turn.
 
-        The call waits in line as requests do: before later work of anybody, and its time counts as
-        used by this connection. It reads on meanwhile, for its turn is near.
+        The call waits in line as requests do: before later work of all connections, and its time
+        counts as used by this one. It reads on meanwhile, for its turn is near.
         """
         self._owed.append(answer)
-        if self._is_parked:
-            self._unpark()
-        elif not self._in_line:
-            self._in_line = True
-            self._sharing.again(self)
+        self._in_line = True
+        self._sharing.again(self)
 
     def work(self, until: Callable[[], bool]) -> bool:
         """Make the owed calls, then take requests and answers, until ``until`` returns true.
@@ -192,8 +192,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         # line again. So does the end of the future its steps wait for.
         waits_for_peer = self._paused and not self._closed and self._steps is None
         waits = waits_for_peer or self._awaited is not None
-        self._is_parked = more and waits and not self._owed
-        return more and not self._is_parked
+        return bool(self._owed) or (more and not waits)
 
     def _give(self, until: Callable[[], bool]) -> bool:
         """Make the calls owed at the start; return whether the slice is over."""
@@ -232,10 +231,10 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
             if self._out_bytes > _FLUSH_ABOVE_BYTES:
                 self._flush()
             if until():
-                return True
+                return self._steps is not None or decoder.bytes_pending > 0
 
     def _take_run(self, take_frames: FramesTaker, until: Callable[[], bool]) -> bool:
-        """Have the next requests taken together; return whether any were taken."""
+        """Take the next requests together; return whether any were taken."""
         data, position = self._decoder.held
         try:
             end = take_frames(self, data, position, until)
@@ -275,12 +274,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
     def _go_on(self, _: asyncio.Future[Any]) -> None:
         """Go on: the future the steps waited for is done."""
         self._awaited = None
-        self._unpark()
-
-    def _unpark(self) -> None:
-        if self._is_parked:
-            self._is_parked = False
-            self._sharing.again(self)
+        self._sharing.again(self)
 
     def _leave_line(self) -> None:
         self._in_line = False
@@ -326,7 +320,8 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         """Send the bytes kept here (called by asyncio)."""
         self.holds_since_s = math.inf
         super().resume_writing()
-        self._unpark()
+        if self._in_line:
+            self._sharing.again(self)
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -339,8 +334,5 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
     def _finish(self) -> None:
         """End in line: when thousands are lost at once, they are handled one after another."""
         self._leave_room()
-        if self._in_line:
-            self._unpark()
-            return
         self._in_line = True
         self._sharing.again(self)

@@ -1,6 +1,6 @@
 """A listening port: accepts connections, plain or TLS by their first byte, and drains on close.
 
-Law: accepts, counts and closes connections; requests go to the handler it was given.
+Requests go to the given handler.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class RemotingServer:
             port: port to listen on; 0 takes a free one.
             ssl_context: certificate to speak TLS with.
             tls_mode: ``disabled``, ``permissive`` (TLS and plain on the same port) or
-                ``enforcing``, as upstream's tls.server.mode (W 1.6).
+                ``enforcing``, as upstream's tls.server.mode.
             on_open: called when a connection is ready.
             on_close: called when a connection is gone.
             idle_close_ms: close a connection after this long without traffic; 0 means never.
@@ -274,7 +274,7 @@ class _Acceptor:
         self._listener.close()
         for sock in list(self._waiting):
             self._drop(sock)
-        # Not cancelled: a connection just made would never be told that it is lost (uvloop).
+        # Not cancelled: a connection just made would never learn that it is lost (uvloop).
         # Handshakes end with their sockets.
         for sock in self._tasks.values():
             with contextlib.suppress(OSError):

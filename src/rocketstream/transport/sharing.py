@@ -1,15 +1,12 @@
-"""The resources connections of one server share: time of its loop, and memory for waiting bytes.
+"""The turns of the connections of one server, and the memory their waiting bytes have together.
 
-Law: decides who works when and who is closed; knows nothing of frames or requests. Runs on its
-loop's thread only. Work is measured by the clock handed in: under a virtual clock, which stands
-still during work, no connection is ever postponed.
+Law: runs on its loop's thread only. Work is measured by the clock handed in: under a virtual clock,
+which stands still during work, no connection is ever postponed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
@@ -32,14 +29,20 @@ _SURVEY_BYTES = 1024 * 1024
 _LOOK_S = 0.5
 
 
-class Sharer(Protocol):
-    """A connection as its server's shared object sees it."""
+class Worker(Protocol):
+    """Something that takes turns."""
 
-    used_ms: float
-    """Time used lately in milliseconds; it decays as time passes."""
-    used_at_ms: float
     is_waiting: bool
     """Whether it is in line; set by the shared object."""
+
+    def work(self, until: Callable[[], bool]) -> bool:
+        """Work until ``until`` returns true; return whether work is left."""
+        ...
+
+
+class Sharer(Worker, Protocol):
+    """A connection as its server's shared object sees it."""
+
     holds_since_s: float
     """Since when it has held memory without a pause; infinite when it holds none."""
 
@@ -53,10 +56,6 @@ class Sharer(Protocol):
         """Loop time by which the frame being received must be complete."""
         ...
 
-    def work(self, until: Callable[[], bool]) -> bool:
-        """Work until ``until`` returns true; return whether work is left."""
-        ...
-
     def room_given(self) -> None:
         """Read on in a frame that waited for room."""
         ...
@@ -68,6 +67,8 @@ class Sharer(Protocol):
 
 class _Job:
     """Steps that belong to no connection."""
+
+    is_waiting = False
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -85,11 +86,11 @@ class _Job:
 class Sharing:
     """Gives each connection its turn and takes memory back from those that hold most for longest.
 
-    A connection works at once while it and the others have used little time. Work left after a
-    slice, and all work of connections that use much, waits in a line that gets one slice in each
-    pass of the loop. Used time decays at a fifth of the rate at which time passes. Connections that
-    used little go first, but one slice of each pass is left to the others, so that they go on
-    however many go first.
+    A turn is one slice of time. A connection whose bytes arrive has it at once while nobody waits
+    for a first turn and this pass of the loop has time; else it waits in line. Work that is left
+    after a turn waits in a second line. Each pass of the loop serves one of the second line, then
+    the first, then the second, until its time is used: no connection waits longer than a round of
+    those in line, and one with much work does not hold up others with little.
     """
 
     def __init__(
@@ -98,19 +99,17 @@ class Sharing:
         self._loop = asyncio.get_running_loop()
         self._now_ms = clock.monotonic_ms
         self._bytes_max = bytes_max
-        self._fresh: deque[Sharer | _Job] = deque()
-        self._used: deque[Sharer | _Job] = deque()
-        self._is_due = False
+        self._new: deque[Worker] = deque()
+        self._begun: deque[Worker] = deque()
+        self._is_pass_due = False
         self._spent_ms = 0.0
-        self._is_reset_due = False
+        """Time that was worked in this pass of the loop."""
         self._slice_end_ms = 0.0
         self._read_buffer = memoryview(bytearray(limits.SERVER_READ_BYTES))
         self._small_buffer = self._read_buffer[: limits.SERVER_READ_BYTES_CROWDED]
         self._rooms: dict[Sharer, tuple[int, float]] = {}
         self._room_bytes = 0
         self._wanted: dict[Sharer, int] = {}
-        self._wanting: list[tuple[int, int, Sharer]] = []
-        self._wanting_serial = itertools.count()
         self._holders: dict[Sharer, None] = {}
         self._unseen_bytes = 0
         self._look_timer: asyncio.TimerHandle | None = None
@@ -119,87 +118,64 @@ class Sharing:
 
     # --- time -------------------------------------------------------------------------------------
 
-    def go(self, sharer: Sharer) -> bool:
+    def go(self, worker: Worker) -> bool:
         """Let a connection work now if it may; return whether it is in line for the rest."""
-        now_ms = self._now_ms()
-        if sharer.used_ms:
-            idle_ms = now_ms - sharer.used_at_ms
-            sharer.used_ms = max(0.0, sharer.used_ms - idle_ms * limits.WORK_FORGIVEN)
-        sharer.used_at_ms = now_ms
-        if sharer.used_ms >= limits.WORK_CREDIT_MS or self._spent_ms >= limits.WORK_PASS_MS:
-            self.again(sharer)
+        if self._new or self._spent_ms >= limits.WORK_PASS_MS:
+            self.again(worker)
             return True
-        more, used_ms = self._slice(sharer, now_ms)
-        sharer.used_ms += used_ms
-        sharer.used_at_ms += used_ms
-        self._spent_ms += used_ms
-        if self._spent_ms * 4 >= limits.WORK_PASS_MS and not self._is_reset_due:
-            # The next pass of the loop starts its count from zero.
-            self._is_reset_due = True
-            self._loop.call_soon(self._new_pass)
-        if more:
-            self.again(sharer)
-        return more
+        if self._slice(worker):
+            self._wait(worker, self._begun)
+            return True
+        if self._spent_ms * 4 >= limits.WORK_PASS_MS:
+            self._want_pass()  # which counts from zero
+        return False
 
-    def again(self, sharer: Sharer) -> None:
-        """Put a connection in line behind its equals; those that used little go first."""
-        if not sharer.is_waiting:
-            sharer.is_waiting = True
-            has_used = sharer.used_ms >= limits.WORK_CREDIT_MS
-            self._wait(sharer, self._used if has_used else self._fresh)
+    def again(self, worker: Worker) -> None:
+        """Put a connection in line for a turn, behind those that wait for one."""
+        self._wait(worker, self._new)
 
     def start(self, steps: Steps) -> None:
         """Do work in steps: the first ones at once, longer work in line."""
         job = _Job(steps)
-        if self._slice(job, self._now_ms())[0]:
-            self._wait(job, self._used)
+        if self._slice(job):
+            self._wait(job, self._begun)
 
-    def _new_pass(self) -> None:
-        self._spent_ms = 0.0
-        self._is_reset_due = False
+    def _wait(self, worker: Worker, line: deque[Worker]) -> None:
+        if not worker.is_waiting:
+            worker.is_waiting = True
+            line.append(worker)
+            self._want_pass()
 
-    def _wait(self, worker: Sharer | _Job, line: deque[Sharer | _Job]) -> None:
-        line.append(worker)
-        if not self._is_due:
-            self._is_due = True
+    def _want_pass(self) -> None:
+        if not self._is_pass_due:
+            self._is_pass_due = True
             self._loop.call_soon(self._pass)
 
-    def _next(self, line: deque[Sharer | _Job]) -> Sharer | _Job:
-        worker = line.popleft()
-        if not isinstance(worker, _Job):
+    def _pass(self) -> None:
+        """Let those in line work until the time of this pass is used."""
+        self._is_pass_due = False
+        self._spent_ms = 0.0
+        for number in range(len(self._new) + len(self._begun)):
+            first, second = (self._new, self._begun) if number else (self._begun, self._new)
+            worker = (first or second).popleft()
             worker.is_waiting = False
-        return worker
+            if self._slice(worker):
+                self._wait(worker, self._begun)
+            if self._spent_ms >= limits.WORK_PASS_MS:
+                break
+        self._spent_ms = 0.0
+        if self._new or self._begun:
+            self._want_pass()
 
-    def _slice(self, worker: Sharer | _Job, began_ms: float) -> tuple[bool, float]:
+    def _slice(self, worker: Worker) -> bool:
+        began_ms = self._now_ms()
         self._slice_end_ms = began_ms + limits.WORK_SLICE_MS
         more = worker.work(self._is_slice_over)
-        return more, self._now_ms() - began_ms
+        self._spent_ms += self._now_ms() - began_ms
+        return more
 
     def _is_slice_over(self) -> bool:
         return self._now_ms() >= self._slice_end_ms
-
-    def _pass(self) -> None:
-        """Let those in line work, one after another, until the time of this pass is used."""
-        self._is_due = False
-        began_ms = now_ms = self._now_ms()
-        for number in range(len(self._fresh) + len(self._used)):
-            first, second = (self._fresh, self._used) if number else (self._used, self._fresh)
-            worker = self._next(first or second)
-            more, used_ms = self._slice(worker, now_ms)
-            now_ms += used_ms
-            if isinstance(worker, _Job):
-                if more:
-                    self._used.append(worker)
-            else:
-                worker.used_ms += used_ms
-                worker.used_at_ms = now_ms
-                if more:
-                    self.again(worker)
-            if now_ms - began_ms >= limits.WORK_PASS_MS:
-                break
-        if (self._fresh or self._used) and not self._is_due:
-            self._is_due = True
-            self._loop.call_soon(self._pass)
 
     # --- memory -----------------------------------------------------------------------------------
 
@@ -223,39 +199,25 @@ class Sharing:
 
         The smallest frame goes first. A frame larger than all the room gets it alone.
         """
-        if self._wanted or not self._has_room(frame_bytes):
+        if self._rooms and self._room_bytes + frame_bytes > limits.FRAME_ROOM_BYTES_MAX:
             self._wanted[sharer] = frame_bytes
-            heapq.heappush(self._wanting, (frame_bytes, next(self._wanting_serial), sharer))
-            self._give_room()
             return False
-        self._take_room(sharer, frame_bytes)
+        self._rooms[sharer] = (frame_bytes, self._loop.time())
+        self._room_bytes += frame_bytes
         return True
 
     def leave_room(self, sharer: Sharer) -> None:
         """Take note that a connection needs no room any more, or does not wait for it."""
         self._wanted.pop(sharer, None)
         room = self._rooms.pop(sharer, None)
-        if room is not None:
-            self._room_bytes -= room[0]
-            self._give_room()
-
-    def _has_room(self, frame_bytes: int) -> bool:
-        return not self._rooms or self._room_bytes + frame_bytes <= limits.FRAME_ROOM_BYTES_MAX
-
-    def _take_room(self, sharer: Sharer, frame_bytes: int) -> None:
-        self._rooms[sharer] = (frame_bytes, self._loop.time())
-        self._room_bytes += frame_bytes
-
-    def _give_room(self) -> None:
-        while self._wanting:
-            size, _, sharer = self._wanting[0]
-            if self._wanted.get(sharer) == size:
-                if not self._has_room(size):
-                    return
-                del self._wanted[sharer]
-                self._take_room(sharer, size)
-                self._loop.call_soon(self._tell, sharer)
-            heapq.heappop(self._wanting)
+        if room is None:
+            return
+        self._room_bytes -= room[0]
+        while self._wanted:
+            smallest = min(self._wanted, key=self._wanted.__getitem__)
+            if not self.ask_room(smallest, self._wanted.pop(smallest)):
+                return
+            self._loop.call_soon(self._tell, smallest)
 
     def _tell(self, sharer: Sharer) -> None:
         if sharer in self._rooms:
@@ -311,8 +273,9 @@ class Sharing:
 
     def close(self) -> None:
         """Do all waiting work at once."""
-        while self._fresh or self._used:
-            worker = self._next(self._fresh or self._used)
+        while line := self._new or self._begun:
+            worker = line.popleft()
+            worker.is_waiting = False
             while worker.work(lambda: False):
                 pass
         if self._look_timer is not None:

@@ -1,7 +1,7 @@
-"""SSL contexts for both roles (W 1.6).
+"""SSL contexts for both roles.
 
-Law: only builds contexts; the server decides by which byte TLS begins. Without TLS ``ssl`` is not
-imported, since the import takes longer than a typical command.
+Law: without TLS ``ssl`` is not imported, since the import takes longer than a typical command. The
+server decides by which byte TLS begins.
 """
 
 from __future__ import annotations
@@ -116,6 +116,22 @@ def _switch(environment: Mapping[str, str], name: str, default: bool) -> bool:
             f"environment variable {_VARIABLE_PREFIX}{name} must be true or false, not {text!r}"
         )
     return text == "true" if text else default
+
+
+_NOT_TLS: Final = frozenset(
+    {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING", "HTTP_REQUEST"}
+)
+"""How OpenSSL calls bytes other than TLS's, and a peer that sends nothing."""
+
+
+def is_no_tls(error: OSError) -> bool:
+    """Whether a failed connect suggests that the peer does not speak TLS.
+
+    Args:
+        error: the error of connecting and the handshake, or of the handshake alone.
+    """
+    reason = getattr(error, "reason", None)
+    return reason in _NOT_TLS or isinstance(error, ConnectionResetError | ConnectionAbortedError)
 
 
 def server_context(

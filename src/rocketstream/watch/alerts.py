@@ -1,6 +1,6 @@
-"""Sends notices of verdicts that changed, to the webhooks a configuration file names.
+"""Notices of verdicts that changed, sent to the webhooks a configuration file names.
 
-Law: connects a collector's updates with the decisions of ``core.alerting`` and the webhooks.
+``core.alerting`` decides on a collector's updates, ``webhooks`` sends.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Alerts:
     """Tells webhooks of the changes a collector finds; to be closed.
 
     Args:
-        config: which webhooks are told of which changes.
+        config: which webhooks get notices of which changes.
         where: the cluster's name, used where the file gives none.
         clock: measures how long a verdict holds and when a notice is repeated.
         memory: the file that keeps sent notices over a restart, where ``config`` names none; with

@@ -1,7 +1,7 @@
 """One collection of a cluster's state for all readers: swept again and again, kept and judged.
 
-Law: the only place of the watch that asks brokers, on one thread, one sweep at a time. Readers get
-the result of the last sweep.
+Law: no other module of the watch asks brokers; it does so on one thread, one sweep at a time.
+Readers get the result of the last sweep.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class Record(Protocol):
         ...
 
     def past(self) -> Past | None:
-        """Return what the previous collection left; None where there was none. Raises nothing."""
+        """Return the state the previous collection left; None where there was none. Raises
+        nothing."""
         ...
 
 
@@ -80,7 +81,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the collection costs the brokers.
+    """The cost of the collection for the brokers.
 
     Attributes:
         requests_per_s: the mean over the last sweeps and the pauses between them; None before a
@@ -145,8 +146,8 @@ class Collector:
         interval_s: seconds from the beginning of one sweep to the next, at least 1. Sweeps take at
             most a quarter of the time, so a slow sweep lengthens the interval; failing brokers do
             too.
-        history: where sweeps are written down. The collection continues from what the previous one
-            left there, so that a restart changes neither verdicts nor since when they hold.
+        history: where sweeps are written down. The collection continues from the previous one's
+            state there, so that a restart changes neither verdicts nor since when they hold.
         judge: derives a verdict from a group's window.
         clock: where times come from.
         workers: runs the sweeps; by default on a thread.
@@ -190,7 +191,7 @@ class Collector:
         self._took_s = 0.0
         self._pause_s = 0.0
         self._due_s = 0.0
-        # What readers see; replaced as a whole under the lock.
+        # The values readers see are replaced as a whole under the lock.
         self._lock = threading.Condition()
         self._windows = Windows() if windows is None else windows
         self._update = Update(None, MappingProxyType({}))
@@ -288,7 +289,7 @@ class Collector:
             )
 
     def subscribe(self, callback: Callable[[Update], object]) -> Callable[[], None]:
-        """Have ``callback`` called after every sweep, on the collector's thread; it must not block.
+        """Call ``callback`` after every sweep, on the collector's thread; it must not block.
 
         An error it raises is logged. Returns a function that ends the subscription.
         """
@@ -404,7 +405,7 @@ class Collector:
         return state
 
     def _go_on(self, state: ClusterState) -> None:
-        """Take over what the previous collection left, at the first sweep that is answered."""
+        """Take over the state the previous collection left, at the first sweep that is answered."""
         past, self._past = self._past, None
         if past is None:
             return
@@ -445,7 +446,7 @@ class Collector:
         )
 
     def _look(self, windows: Mapping[str, list[GroupState]], now_ms: int) -> None:
-        """Ask the members of one group that has a queue standing still what they are doing."""
+        """Ask the members of one group that has a queue standing still for their running info."""
         group = self._looks.next_group(windows, now_ms)
         if group is None or self._admin is None:
             return

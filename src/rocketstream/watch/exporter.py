@@ -1,6 +1,6 @@
-"""Serves the metrics of a collector over HTTP.
+"""The metrics of a collector, served over HTTP.
 
-Law: serves the result of the last sweep; a scrape asks no broker and renders nothing twice.
+Law: a scrape asks no broker: it gets the result of the last sweep, which is rendered once.
 """
 
 from __future__ import annotations

@@ -102,6 +102,8 @@ class History:
         self._ids: dict[tuple[str, str], int] = {}
         self._past = PastWriter(bytes_max)
         self._failing = False
+        self._damage: sqlite3.Error | None = None
+        """The damage a reader met, for the writer to mend."""
         self._held: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
         if read_only:
@@ -158,7 +160,7 @@ class History:
         A sweep that found nothing is written as a moment with unknown figures.
 
         Args:
-            state: what the sweep found.
+            state: the state the sweep found.
             verdicts: the verdicts of every group, for ``past``; None keeps none.
             changes: the verdicts that changed.
 
@@ -170,6 +172,9 @@ class History:
                 what = "closed" if self._closed else "opened to read only"
                 raise ClientStateError(f"history {self._path} is {what}")
             before, self._before = self._before, state
+            damage, self._damage = self._damage, None
+            if damage is not None and not self._mend(damage):
+                return
             for _ in range(2):
                 try:
                     self._write(state, before, verdicts, changes)
@@ -224,7 +229,8 @@ class History:
         return known
 
     def _prune(self, connection: sqlite3.Connection, now_ms: int) -> None:
-        """Delete what is too old, and the oldest tenth of each level where the file is full."""
+        """Delete points that are too old, and the oldest tenth of each level where the file is
+        full."""
         for level in LEVELS:
             _forget(connection, level, (now_ms - level.keep_ms) // level.step_ms)
         connection.execute(
@@ -386,7 +392,8 @@ class History:
         return self._read(read, [])
 
     def past(self) -> Past | None:
-        """Return what the previous collection left to continue from; None where there was none.
+        """Return the state the previous collection left to continue from; None where there was
+        none.
 
         Always None of a history opened only for reading: a reader does not continue a collection.
         """
@@ -414,8 +421,10 @@ class History:
         except sqlite3.Error as error:
             if connection is not None:
                 connection.close()
-            # The writer sets a damaged file aside when it meets the damage.
             _log.warning("HISTORY_NOT_READ history %s: %s", self._path, error)
+            if history_file.is_damage(error):
+                with self._lock:
+                    self._damage = error  # the writer sets the file aside
             return nothing
         with self._lock:
             if self._closed or len(self._readers) >= READERS_KEPT:

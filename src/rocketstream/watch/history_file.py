@@ -1,7 +1,4 @@
-"""The file of the history: its tables, opening it, and setting aside a file that cannot be used.
-
-Law: knows SQLite and the file system, not what the figures mean.
-"""
+"""The file of the history: its tables, opening it, and setting aside a file that cannot be used."""
 
 from __future__ import annotations
 
@@ -39,7 +36,8 @@ CREATE TABLE verdicts (
 CREATE INDEX verdicts_of_group ON verdicts (grp, at_ms);
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
-# What a restart continues from. Made where it is missing, so that an older file keeps its past.
+# A restart continues from these tables. Made where they are missing, so that an older file keeps
+# its past.
 _GOING_ON = """
 CREATE TABLE IF NOT EXISTS standing (
   grp TEXT PRIMARY KEY, verdict TEXT NOT NULL, since_ms INTEGER
@@ -60,7 +58,7 @@ CREATE TABLE points_{n} (
 
 
 class _NotOursError(Exception):
-    """The database belongs to another program, or to another version."""
+    """The database belongs to another program or version, or is damaged."""
 
 
 def is_damage(error: sqlite3.Error) -> bool:
@@ -146,7 +144,13 @@ def _prepare(connection: sqlite3.Connection) -> None:
         raise _NotOursError("it is a database of another program")
     if tables and version != VERSION:
         raise _NotOursError(f"it is of version {version}, this program writes version {VERSION}")
-    if not tables:
+    if tables:
+        # A page of zeros is an empty table until somebody reads that part of it. It takes a second
+        # for a file as large as one may be.
+        (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if said != "ok":
+            raise _NotOursError(f"it is damaged: {said}")
+    else:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")

@@ -1,7 +1,7 @@
-"""What the history keeps for the collection after a restart: verdicts and a window of states.
+"""The state kept for the collection after a restart: verdicts and a window of states.
 
-Law: knows SQLite and bytes, inside the transactions of ``History``; ``core.takeover`` decides
-whether they are taken over.
+Law: written and read inside the transactions of ``History``; ``core.takeover`` decides whether the
+state is taken over.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ queues.
 
 
 class PastWriter:
-    """Writes what a restart continues from; not thread safe.
+    """Writes the state a restart continues from; not thread safe.
 
     Args:
         bytes_max: the largest size of the whole file.
@@ -96,7 +96,7 @@ def shorten(connection: sqlite3.Connection) -> None:
 
 
 def read_past(connection: sqlite3.Connection) -> Past | None:
-    """Return what the previous collection left; None where there was none."""
+    """Return the state the previous collection left; None where there was none."""
     meta = dict(connection.execute("SELECT name, value FROM meta").fetchall())
     if "swept_ms" not in meta:
         return None

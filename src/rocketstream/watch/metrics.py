@@ -1,7 +1,6 @@
 """The findings of a sweep as metrics: rocketmq-exporter's names, a 5.x broker's, and ours.
 
-Law: values in, text out; asks no broker. An unknown figure is absent, and is counted in a metric of
-its own.
+Law: an unknown figure is absent, and is counted in a metric of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _MODES: Final = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSU
 
 
 def scrape(collector: Collector, *, queues: bool = True) -> str:
-    """Return the metrics of what a collector knows; no broker is asked.
+    """Return the metrics of a collector's last findings; no broker is asked.
 
     Args:
         queues: report lag per queue; False sums it per topic and broker, as a 5.x broker does.

@@ -1,6 +1,6 @@
-"""Sends notices to webhooks: each on a thread of its own, in order, tried again for a while.
+"""Notices sent to webhooks: each on a thread of its own, in order, tried again for a while.
 
-Law: bodies in, HTTP out. Neither an address nor a secret is ever logged: both give access.
+Law: neither an address nor a secret is ever logged: both give access.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ANSWER_BYTES_MAX: Final = 65_536
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: one would send names of groups to a place nobody named."""
+    """Refuses redirects: one would send names of groups to a place outside the configuration."""
 
     def redirect_request(
         self, req: Any, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
@@ -98,7 +98,7 @@ class Sender:
     """Sends to one webhook in the background; to be closed.
 
     Args:
-        webhook: the webhook that is told.
+        webhook: the webhook that gets the notices.
         where: the cluster's name.
         pause_s: returns how many seconds to wait after a number of failed tries.
     """

@@ -28,7 +28,7 @@ NOW = 1_700_000_000_000
 APART = 500
 GROUP, TOPIC, BROKER = "billing", "orders", "broker-a"
 RETRY = f"%RETRY%{GROUP}"
-AVERAGELY = "org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely@1b2c"
+AVERAGELY = "org.apache.rocketmq.client.consumer.allocate.AllocateMessageQueueAveragely@1b2c"
 
 
 def at(queue_id: int, topic: str = TOPIC) -> MessageQueue:

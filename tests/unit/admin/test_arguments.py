@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from rocketstream.admin import Admin, aio
-from rocketstream.arguments import Declared
+from rocketstream.checks import accepted, arguments_of, fits
 from rocketstream.errors import ClientStateError, ConfigurationError
 
 NAMESRV = "127.0.0.1:1"
 OPERATIONS = sorted(name for name in dir(Admin) if not name.startswith("_") and name != "close")
 WRONG: tuple[Any, ...] = (5, 5.5, True, "x", b"x", None, float("nan"), [5], {5: 5}, object(), int)
+FITTING: tuple[Any, ...] = ("x", 5, {}, [])
 SEVERAL = [
     ("cluster_state", {"groups": "billing"}),
     ("cluster_state", {"topics": "billing"}),
@@ -26,13 +27,13 @@ SEVERAL = [
 
 def arguments(operation: str) -> list[tuple[str, Any]]:
     """Every argument of an operation with each value that does not fit it."""
-    kinds = Declared(getattr(Admin, operation)).kinds
+    kinds = arguments_of(getattr(Admin, operation))[0]
     return [
         (name, value)
         for name, kind in kinds.items()
         if name != "clock"
         for value in WRONG
-        if not kind.fits(value)
+        if not fits(value, kind)
     ]
 
 
@@ -41,8 +42,8 @@ def call_with(operation: str, name: str, value: Any) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for each in inspect.signature(getattr(Admin, operation)).parameters.values():
         if each.default is each.empty and each.name not in ("self", name):
-            kind = Declared(getattr(Admin, operation)).kinds[each.name]
-            given[each.name] = next(filter(kind.fits, ("x", 5, {}, [])), None)
+            kind = arguments_of(getattr(Admin, operation))[0][each.name]
+            given[each.name] = next((one for one in FITTING if fits(one, kind)), None)
     return {**given, name: value}
 
 
@@ -73,16 +74,16 @@ def test_an_argument_of_another_kind_is_refused(operation: str) -> None:
 
 
 def _others_fit(operation: str, given: dict[str, Any], wrong: str) -> bool:
-    kinds = Declared(getattr(Admin, operation)).kinds
-    return all(kinds[name].fits(value) for name, value in given.items() if name != wrong)
+    kinds = arguments_of(getattr(Admin, operation))[0]
+    return all(fits(value, kinds[name]) for name, value in given.items() if name != wrong)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_each_argument_has_a_kind(operation: str) -> None:
     """One that is not annotated would not be looked at."""
     method = getattr(Admin, operation)
-    assert set(Declared(method).kinds) == set(inspect.signature(method).parameters) - {"self"}
-    words = {name: kind.words for name, kind in Declared(method).kinds.items()}
+    assert set(arguments_of(method)[0]) == set(inspect.signature(method).parameters) - {"self"}
+    words = {name: accepted(kind) for name, kind in arguments_of(method)[0].items()}
     assert "anything" not in words.values(), words
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rocketstream import Message, Producer
+from rocketstream import Message, Producer, SendStatus
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.admin import Admin, LetterFilter
 from rocketstream.admin.core.again import PROGRESS_GROUP, progress_group
@@ -181,6 +182,34 @@ def test_a_crash_sends_nothing_twice(
     assert (result.sent, result.already_sent, result.is_complete) == (13, 27, True)
     places = [message.properties["REDRIVEN_FROM"] for message in letters.of("orders")]
     assert len(set(places)) == len(places) == 60
+
+
+class Doubtful(Producer):
+    """Is answered with a status as if the broker had stored the fourth message only in part."""
+
+    status = SendStatus.SEND_OK
+    count = 0
+
+    def send(self, *args: Any, **settings: Any) -> Any:
+        stored = super().send(*args, **settings)
+        self.count += 1
+        return replace(stored, send_status=self.status) if self.count == 4 else stored
+
+
+@pytest.mark.parametrize("status", list(SendStatus)[1:])
+def test_the_place_stays_before_a_letter_that_is_stored_but_not_safe(
+    rocketmq_cluster: EmbeddedCluster, admin: Admin, letters: Letters, status: SendStatus
+) -> None:
+    """Covers C-473: the next run looks, and sends only what a crash has taken."""
+    letters.put(10)
+    with Doubtful("redrive", namesrv_addr=rocketmq_cluster.namesrv_addr) as producer:
+        producer.status = status
+        result = admin.redrive(GROUP, producer=producer)
+    assert (result.sent, result.odd, result.is_complete) == (10, {status.value: 1}, False)
+    result = admin.redrive(GROUP)
+    assert (result.sent, result.already_sent, result.is_complete) == (0, 7, True)
+    assert admin.redrive(GROUP).already_sent == 0
+    assert len(letters.of("orders")) == 10
 
 
 def test_one_question_is_enough_where_nothing_was_sent(

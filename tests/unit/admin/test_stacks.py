@@ -6,8 +6,8 @@ import asyncio
 import threading
 
 from rocketstream.admin.core.stacks import busy_listeners, places, threads_of
-from rocketstream.client.consumer.consume.tasks import TaskPool
-from rocketstream.client.instance.stacks import TASKS_TOLD_MAX, all_stacks
+from rocketstream.client.consumer.consume.workers import TaskPool
+from rocketstream.client.instance.remote_control import TASKS_TOLD_MAX, all_stacks
 
 GROUP = "billing"
 NAME = "ConsumeMessageThread_billing_1"

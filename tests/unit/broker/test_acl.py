@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
     ConsumerData,
     HeartbeatData,
     LockBatchRequestBody,
     SubscriptionData,
+    UnlockBatchRequestBody,
 )
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
@@ -31,8 +33,13 @@ from rocketstream.server.broker.core.acl.edits import (
     set_white_addresses,
     update_account,
 )
-from rocketstream.server.broker.core.acl.rights import ADMIN_CODES, rights_of
-from rocketstream.server.broker.core.acl.verdict import account_of, lacking_rights, refusal_of
+from rocketstream.server.broker.core.acl.rights import RULES, rights_of
+from rocketstream.server.broker.core.acl.verdict import (
+    account_of,
+    lacking_rights,
+    lacking_to_stored,
+    refusal_of,
+)
 
 SECRET = "secret-of-sales"
 SALES: dict[str, Any] = {
@@ -43,6 +50,7 @@ SALES: dict[str, Any] = {
     "topicPerms": ["orders=PUB|SUB", "prices=SUB", "audit=PUB", "closed=DENY"],
     "groupPerms": ["shop=SUB", "shut=DENY"],
 }
+ADMIN_CODES = {code for code, rule in RULES.items() if rule is None}
 OPERATOR = {"accessKey": "operator", "secretKey": "secret-of-operator", "admin": True}
 
 
@@ -68,7 +76,9 @@ def heartbeat(group: str, *topics: str) -> bytes:
 
 
 ORDERS_OF_SHOP = {"orders": SUB, "%RETRY%shop": SUB}
-LOCK = LockBatchRequestBody(consumer_group="shop", client_id="c").encode()
+QUEUES = {MessageQueue("orders", "broker-a", 0)}
+LOCK = LockBatchRequestBody(consumer_group="shop", client_id="c", mq_set=QUEUES).encode()
+UNLOCK = UnlockBatchRequestBody(consumer_group="shop", client_id="c", mq_set=QUEUES).encode()
 NEEDED: list[tuple[int, dict[str, str], bytes, dict[str, int]]] = [
     (10, {"topic": "orders", "producerGroup": "p"}, b"", {"orders": PUB}),
     (10, {"topic": "%RETRY%shop", "producerGroup": "p"}, b"", {"%RETRY%shop": SUB}),
@@ -77,6 +87,7 @@ NEEDED: list[tuple[int, dict[str, str], bytes, dict[str, int]]] = [
     (320, {"b": "orders", "a": "p"}, b"", {"orders": PUB}),
     (324, {"topic": "DefaultCluster_REPLY_TOPIC"}, b"", {}),
     (324, {"topic": "orders"}, b"", {"orders": PUB}),
+    (324, {"topic": "ORDERS_REPLY_TOPIC"}, b"", {"ORDERS_REPLY_TOPIC": PUB}),
     (325, {"b": "DefaultCluster_REPLY_TOPIC"}, b"", {}),
     (325, {"b": "orders"}, b"", {"orders": PUB}),
     (36, {"group": "shop", "originTopic": "orders"}, b"", {"%RETRY%shop": SUB}),
@@ -90,12 +101,14 @@ NEEDED: list[tuple[int, dict[str, str], bytes, dict[str, int]]] = [
     (38, {"consumerGroup": "shop"}, b"", {"%RETRY%shop": SUB}),
     (15, {"topic": "orders", "consumerGroup": "shop"}, b"", ORDERS_OF_SHOP),
     (14, {"topic": "orders", "consumerGroup": "shop"}, b"", {}),
-    (41, {}, LOCK, {"%RETRY%shop": SUB}),
-    (42, {}, LOCK, {"%RETRY%shop": SUB}),
+    (41, {}, LOCK, ORDERS_OF_SHOP),
+    (42, {}, UNLOCK, ORDERS_OF_SHOP),
     (222, {"topic": "orders", "group": "shop"}, b"", ORDERS_OF_SHOP),
     (314, {"topic": "orders", "srcGroup": "a", "destGroup": "shop"}, b"", ORDERS_OF_SHOP),
     (309, {"consumerGroup": "shop", "clientId": "c"}, b"", {"%RETRY%shop": SUB}),
-    (370, {"topic": "orders"}, b"", {"orders": PUB}),
+    (307, {"consumerGroup": "shop", "clientId": "c"}, b"", {"%RETRY%shop": SUB}),
+    (223, {"topic": "orders", "group": "shop"}, b"", ORDERS_OF_SHOP),
+    (321, {"topic": "orders", "queueId": "0"}, b"", {"orders": SUB}),
     (30, {"topic": "orders", "queueId": "0"}, b"", {}),
     (37, {"producerGroup": "p"}, b"", {}),
 ]  # fmt: skip
@@ -108,11 +121,12 @@ def test_each_request_needs_the_rights_of_what_it_names(
     code: int, ext: dict[str, str], body: bytes, needed: dict[str, int]
 ) -> None:
     """Upstream's 10, 310, 36, 11, 12, 34, 35, 38, 15, and ours beside them (docs/security.md)."""
-    assert rights_of(request(code, ext, body)) == needed
+    assert rights_of(request(code, ext, body), "DefaultCluster_REPLY_TOPIC") == needed
 
 
-@pytest.mark.parametrize("code", sorted(ADMIN_CODES))
+@pytest.mark.parametrize("code", [*sorted(ADMIN_CODES), 370, 9_999])
 def test_what_changes_a_broker_needs_an_admin(code: int) -> None:
+    """So does a code that has no rule."""
     known = rules(SALES, OPERATOR)
     mine = request(code)
     theirs = request(code, key="operator", secret="secret-of-operator")
@@ -121,6 +135,56 @@ def test_what_changes_a_broker_needs_an_admin(code: int) -> None:
         f"Need admin permission for request code={code}, but accessKey=salesdesk is not"
     )
     assert refusal_of(known, theirs, "10.0.0.1") is None
+
+
+STORED = [
+    ("orders", {}, None),
+    ("salaries", {}, "No default permission for topic:salaries"),
+    ("orders", {"REAL_TOPIC": "salaries", "RETRY_TOPIC": "salaries"}, None),
+    ("SCHEDULE_TOPIC_XXXX", {"REAL_TOPIC": "orders"}, None),
+    ("SCHEDULE_TOPIC_XXXX", {"REAL_TOPIC": "salaries"}, "No default permission for topic:salaries"),
+    ("SCHEDULE_TOPIC_XXXX", {}, "Need admin permission for topic:SCHEDULE_TOPIC_XXXX"),
+    ("SCHEDULE_TOPIC_XXXX", {"REAL_TOPIC": "%RETRY%shop", "RETRY_TOPIC": "salaries"},
+     "No default permission for topic:salaries"),
+    ("RMQ_SYS_TRANS_HALF_TOPIC", {"REAL_TOPIC": "closed"},
+     "No default permission for topic:closed"),
+    ("%RETRY%shop", {"RETRY_TOPIC": "orders"}, None),
+    ("%RETRY%shop", {"RETRY_TOPIC": "salaries"}, "No default permission for topic:salaries"),
+    ("%RETRY%shut", {"RETRY_TOPIC": "orders"}, "No default permission for group:shut"),
+    ("%DLQ%shop", {"RETRY_TOPIC": "orders"}, "No default permission for topic:%DLQ%shop"),
+    ("%DLQ%seen", {"RETRY_TOPIC": "salaries"}, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("topic", "properties", "lacking"), STORED)
+def test_a_stored_message_is_of_the_topic_it_was_sent_to(
+    topic: str, properties: dict[str, str], lacking: str | None
+) -> None:
+    """Wherever it waits; dead letters are open to whom they are named for."""
+    named = SALES | {"topicPerms": [*SALES["topicPerms"], "%DLQ%seen=SUB"]}
+    account = rules(named).accounts["salesdesk"]
+    assert lacking_to_stored(account, topic, properties, SUB) == lacking
+
+
+@pytest.mark.parametrize(
+    ("groups", "lacking"),
+    [("SUB", None), ("DENY", "No default permission for topic:%DLQ%shop")],
+)
+def test_dead_letters_need_the_right_to_their_group(groups: str, lacking: str | None) -> None:
+    """Unlike upstream's, where they are a topic like others."""
+    account = {**SALES, "defaultTopicPerm": "SUB", "groupPerms": [f"shop={groups}", "mine=SUB"]}
+    pull = request(11, {"topic": "%DLQ%shop", "consumerGroup": "mine"})
+    assert refusal_of(rules(account), pull, "h") == lacking
+
+
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"])
+def test_the_brokers_own_topics_are_an_admins_whatever_is_named(topic: str) -> None:
+    named = {**SALES, "topicPerms": [f"{topic}=PUB|SUB"], "defaultTopicPerm": "PUB|SUB"}
+    pull = {"topic": topic, "consumerGroup": "shop"}
+    refused = f"Need admin permission for topic:{topic}"
+    assert refusal_of(rules(named), request(11, pull), "h") == refused
+    theirs = request(11, pull, key="operator", secret="secret-of-operator")
+    assert refusal_of(rules(OPERATOR), theirs, "h") is None
 
 
 def test_admin_codes_are_upstreams_and_those_that_would_make_anybody_an_admin() -> None:
@@ -446,15 +510,13 @@ def test_a_file_has_the_version_of_its_first_entry(
 def test_the_account_that_counts_is_the_one_whose_keys_were_needed() -> None:
     """What a request may show depends on it; from an address that needs no keys everything."""
     known = rules(SALES, OPERATOR | {"whiteRemoteAddress": "192.168.1.5"}, white=("10.0.0.*",))
-    mine = request(310)
+    mine = "salesdesk"
     found = account_of(known, mine, "192.168.1.5")
     assert found is known.accounts["salesdesk"]
     assert account_of(known, mine, "10.0.0.7") is None
-    theirs = request(310, key="operator", secret="secret-of-operator")
-    assert account_of(known, theirs, "192.168.1.5") is None
-    assert account_of(known, theirs, "192.168.1.6") is known.accounts["operator"]
-    assert account_of(known, RemotingCommand(310, ext_fields=None), "192.168.1.6") is None
-    assert account_of(known, RemotingCommand(310, ext_fields={}), "192.168.1.6") is None
+    assert account_of(known, "operator", "192.168.1.5") is None
+    assert account_of(known, "operator", "192.168.1.6") is known.accounts["operator"]
+    assert account_of(known, None, "192.168.1.6") is None
 
 
 @pytest.mark.parametrize(

@@ -119,11 +119,11 @@ def test_members_of_a_producer_group_are_asked_in_turn() -> None:
     producers = ProducerMembers()
     for name in ("a", "b", "c"):
         producers.register("pg", member(name))
-    asked = [producers.next_channel("pg", lambda channel: channel != "c") for _ in range(3)]
+    asked = [producers.next_channel("pg", lambda member: member.channel != "c") for _ in range(3)]
     assert asked == ["b", "a", "b"]
-    assert producers.next_channel("pg", lambda channel: True) == "b"
-    assert producers.next_channel("pg", lambda channel: False) is None
-    assert producers.next_channel("none", lambda channel: True) is None
+    assert producers.next_channel("pg", lambda member: True) == "b"
+    assert producers.next_channel("pg", lambda member: False) is None
+    assert producers.next_channel("none", lambda member: True) is None
 
 
 def test_a_group_is_what_its_newest_heartbeat_says() -> None:
@@ -186,9 +186,19 @@ def test_a_client_is_reached_by_its_newest_channel_until_that_closes() -> None:
     assert [each.channel for each in producers.members("pg")] == ["c"]
 
 
+def test_the_id_of_a_client_stays_with_the_account_that_has_it() -> None:
+    """Otherwise its replies would go to whoever says he is it."""
+    producers = ProducerMembers()
+    producers.register("pg", Member("a", "client", 3, 409, NOW, NOW, "salesdesk"))
+    producers.register("pg", Member("b", "client", 3, 409, NOW, NOW, "another-desk"))
+    assert producers.channel_of("client") == "a"
+    producers.register("pg", Member("c", "client", 3, 409, NOW, NOW, "salesdesk"))
+    assert producers.channel_of("client") == "c"
+
+
 def test_a_group_of_many_producers_is_asked_round() -> None:
     producers = ProducerMembers()
     for name in "abcde":
         producers.register("pg", member(name))
-    asked = [producers.next_channel("pg", lambda channel: True) for _ in range(6)]
+    asked = [producers.next_channel("pg", lambda member: True) for _ in range(6)]
     assert asked == ["b", "c", "d", "e", "a", "b"]

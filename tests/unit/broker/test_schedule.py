@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from rocketstream.errors import ConfigurationError
@@ -10,6 +12,7 @@ from rocketstream.server.broker.core.schedule import (
     DelayedEntry,
     DelaySchedule,
     DueWork,
+    PutRight,
     parse_delay_levels,
     queue_of_level,
 )
@@ -194,3 +197,79 @@ def test_an_entry_that_is_ahead_holds_up_none_that_was_due_sooner() -> None:
     assert schedule.due(1, entries, NOW + 300, 3) == DueWork(entries[:1], NOW + 1_300)
     assert schedule.due(1, entries[1:], NOW + 1_299, 3) == DueWork([], NOW + 1_300)
     assert schedule.due(1, entries[1:], NOW + 1_300, 3) == DueWork(entries[1:], None)
+
+
+# --- due times that no level can have -------------------------------------------------------------
+
+
+def stored_at(*times_ms: int) -> Callable[[DelayedEntry], int]:
+    return lambda each: times_ms[each.queue_offset]
+
+
+LEVELS = (1_000, 10_000, 60_000)
+
+
+@pytest.mark.parametrize("flip", [13, 20, 33, 40])
+def test_due_time_flipped_upwards_holds_nobody_up(flip: int) -> None:
+    """A flipped bit of a unit: by when its message was stored it is due, and it is told once."""
+    schedule = DelaySchedule(LEVELS)
+    wrong = entry(0, NOW + 10_000 + (1 << flip))
+    entries = [wrong, entry(1, NOW + 10_100)]
+    stored = stored_at(NOW, NOW + 100)
+    right = PutRight(wrong, NOW + 10_000)
+    assert schedule.due(2, entries, NOW + 9_999, 2, stored) == DueWork([], NOW + 10_000, (right,))
+    assert schedule.due(2, entries, NOW + 9_999, 2, stored) == DueWork([], NOW + 10_000)
+    work = schedule.due(2, entries, NOW + 10_000, 2, stored)
+    assert work == DueWork([wrong], NOW + 10_100)
+
+
+@pytest.mark.parametrize("flip", [13, 20, 33, 40])
+def test_due_time_flipped_downwards_is_not_delivered_early(flip: int) -> None:
+    schedule = DelaySchedule(LEVELS)
+    wrong = entry(0, NOW + 60_000 - (1 << flip))
+    entries = [wrong, entry(1, NOW + 60_100)]
+    work = schedule.due(3, entries, NOW + 50_000, 2, stored_at(NOW, NOW + 100))
+    assert work == DueWork([], NOW + 60_000, (PutRight(wrong, NOW + 60_000),))
+
+
+@pytest.mark.parametrize(("due_ms", "is_wrong"), [(-5_000, True), (70_001, True), (30_000, False)])
+def test_last_entry_is_put_right_where_no_level_at_all_waits_so(
+    due_ms: int, is_wrong: bool
+) -> None:
+    """It holds up nobody; other levels may have been set when it was stored."""
+    schedule = DelaySchedule(LEVELS)
+    last = entry(0, NOW + due_ms)
+    work = schedule.due(2, [last], NOW, 1, stored_at(NOW))
+    assert bool(work.put_right) == is_wrong
+    assert work.next_due_ms == NOW + 10_000, "at the latest"
+
+
+@pytest.mark.parametrize("before_ms", [4_000, 25_000, 300_000])
+def test_messages_of_other_levels_are_due_as_those_said(before_ms: int) -> None:
+    """The levels were changed, from one that no list has too: neighbours wait as long."""
+    schedule = DelaySchedule((before_ms // 2 + 20_000,))
+    times = [NOW, NOW + 100, NOW + 200]
+    entries = [entry(n, at + before_ms) for n, at in enumerate(times)]
+    fresh = entry(3, NOW + 300 + schedule.delay_ms(1))
+    stored = stored_at(*times, NOW + 300)
+    now_ms = NOW + before_ms // 2
+    for index in range(3):
+        work = schedule.due(1, [*entries, fresh][index : index + 2], now_ms, 4, stored)
+        assert work.put_right == ()
+        assert work.next_due_ms == min(entries[index].due_ms, now_ms + schedule.delay_ms(1))
+
+
+@pytest.mark.parametrize("flip", [20, 33])
+def test_unit_is_believed_where_its_record_says_the_impossible(flip: int) -> None:
+    """The time in the record is damaged: the entries of a level are due in their order."""
+    for stored in (NOW + (1 << flip), NOW - (1 << flip)):
+        schedule = DelaySchedule(LEVELS)
+        entries = [entry(0, NOW + 10_000), entry(1, NOW + 10_100)]
+        work = schedule.due(2, entries, NOW, 2, stored_at(stored, NOW + 100))
+        assert work == DueWork([], NOW + 10_000)
+
+
+def test_message_that_is_gone_keeps_its_due_time() -> None:
+    schedule = DelaySchedule(LEVELS)
+    entries = [entry(0, NOW + 7), entry(1, NOW + 8)]
+    assert schedule.due(2, entries, NOW, 2, lambda each: -1) == DueWork([], NOW + 7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TypeVar
@@ -40,7 +41,7 @@ class Text:
 
     def encode(self, *, pretty: bool = False) -> bytes:
         assert pretty
-        return str(self._value).encode()
+        return b'{"n":%d}' % self._value
 
 
 class HandWorkers:
@@ -95,7 +96,7 @@ class Scene:
         self.flushes: list[Callable[[Exception | None], None]] = []
         self.path = folder / "table.json"
         self.file = StateFile(
-            ConfigFile(self.path, self.disk, has_backup=not is_exact),
+            ConfigFile(self.path, json.loads, self.disk, has_backup=not is_exact),
             lambda: self.table.generation,
             self.table.snapshot,
             self.workers,
@@ -107,7 +108,9 @@ class Scene:
 
     @property
     def text(self) -> str:
-        return self.path.read_text() if self.path.exists() else ""
+        if not self.path.exists():
+            return ""
+        return str(json.loads(self.path.read_bytes())["n"])
 
     def tick(self, later_s: float = 0.0) -> None:
         self.file.tick(self.loop.time() + later_s)

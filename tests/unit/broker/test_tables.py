@@ -447,11 +447,11 @@ def test_topics_of_the_broker_itself_are_known_as_such() -> None:
     assert sorted(table) == sorted([*table.system_topic_names(), "T1"])
 
 
-@pytest.mark.parametrize(("asked", "made"), [(-1, 0), (0, 0), (1, 1), (8, 8), (9, 8)])
+@pytest.mark.parametrize(("asked", "made"), [(-1, 1), (0, 1), (1, 1), (8, 8), (9, 8)])
 def test_a_send_gets_as_many_queues_as_it_asks_for_up_to_the_templates(
     asked: int, made: int
 ) -> None:
-    """Covers C-422: nobody makes a topic of less than no queues."""
+    """Covers C-422, put right: nobody makes a topic of no queues, to which nobody could send."""
     config = topics().wanted_by_send("T1", "TBW102", asked)
     assert config is not None
     assert (config.read_queue_nums, config.write_queue_nums) == (made, made)

@@ -26,6 +26,7 @@ from rocketstream.errors import (
     NoPermissionError,
     broker_error,
 )
+from rocketstream.protocol.codes import request_text
 
 
 def failing(error: BaseException) -> int:
@@ -170,6 +171,14 @@ def test_what_5_x_misses_is_said_although_it_does_not_say_whose_refusal_it_is(
     assert text.startswith(f"127.0.0.1:1 refused: {said} (access control, code 16); ")
     assert hint in text
     assert type(broker_error(1, f"{said}.")) is BrokerError
+
+
+def test_a_refusal_names_the_request() -> None:
+    """Which right is missing depends on it: 5.x wants Get for the end of a queue."""
+    error = broker_error(1, ACL.format("no Get"), "127.0.0.1:1", request_text(30))
+    assert "(access control, code 1 for GET_MAX_OFFSET (30))" in str(error)
+    assert str(copy.copy(error)) == str(error)
+    assert request_text(9_999) == "request (9999)"
 
 
 def test_other_refusals_of_these_codes_are_no_access_control() -> None:

@@ -229,6 +229,11 @@ def answer(code: int, header: object) -> RemotingCommand:
     return RemotingCommand.response(code, None, header)  # type: ignore[arg-type]
 
 
+def stored_as(status: int) -> Handler:
+    """Answer a send with a status other than SEND_OK: stored, but not as safely as wished."""
+    return lambda _: answer(status, SendMessageResponseHeader("ID", 0, 0))
+
+
 def refusal(code: int, remark: str = "no") -> Handler:
     """Return a handler that refuses everything."""
     return lambda _: RemotingCommand.response(code, remark)
@@ -238,6 +243,7 @@ def found(
     offsets: range | list[int],
     *,
     topic: str = TOPIC,
+    queue_id: int = 0,
     properties: str = "UNIQ_KEY\x01U",
     next_offset: int | None = None,
     max_offset: int = 1000,
@@ -248,7 +254,7 @@ def found(
             encode_record(
                 RecordFields(
                     topic=topic,
-                    queue_id=0,
+                    queue_id=queue_id,
                     flag=0,
                     sys_flag=0,
                     born_timestamp=1,

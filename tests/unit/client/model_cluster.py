@@ -7,24 +7,23 @@ clock and listener are what the test says. Nothing waits.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
-from rocketstream.client.consumer.consume.runs import OffsetUpdater, PullRequest
+from rocketstream import AllocateMessageQueueAveragely
+from rocketstream.client.consumer.assignment import Assignment, RebalanceSettings, StartOffsets
 from rocketstream.client.consumer.offsets.store import RemoteBrokerOffsetStore
-from rocketstream.client.consumer.push.pull_service import PullService
-from rocketstream.client.consumer.queue_places import QueuePlaces
-from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
-from rocketstream.client.core.allocate import AllocateMessageQueueAveragely
-from rocketstream.client.core.flow_control import Thresholds
-from rocketstream.client.core.process_queue import ProcessQueue
-from rocketstream.client.core.routes import BrokerAddress
-from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.consumer.process_queue import ProcessQueue, Thresholds
+from rocketstream.client.consumer.puller import Puller
+from rocketstream.client.consumer.push.impl import PushConsumerImpl
+from rocketstream.client.consumer.queue import AssignedQueue, QueueLinks
+from rocketstream.client.consumer.settings import PushConsumerSettings
 from rocketstream.client.hooks import FilterHooks
+from rocketstream.client.instance.groups import Groups
 from rocketstream.client.instance.outage_log import OutageLog
+from rocketstream.client.instance.routes import BrokerAddress
 from rocketstream.errors import RequestTimeoutError
 from rocketstream.model import ConsumeFromWhere, MessageModel, MessageQueue
 from rocketstream.protocol.command import RemotingCommand
@@ -59,7 +58,7 @@ class Pull:
 
     member: Member
     header: PullMessageRequestHeader
-    request: PullRequest
+    request: AssignedQueue
     answered: Answered
 
     @property
@@ -97,7 +96,7 @@ class Broker:
         fields = RecordFields(
             topic=TOPIC, queue_id=queue_id, flag=0, sys_flag=0, born_timestamp=1,
             born_host=("127.0.0.1", 1), store_timestamp=2, store_host=("127.0.0.1", 2),
-            reconsume_times=0, prepared_transaction_offset=0, body=b"x", properties="",
+            reconsume_times=0, prepared_transaction_offset=0, body=b"x", properties="TAGS\x01A",
             queue_offset=offset, physical_offset=offset * 100,
         )  # fmt: skip
         self.bodies[queue_id].append(bytes(encode_record(fields)))
@@ -126,7 +125,14 @@ class Broker:
 
 
 class Member:
-    """One consumer: real table, offsets, pull loop, offset updater; the test is its listener."""
+    """One consumer: real table, offsets, queues and pull loop; the test is its listener."""
+
+    subscription: Any = PushConsumerImpl.subscription
+    may_pull: Any = PushConsumerImpl.may_pull
+    terms: Any = PushConsumerImpl.terms
+    accept: Any = PushConsumerImpl.accept
+    start_queue: Any = PushConsumerImpl.start_queue
+    sharing = RebalanceSettings(GROUP, MessageModel.CLUSTERING, AllocateMessageQueueAveragely())
 
     def __init__(self, world: World, client_id: str) -> None:
         self.world = world
@@ -135,24 +141,23 @@ class Member:
         self.settings = PushConsumerSettings(GROUP, pull_interval_ms=0)
         self.thresholds = Thresholds(count=8, span=20)
         self.filter_hooks = FilterHooks()
-        self.subscriptions = {TOPIC: build_subscription(TOPIC, "*", 1)}
-        self.handed: list[tuple[PullRequest, MessageExt]] = []
+        self.subscriptions = {TOPIC: build_subscription(TOPIC, "A", 1)}
+        self.handed: list[tuple[AssignedQueue, MessageExt]] = []
         self.alive = True
         instance = cast(Any, _Instance(self))
         self.store = RemoteBrokerOffsetStore(instance, GROUP)
-        self.pulls = PullService(self, instance, self.store, lambda: cast(Any, self))
-        self.offset_updater = OffsetUpdater(
-            self.store, lambda: self.thresholds, self.pulls.pull, cast(Any, world.clock)
+        self.pulls: Puller[AssignedQueue] = Puller(instance, GROUP, cast(Any, self))
+        self.links = QueueLinks(
+            self.store, self.pulls.pull_soon, self.submit, cast(Any, world.clock)
         )
-        settings = RebalanceSettings(
-            GROUP, MessageModel.CLUSTERING, AllocateMessageQueueAveragely()
+        self.starts = StartOffsets(instance, self.store, ConsumeFromWhere.FIRST_OFFSET, lambda: 0)
+        self.queues: Assignment[AssignedQueue] = Assignment(
+            instance, self.sharing, cast(Any, self), starts=self.starts, locking=cast(Any, self)
         )
-        self.places = QueuePlaces(
-            instance, self.store, ConsumeFromWhere.FIRST_OFFSET, lambda: 0, self.pulls.pull
-        )
-        self.queues = RebalanceImpl(instance, settings, self, places=self.places, keeper=self)
+        self._flow_hits = {True: 0, False: 0}
+        self._retry_topic, self._namespace = f"%RETRY%{GROUP}", None
 
-    # --- what RebalanceImpl and PullService ask of a consumer and its keeper ----------------------
+    # --- what is asked of a consumer besides ------------------------------------------------------
 
     def is_active(self) -> bool:
         """Always."""
@@ -162,13 +167,13 @@ class Member:
         """All."""
         return mqs
 
-    def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> ProcessQueue:
-        """As the concurrent service."""
-        return ProcessQueue(mq, generation, now_ms)
+    def new_queue(self, mq: MessageQueue, offset: int) -> AssignedQueue:
+        """As for a concurrent listener."""
+        held = ProcessQueue(mq, self.world.clock.monotonic_ms())
+        return AssignedQueue(held, offset, self.thresholds, self.links)
 
-    async def give_up(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
-        """As the concurrent service: nothing to wait for."""
-        return [request.process_queue.message_queue for request in requests]
+    async def give_up(self, queues: Sequence[Any]) -> Any:
+        """Nothing to do."""
 
     async def released(self, mqs: Sequence[MessageQueue]) -> None:
         """Nothing to unlock."""
@@ -184,15 +189,15 @@ class Member:
     ) -> None:
         """Nobody to tell."""
 
-    def submit(self, request: PullRequest, messages: list[MessageExt]) -> None:
+    def submit(self, queue: AssignedQueue, messages: list[MessageExt]) -> None:
         """Hand messages to the listener, which finishes them when the test says so."""
-        if request.process_queue.dropped:
-            self.world.handed_late.append(request.process_queue.message_queue)
-        self.handed += [(request, message) for message in messages]
+        if queue.dropped:
+            self.world.handed_late.append(queue.message_queue)
+        self.handed += [(queue, message) for message in messages]
 
-    def repair_soon(self, request: PullRequest, offset: int) -> None:
+    def moved(self, queue: AssignedQueue, offset: int) -> None:
         """Never asked for: the log is never cut."""
-        raise AssertionError(f"repair of {request.process_queue.message_queue} at {offset}")
+        raise AssertionError(f"repair of {queue.message_queue} at {offset}")
 
     # --- what the test makes it do ----------------------------------------------------------------
 
@@ -204,7 +209,7 @@ class Member:
         """Have the listener return from one of its messages."""
         request, message = self.handed.pop(number)
         self.world.broker.consumed[message.queue_id].add(message.queue_offset)
-        self.offset_updater.finish(request, deque([message]))
+        request.finish(message)
 
     def persist(self) -> None:
         """Send offsets, as the timer does."""
@@ -295,6 +300,9 @@ class World:
         """End all members and the loop."""
         for member in self.members:
             member.pulls.stop()
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.settle()
         self.loop.close()
 
 
@@ -307,7 +315,9 @@ class _Instance:
         self.client_id = member.client_id
         self.clock = member.world.clock
         self.api = self.routes = self.remoting = self.stats = self
-        self.outages = OutageLog(cast(Any, self.clock))
+        self.route_updates = self.links = self.heartbeats = self.groups = self.background = self
+        self.outages = OutageLog(cast(Any, self.clock), "me", Groups())
+        self.name_servers = SimpleNamespace(addresses=[ADDRESS])
         self.config = SimpleNamespace(
             pull_time_delay_ms_when_exception=1_000, unit_mode=False,
             effective_namespace=lambda: None,
@@ -326,21 +336,20 @@ class _Instance:
     def connected(self, address: str) -> _Instance:
         return self
 
-    async def update_route(self, topic: str) -> bool:
+    async def update(self, topic: str) -> bool:
         return True
 
     def channel(self, address: str) -> str:
         return address
 
-    @property
-    def name_servers(self) -> list[str]:
-        return [ADDRESS]
-
     def losses(self, address: str) -> int:
         return self._world.losses
 
+    def is_away(self, broker_name: str) -> bool:
+        return False
+
     # requests
-    async def heartbeat(self) -> None:
+    async def send(self) -> None:
         pass
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
@@ -373,7 +382,10 @@ class _Instance:
     def run_soon(self, work: Coroutine[Any, Any, None]) -> None:
         self._world.loop.create_task(work)
 
-    def heartbeat_soon(self) -> None:
+    def send_soon(self) -> None:
+        pass
+
+    def rebalance_soon(self) -> None:
         pass
 
     def inc_pull_rt(self, group: str, topic: str, rt_ms: float) -> None:

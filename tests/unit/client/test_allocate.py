@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketstream.client.core.allocate import (
+from rocketstream import (
     AllocateMachineRoomNearby,
     AllocateMessageQueueAveragely,
     AllocateMessageQueueAveragelyByCircle,
@@ -16,9 +16,8 @@ from rocketstream.client.core.allocate import (
     AllocateMessageQueueByMachineRoom,
     AllocateMessageQueueConsistentHash,
     AllocateMessageQueueStrategy,
-    queue_key,
-    ring_hash,
 )
+from rocketstream.client.consumer.allocate import queue_key, ring_hash
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from rocketstream import (
     TransactionListener,
     aio,
 )
-from rocketstream.arguments import Declared
+from rocketstream.checks import arguments_of, fits
 from rocketstream.errors import ConfigurationError, MessageInvalidError
 from rocketstream.testing import received_message
 from tests.unit.client.fake_broker import TOPIC, FakeBroker
@@ -69,7 +70,7 @@ def calls() -> Iterator[tuple[str, str, str]]:
             for name, method in inspect.getmembers(getattr(module, client), inspect.isfunction):
                 if name.startswith("_") or name in PER_MESSAGE or name in BY_HAND:
                     continue
-                if set(Declared(method).kinds) - BY_HAND:
+                if set(arguments_of(method)[0]) - BY_HAND:
                     yield face, client, name
 
 
@@ -79,9 +80,9 @@ def call(client: Any, name: str, given: dict[str, Any]) -> None:
         asyncio.run(asyncio.wait_for(result, 10))
 
 
-def fitting(kinds: dict[str, Any], method: Any, besides: str) -> dict[str, Any]:
+def fitting(kinds: Mapping[str, Any], method: Any, besides: str) -> dict[str, Any]:
     return {
-        each.name: next(filter(kinds[each.name].fits, FITTING))
+        each.name: next(value for value in FITTING if fits(value, kinds[each.name]))
         for each in inspect.signature(method).parameters.values()
         if each.name not in ("self", besides) and each.default is each.empty
     }
@@ -91,11 +92,11 @@ def fitting(kinds: dict[str, Any], method: Any, besides: str) -> dict[str, Any]:
 def test_an_argument_of_another_kind_is_refused(face: str, client: str, name: str) -> None:
     """With its name, before the client is looked at: one that was not started says so later."""
     method = getattr(getattr(FACES[face], client), name)
-    kinds = {k: v for k, v in Declared(method).kinds.items() if k not in BY_HAND}
+    kinds = {k: v for k, v in arguments_of(method)[0].items() if k not in BY_HAND}
     made = CLIENTS[client](FACES[face], "127.0.0.1:9")
     for argument, kind in kinds.items():
-        others = fitting(Declared(method).kinds, method, argument)
-        refused = [value for value in WRONG if not kind.fits(value)]
+        others = fitting(arguments_of(method)[0], method, argument)
+        refused = [value for value in WRONG if not fits(value, kind)]
         assert refused, f"{argument} takes everything"
         for value in refused:
             with pytest.raises((ConfigurationError, MessageInvalidError)) as raised:
@@ -117,7 +118,7 @@ def test_no_time_is_negative_or_endless(name: str, value: float) -> None:
     of_sends = {"request", "request_async", "flush", "send_message_in_transaction"}
     for face, client, call_name in calls():
         method = getattr(getattr(FACES[face], client), call_name)
-        kinds = Declared(method).kinds
+        kinds = arguments_of(method)[0]
         if name not in kinds or call_name in of_sends:
             continue
         made = CLIENTS[client](FACES[face], "127.0.0.1:9")
@@ -272,3 +273,49 @@ def test_several_name_servers_are_joined_by_semicolons() -> None:
 def test_what_a_consumer_of_lite_topics_is_bound_to_is_named(face: str) -> None:
     with pytest.raises(ConfigurationError, match="bind_topic must be a str"):
         FACES[face].LitePushConsumer("g", 5)
+
+
+@pytest.mark.parametrize(
+    ("client", "name"),
+    [("PullConsumer", "pull"), ("PushConsumer", "subscribe"), ("LitePullConsumer", "seek")],
+)
+def test_a_missing_argument_is_missed_by_the_call_the_user_wrote(client: str, name: str) -> None:
+    """Calls of threads are made of coroutines of another class, which the error does not name."""
+    made = CLIENTS[client](rocketstream, "127.0.0.1:9")
+    with pytest.raises(TypeError, match=rf"^{client}\.{name}\(\) missing"):
+        getattr(made, name)()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_both_faces_take_the_same_arguments(client: str) -> None:
+    """Only what has no twin may differ: a callback, and a coroutine where a function stands."""
+    sync, waits = (getattr(module, client) for module in FACES.values())
+    both = {name for name in vars_of(sync) & vars_of(waits) if not name.startswith("_")}
+    assert {"start", "shutdown"} < both
+    for name in both:
+        here, there = (inspect.signature(getattr(kind, name)) for kind in (sync, waits))
+        assert [*here.parameters] == [*there.parameters], name
+        defaults = [[each.default for each in s.parameters.values()] for s in (here, there)]
+        assert defaults[0] == defaults[1], name
+        assert inspect.getdoc(getattr(sync, name)), name
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_no_coroutine_of_both_faces_awaits_another_of_them(client: str) -> None:
+    """On threads it runs on the client's loop, where such a call would wait for itself."""
+    sync, waits = (getattr(module, client) for module in FACES.values())
+    derived = {name for name in vars_of(sync) if hasattr(getattr(sync, name), "__wrapped__")}
+    coroutines = {
+        name
+        for name in derived & vars_of(waits)
+        if inspect.iscoroutinefunction(getattr(waits, name))
+    }
+    assert coroutines
+    for name in coroutines:
+        body = inspect.getsource(inspect.unwrap(getattr(waits, name)))
+        assert not coroutines & set(re.findall(r"self\.(\w+)\(", body)), name
+
+
+def vars_of(kind: type) -> set[str]:
+    """Names of a class's methods."""
+    return {name for name, _ in inspect.getmembers(kind, inspect.isfunction)}

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.routes import RouteTable
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.client.producer.async_sender import AsyncSender
+from rocketstream.client.instance.routes import RouteTable
+from rocketstream.client.producer.async_sender import plain_sender
+from rocketstream.client.producer.settings import ProducerSettings
 from rocketstream.errors import ConnectError
 
 
@@ -30,6 +30,6 @@ def test_a_connection_that_takes_longer_than_the_send_is_given_up() -> None:
         clock=SimpleNamespace(monotonic_ms=lambda: 0.0),
         config=SimpleNamespace(vip_channel_enabled=False),
     )
-    sender = AsyncSender(cast(MQClientInstance, instance), ProducerSettings("pg"))
+    sender = plain_sender(cast(MQClientInstance, instance), ProducerSettings("pg"))
     with pytest.raises(ConnectError, match=r"cannot connect to 192\.0\.2\.1:10911 within 5 ms"):
         asyncio.run(sender.connection("192.0.2.1:10911", 5))

@@ -277,7 +277,7 @@ def test_a_thread_that_keeps_putting_lets_the_loop_send(broker: Batching) -> Non
         gatherer = producer._machine.outbox._gatherer
         assert gatherer is not None
         gatherer._give_way = lambda: looked.append(1)  # type: ignore[method-assign]
-        gatherer._due = True  # the loop is to look, and does not get to it
+        gatherer._woken_for = gatherer._looks  # the loop is to look, and does not get to it
         futures = [producer.send_async(Message("T", b"x")) for _ in range(200)]
         assert len(looked) >= 3
         gatherer._look_soon()

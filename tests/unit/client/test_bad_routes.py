@@ -68,6 +68,8 @@ def test_a_name_server_that_answers_nonsense_is_passed_over() -> None:
         bad.on[ROUTE] = lambda _: RemotingCommand.response(0, body=b"{{")
         with Producer("pg", namesrv_addr=f"{bad.address};{good.address}") as producer:
             assert producer.send(Message(TOPIC, b"x")).queue_offset == 0
+        with BlockingAdminClient(f"{bad.address};{good.address}") as client:
+            assert client.subscribe_queues(TOPIC)
 
 
 def test_a_refusal_of_the_name_server_is_a_send_error() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from rocketstream.client.consumer.blame import where_raised
+from rocketstream.client.consumer.consume.failure_cause import where_raised
 
 
 def listen(body: str) -> None:

@@ -17,11 +17,12 @@ from rocketstream.errors import (
     RouteNotFoundError,
 )
 from rocketstream.model import Message, MessageQueue
-from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.headers import GetMaxOffsetRequestHeader
+from rocketstream.protocol.headers import GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader
 from rocketstream.protocol.signing import sign
 from rocketstream.server.embedded import EmbeddedCluster
+from tests.unit.client.fake_broker import TOPIC, FakeBroker
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_the_next_name_server_is_asked_when_one_is_away(
     addresses = f"{unused_address()};{rocketmq_cluster.namesrv_addr}"
     with BlockingAdminClient(addresses) as both:
         assert both.cluster_info().broker_addr_table.keys() == {"broker-a"}
-        assert both._name_server_order() == [1, 0]
+        assert both._servers._preferred == 1
 
 
 def test_all_name_servers_away_lists_each() -> None:
@@ -189,3 +190,20 @@ def test_what_is_asked_of_a_broker_names_it(
 
 def _fields(command: RemotingCommand) -> dict[str, str]:
     return command.ext_fields or {}
+
+
+def test_one_refusal_among_several_answers_is_raised_and_the_next_questions_get_their_own() -> None:
+    def answer(command: RemotingCommand) -> RemotingCommand:
+        queue_id = int(_fields(command)["queueId"])
+        if queue_id == 1:
+            return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, "not this one")
+        return RemotingCommand.response(0, None, GetMaxOffsetResponseHeader(queue_id * 10))
+
+    with FakeBroker(queues=4) as broker, BlockingAdminClient(broker.address) as client:
+        broker.on[RequestCode.GET_MAX_OFFSET] = answer
+        queues = client.subscribe_queues(TOPIC)
+        with pytest.raises(BrokerError, match="not this one") as caught:
+            client.max_offsets(queues)
+        assert caught.value.address == broker.address
+        others = [queue for queue in reversed(queues) if queue.queue_id != 1]
+        assert client.max_offsets(others) == {queue: queue.queue_id * 10 for queue in others}

@@ -19,7 +19,6 @@ from rocketstream import (
     PullConsumer,
     PushConsumer,
 )
-from rocketstream.client.around_requests import after_response_of, before_request_of
 from rocketstream.client.config import client_config
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.codes import LanguageCode
@@ -288,7 +287,7 @@ def test_stream_mark_and_hooks_come_before_the_signature() -> None:
     config = ClientConfig(
         access_key="ak", secret_key="sk", enable_stream_request_type=True, rpc_hook=hooks
     )
-    before = before_request_of(config)
+    before = config.before_request()
     assert before is not None
     command = RemotingCommand.request(11)
     command.ext_fields = {"topic": "T"}
@@ -302,12 +301,12 @@ def test_stream_mark_and_hooks_come_before_the_signature() -> None:
 
 def test_answers_go_to_every_hook_even_if_one_fails() -> None:
     one, two = Hook("one"), Hook("two")
-    after = after_response_of(ClientConfig(rpc_hook=(one, two)))
+    after = ClientConfig(rpc_hook=(one, two)).after_response()
     assert after is not None
     after("a:1", RemotingCommand.request(11), RemotingCommand.response(17))
     assert one.answers == two.answers == [17]
 
 
 def test_without_hooks_nothing_is_called() -> None:
-    assert before_request_of(ClientConfig()) is None
-    assert after_response_of(ClientConfig()) is None
+    assert ClientConfig().before_request() is None
+    assert ClientConfig().after_response() is None

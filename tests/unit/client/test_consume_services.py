@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import threading
-from collections.abc import Iterator
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -22,20 +22,21 @@ from rocketstream import (
     PushConsumer,
 )
 from rocketstream._util.clock import SYSTEM_CLOCK
-from rocketstream.client.consumer.consume.base import ConcurrentParts
-from rocketstream.client.consumer.consume.calls import (
+from rocketstream.client.consumer.consume.concurrent import (
+    ConsumeMessageConcurrentlyService,
+    ConsumeRun,
+)
+from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
     checked_status,
     consume_directly,
+    mark_started,
 )
-from rocketstream.client.consumer.consume.concurrently import (
-    ConsumeMessageConcurrentlyService,
-)
-from rocketstream.client.consumer.consume.pool import Worker
-from rocketstream.client.consumer.consume.runs import ConsumeRun, PullRequest, mark_started
-from rocketstream.client.consumer.consume.tasks import TaskPool
+from rocketstream.client.consumer.consume.workers import TaskPool
 from rocketstream.client.consumer.listener import listener_of
-from rocketstream.client.core.process_queue import ProcessQueue
+from rocketstream.client.consumer.process_queue import ProcessQueue, Thresholds
+from rocketstream.client.consumer.queue import AssignedQueue
+from rocketstream.client.consumer.settings import PushConsumerSettings
 from rocketstream.client.hooks import ConsumeHooks
 from rocketstream.client.stats import ConsumerStats
 from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
@@ -44,7 +45,7 @@ from rocketstream.protocol.message_ext import decode_messages
 from tests.behaviour.support import LATER, SUCCESS, Seen
 from tests.plugins.waiting import wait_until
 from tests.unit.client.fake_broker import GROUP, TOPIC, WAIT_S, FakeBroker, found, refusal
-from tests.unit.client.test_orderly_locks import LockingBroker
+from tests.unit.client.locking_broker import LockingBroker
 
 ORDERLY = ConsumeOrderlyStatus
 SUSPEND = ORDERLY.SUSPEND_CURRENT_QUEUE_A_MOMENT
@@ -195,7 +196,7 @@ def test_a_pool_may_be_resized_while_it_works(orderly: bool) -> None:
                         1,
                         lambda a, q=queue: a.ext["queueId"] == str(q) and a.ext["topic"] == TOPIC,  # type: ignore[misc]
                     )
-                    broker.reply(asked, found([0]))
+                    broker.reply(asked, found([0], queue_id=queue))
                 for _ in range(2):
                     assert entered.acquire(timeout=WAIT_S)
                 assert not entered.acquire(timeout=0.05)
@@ -209,6 +210,43 @@ def test_a_pool_may_be_resized_while_it_works(orderly: bool) -> None:
                 assert entered.acquire(timeout=WAIT_S)
     assert len(names) == 4
     assert all(name.startswith(f"ConsumeMessageThread_{GROUP}_") for name in names)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_listeners_get_their_threads_while_the_process_computes(orderly: bool) -> None:
+    """Covers C-254: what the application computes on other threads keeps no message waiting."""
+    together, ended = threading.Barrier(4), threading.Event()
+
+    def listener(messages: list[MessageExt]) -> object:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait(WAIT_S)
+        met.release()
+        return ORDERLY.SUCCESS if orderly else SUCCESS
+
+    def compute() -> None:
+        while not ended.is_set():
+            hashlib.sha256(data)
+
+    met, data = threading.Semaphore(0), bytes(1_000_000)
+    computing = [threading.Thread(target=compute) for _ in range(3)]
+    with LockingBroker(queues=4) as broker:
+        broker.offsets = dict.fromkeys(range(4), 0)
+        with consumer(broker, listener, orderly=orderly):
+            pulls = broker.wait_for(
+                RequestCode.PULL_MESSAGE, 4, lambda asked: asked.ext["topic"] == TOPIC
+            )
+            for each in computing:
+                each.start()
+            try:
+                for pull in pulls:
+                    broker.reply(pull, found([0], queue_id=int(pull.ext["queueId"])))
+                for _ in range(4):
+                    assert met.acquire(timeout=WAIT_S)
+            finally:
+                ended.set()
+                for each in computing:
+                    each.join()
+    assert not together.broken
 
 
 def test_a_shutdown_drops_what_waits_for_its_local_retry(broker: LockingBroker) -> None:
@@ -394,46 +432,71 @@ def test_an_orderly_status_of_a_concurrent_listener_gets_a_hint(
 # --- many runs ------------------------------------------------------------------------------------
 
 
-def test_runs_done_behind_one_that_is_not_are_forgotten() -> None:
+class SentBack:
+    """Takes failed messages, and does nothing about them."""
+
+    def __init__(self) -> None:
+        self.given: list[object] = []
+
+    def submit(self, *given: object) -> None:
+        self.given.append(given)
+
+
+def service(
+    listener: Callable[[list[MessageExt]], object], sent_back: Any
+) -> ConsumeMessageConcurrentlyService:
+    observer = CallObserver("G", ConsumeHooks(), ConsumerStats(SYSTEM_CLOCK), SYSTEM_CLOCK, 15)
+    settings = PushConsumerSettings("G", consume_thread_max=1, consume_thread_min=1)
+    wanted = listener_of(listener, orderly=False)
+    return ConsumeMessageConcurrentlyService(wanted, observer, sent_back, settings)
+
+
+def assigned() -> AssignedQueue:
+    links: Any = None
+    return AssignedQueue(ProcessQueue(message().message_queue, 0), 0, Thresholds(), links)
+
+
+def test_workers_share_the_oldest_run_and_forget_what_is_taken() -> None:
     """A listener that hangs in the middle of a pull holds no other's messages, however many."""
 
     async def main() -> None:
-        observer = CallObserver("G", ConsumeHooks(), ConsumerStats(SYSTEM_CLOCK), SYSTEM_CLOCK, 15)
-        entered: list[ConsumeRun] = []
-        offset_updater: Any = SimpleNamespace(flush=entered.append)
-        settler: Any = None
-        service = ConsumeMessageConcurrentlyService(
-            ConcurrentParts(
-                listener_of(lambda _: SUCCESS, orderly=False),
-                offset_updater,
-                settler,
-                observer,
-                batch_size=1,
-                calls_max=3,
-            )
-        )
-        request = PullRequest(ProcessQueue(message().message_queue, 1, 0), 0)
-        first = ConsumeRun(request, [message()] * 9, 1)
-        first.claimed = 1
-        service._open.append(first)
-        for _ in range(300):
-            done = ConsumeRun(request, [message()], 1)
-            done.claimed = 1
-            service._open.append(done)
-            assert service.is_open()
-            assert len(service._open) <= 65
-        assert service._open[0] is first
-        assert service.waiting() >= 3
-        waits = ConsumeRun(request, [message()], 1)
-        service._open.append(waits)
-        service._runs.append(waits)
-        service.tick()
-        assert entered[0] is first
-        assert waits not in entered
-        first.claimed, waits.claimed = 9, 1
-        assert not service.is_open()
+        consuming = service(lambda _: SUCCESS, SentBack())
+        queue = assigned()
+        first = ConsumeRun(queue, [message()] * 9, 1)
+        consuming._runs.append(first)
+        assert consuming.next_job() is consuming.oldest() is first
+        for number in range(300):
+            first.claimed = min(9, number)
+            done = ConsumeRun(queue, [message()], 1)
+            consuming._runs.append(done)
+            if first.is_claimed:
+                assert consuming.next_job() is not first
+                done.claimed = 1
+        for run in consuming._runs:
+            run.claimed = run.chunks
+        assert consuming.next_job() is None
+        assert not consuming._runs
 
     asyncio.run(main())
+
+
+def test_what_was_finished_before_a_call_that_hangs_is_committed(broker: LockingBroker) -> None:
+    """Covers C-265: of one run, consumed within a moment, its last message hangs."""
+    entered, opened = threading.Event(), threading.Event()
+
+    def listener(messages: list[MessageExt]) -> object:
+        if messages[0].queue_offset == 3:
+            entered.set()
+            opened.wait(WAIT_S)
+        return SUCCESS
+
+    with consumer(broker, listener, consume_thread_min=1, consume_thread_max=1):
+        broker.reply(broker.wait_pull(0), found(range(4)))
+        assert entered.wait(WAIT_S)
+        broker.wait_for(
+            RequestCode.UPDATE_CONSUMER_OFFSET, 1, lambda asked: asked.ext["commitOffset"] == "3"
+        )
+        opened.set()
 
 
 @pytest.mark.parametrize("answer", [SUCCESS, LATER, None])
@@ -441,32 +504,14 @@ def test_a_result_for_a_queue_given_up_meanwhile_counts_for_nothing(answer: obje
     """Covers C-549: neither done nor sent back, for its next owner consumes it."""
 
     async def main() -> None:
-        observer = CallObserver("G", ConsumeHooks(), ConsumerStats(SYSTEM_CLOCK), SYSTEM_CLOCK, 15)
-        settled: list[object] = []
-        offset_updater: Any = SimpleNamespace(flush=lambda run: settled.extend(run.finished))
-
-        def settle(*given: object) -> int:
-            settled.append(given)
-            return 0
-
-        settler: Any = SimpleNamespace(settle=settle)
+        queue, sent_back = assigned(), SentBack()
 
         def listener(messages: list[MessageExt]) -> object:
-            request.process_queue.dropped = True
+            queue.drop()
             return answer
 
-        service = ConsumeMessageConcurrentlyService(
-            ConcurrentParts(
-                listener_of(listener, orderly=False),
-                offset_updater,
-                settler,
-                observer,
-                batch_size=1,
-                calls_max=1,
-            )
-        )
-        request = PullRequest(ProcessQueue(message().message_queue, 1, 0), 0)
-        service.work(Worker(), ConsumeRun(request, [message(), message()], 1))
-        assert settled == []
+        consuming = service(listener, sent_back)
+        consuming.work(ConsumeRun(queue, [message(), message()], 1))
+        assert (sent_back.given, list(queue.finished)) == ([], [])
 
     asyncio.run(main())

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from rocketstream import ClientConfig
-from rocketstream.client.around_requests import before_request_of
 from rocketstream.client.credentials import (
     Credentials,
     environment_credentials,
@@ -71,7 +70,7 @@ def test_clients_sign_with_the_environments_keys_unless_given_others(
 
     def key_of(config: ClientConfig) -> str | None:
         command = RemotingCommand(105, ext_fields={"topic": "orders"})
-        before = before_request_of(config)
+        before = config.before_request()
         if before is not None:
             before("127.0.0.1:1", command)
         return (command.ext_fields or {}).get("AccessKey")

@@ -14,9 +14,8 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader
 from tests.behaviour.support import Seen
 from tests.plugins.waiting import wait_until
+from tests.unit.client.consumers import lite, started
 from tests.unit.client.fake_broker import GROUP, TOPIC, FakeBroker, found
-from tests.unit.client.test_lite_pull_machine import lite
-from tests.unit.client.test_push_wire import started
 
 PULL = RequestCode.PULL_MESSAGE
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rocketstream.client.core.consume_result import ACK_ALL, acknowledged
-from rocketstream.client.core.pull_decision import (
+from rocketstream.client.consumer.listener_answer import ACK_ALL, acknowledged
+from rocketstream.client.consumer.pull_answer import (
     AfterFailure,
     Retry,
     after_failure,
     pull_status,
 )
-from rocketstream.client.core.retry import fallback_message, max_reconsume_times
+from rocketstream.client.consumer.retry import fallback_message, max_reconsume_times
 from rocketstream.errors import BrokerError, RequestTimeoutError, TopicNotExistError, broker_error
 from rocketstream.model import ConsumeConcurrentlyStatus, PullStatus
 

@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from rocketstream import LitePullConsumer, Message, Producer, PullConsumer, PushConsumer, aio
+from rocketstream import (
+    LitePullConsumer,
+    Message,
+    MessageExt,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    aio,
+)
 from rocketstream._util.ending import take_all
-from rocketstream.client.core.queue_rotation import ANY_QUEUE
 from rocketstream.client.instance import engine as engines
-from rocketstream.client.instance import started
-from rocketstream.client.instance.life_lock import LifeLock
-from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.instance import life_cycle
+from rocketstream.client.instance.life_cycle import LifeLock, ServiceState
+from rocketstream.client.producer.policy import ANY_QUEUE
 from rocketstream.errors import ClientStateError, ConfigurationError, SendError, SendOutcome
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import SendMessageResponseHeader
 from tests.behaviour.support import SUCCESS
-from tests.unit.client.fake_broker import GROUP, TOPIC, WAIT_S, FakeBroker, found, ok
-from tests.unit.client.test_lite_push_machine import lite_broker, popped, wait_pop
+from tests.plugins.waiting import wait_until
+from tests.unit.client.fake_broker import GROUP, TOPIC, WAIT_S, FakeBroker, answer, found, ok
+from tests.unit.client.lite_broker import lite_broker, popped, wait_pop
 
 TOPICS = {TOPIC: "*"}
 BEAT = RequestCode.HEART_BEAT
+ENDED = ServiceState.SHUTDOWN_ALREADY
 
 
 @pytest.fixture
@@ -48,7 +61,7 @@ def users() -> int:
 def consumer() -> object:
     """Return the group's consumer in the one instance there is."""
     (engine,) = engines._engines.values()
-    return engine.instance.consumer(GROUP)
+    return engine.instance.groups.consumers.get(GROUP)
 
 
 async def tasks_end() -> None:
@@ -260,7 +273,7 @@ def test_a_signal_handler_may_shut_down_what_is_being_started(
         client.shutdown()  # what the handler does
         return make(*given)
 
-    monkeypatch.setattr(started, "threaded_engine", interrupted)
+    monkeypatch.setattr(life_cycle, "threaded_engine", interrupted)
     starter = threading.Thread(target=client.start, daemon=True)
     starter.start()
     starter.join(WAIT_S)
@@ -269,7 +282,8 @@ def test_a_signal_handler_may_shut_down_what_is_being_started(
     assert not engines._engines
 
 
-def test_an_end_that_was_put_off_is_forgotten_when_the_start_fails() -> None:
+def test_an_end_that_was_put_off_comes_also_when_the_start_fails() -> None:
+    """Once: no later start has it. It ends what runs, and does nothing where nothing does."""
     ends: list[str] = []
     life = LifeLock()
 
@@ -282,8 +296,70 @@ def test_an_end_that_was_put_off_is_forgotten_when_the_start_fails() -> None:
         failing()
     with life.starting(lambda: ends.append("second")):
         pass
-    assert not ends
+    assert ends == ["first"]
     assert not life.puts_off_end()
+
+
+@pytest.mark.parametrize("kind", [PushConsumer, PullConsumer, LitePullConsumer, Producer])
+def test_ctrl_c_ends_what_runs_before_its_start_returns(
+    broker: FakeBroker, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else would: the block around it is not entered."""
+    run = engines.Engine.run
+
+    def interrupted(engine: engines.Engine, coro: Any) -> Any:
+        monkeypatch.undo()
+        run(engine, coro)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engines.Engine, "run", interrupted)
+    arguments = {"subscription": TOPICS, "listener": lambda _: SUCCESS}
+    client = kind(GROUP, namesrv_addr=broker.address, **(arguments if kind is PushConsumer else {}))
+    with pytest.raises(KeyboardInterrupt), client:
+        pytest.fail("it is not entered")
+    assert state(client) is ENDED
+    assert not engines._engines
+
+
+def test_what_was_consumed_before_ctrl_c_ends_the_start_is_committed(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-119: the first message may be here before the main thread has its turn again."""
+    seen, run = threading.Event(), engines.Engine.run
+
+    def listener(_: list[MessageExt]) -> Any:
+        seen.set()
+        return SUCCESS
+
+    def interrupted(engine: engines.Engine, coro: Any) -> Any:
+        monkeypatch.undo()
+        run(engine, coro)
+        broker.reply(broker.wait_pull(0), found([0]))
+        assert seen.wait(WAIT_S)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engines.Engine, "run", interrupted)
+    client = PushConsumer(
+        GROUP, namesrv_addr=broker.address, subscription=TOPICS, listener=listener
+    )
+    with pytest.raises(KeyboardInterrupt):
+        client.start()
+    told = [each.ext["commitOffset"] for each in broker.asked(RequestCode.UPDATE_CONSUMER_OFFSET)]
+    assert "1" in told
+    assert broker.asked(RequestCode.UNREGISTER_CLIENT)
+
+
+def test_ctrl_c_between_a_start_and_its_block_ends_the_client(broker: FakeBroker) -> None:
+    class Interrupted(Producer):
+        def start(self) -> None:
+            super().start()
+            raise KeyboardInterrupt
+
+    client = Interrupted("p", namesrv_addr=broker.address)
+    with pytest.raises(KeyboardInterrupt), client:
+        pytest.fail("it is not entered")
+    assert state(client) is ENDED
+    assert not engines._engines
 
 
 # --- producers ------------------------------------------------------------------------------------
@@ -301,7 +377,7 @@ def test_a_producer_whose_start_fails_leaves_nothing_on_an_instance_that_goes_on
         assert state(two) is ServiceState.CREATE_JUST
         (engine,) = engines._engines.values()
         assert engine.users == 1
-        assert set(engine.instance._groups.producers) == {"p"}
+        assert set(engine.instance.groups.producers) == {"p"}
 
 
 def test_a_cancelled_shutdown_of_a_producer_that_gathers_says_goodbye(broker: FakeBroker) -> None:
@@ -323,7 +399,7 @@ def test_a_cancelled_shutdown_of_a_producer_that_gathers_says_goodbye(broker: Fa
             with pytest.raises(asyncio.CancelledError):
                 await end
             (engine,) = engines._engines.values()
-            assert (engine.users, set(engine.instance._groups.producers)) == (1, {"p"})
+            assert (engine.users, set(engine.instance.groups.producers)) == (1, {"p"})
             broker.reply(asked[0], RemotingCommand.response(ResponseCode.MESSAGE_ILLEGAL, "no"))
             await asyncio.wait([send])
             assert send.exception() is not None
@@ -354,3 +430,147 @@ def test_what_a_thread_hands_over_when_the_producer_is_closed_has_an_end(
         future.add_done_callback(lambda done: ends.append(done.exception()))
     assert [(type(end), end.outcome) for end in ends] == [(SendError, SendOutcome.NOT_SENT)] * 3
     assert outbox.flush(0) == 0
+
+
+@pytest.mark.parametrize("kind", ["push", "lite", "pull", "producer"])
+def test_a_client_whose_tasks_somebody_cancelled_is_shut_down_and_says_so(
+    broker: FakeBroker, kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stayed RUNNING, consumed nothing and logged nothing."""
+    monkeypatch.setattr("rocketstream.client.instance.background.CUT_OFF_AFTER_MS", 1)
+
+    async def run() -> None:
+        made: Any
+        if kind == "push":
+            made = aio.PushConsumer(GROUP, namesrv_addr=broker.address, listener=listen)
+            await made.subscribe(TOPIC)
+        elif kind == "lite":
+            made = aio.LitePullConsumer(GROUP, namesrv_addr=broker.address)
+            await made.subscribe(TOPIC)
+        elif kind == "pull":
+            made = aio.PullConsumer(GROUP, namesrv_addr=broker.address)
+        else:
+            made = aio.Producer(GROUP, namesrv_addr=broker.address)
+        await made.start()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.to_thread(wait_until, lambda: state(made) is ENDED, "the end")
+        await tasks_end()
+        assert not engines._engines
+        await made.shutdown()
+
+    async def listen(messages: list[MessageExt]) -> Any:
+        return SUCCESS
+
+    asyncio.run(run())
+    (record,) = [each for each in caplog.records if "was cut off" in each.getMessage()]
+    assert record.levelname == "ERROR"
+
+
+def test_a_loop_that_ends_without_a_shutdown_names_the_client_and_no_cancelled_tasks(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``asyncio.run`` cancels all tasks as it ends."""
+
+    async def run() -> None:
+        producer = aio.Producer(GROUP, namesrv_addr=broker.address)
+        await producer.start()
+        await producer._started.engine.instance.remoting.close()  # type: ignore[union-attr]
+
+    def forget() -> None:
+        asyncio.run(run())
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match=r"^aio\.Producer.* was dropped without shutdown"):
+        forget()
+    assert "cut off" not in caplog.text
+    engines._engines.clear()
+
+
+# --- the end of a program -------------------------------------------------------------------------
+
+FORGETFUL = """
+import sys
+from rocketstream import Message, Producer
+
+producer = Producer("p", namesrv_addr=sys.argv[1], auto_batch=sys.argv[2] == "True",
+                    batch_max_delay_ms=900, send_msg_timeout_ms=int(sys.argv[3]))
+producer.start()
+for n in range(3):
+    producer.send_async(Message("T", f"{n}"))
+"""
+
+
+def end_forgetful_program(broker: FakeBroker, *, gathers: bool, timeout_ms: int) -> str:
+    """Run a program that neither waits for its messages nor shuts down; return what it logs."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORGETFUL, broker.address, str(gathers), str(timeout_ms)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    return done.stderr
+
+
+@pytest.mark.parametrize("gathers", [False, True], ids=["single", "gathered"])
+def test_a_program_that_ends_sends_what_send_async_took(broker: FakeBroker, gathers: bool) -> None:
+    sizes: list[int] = []
+
+    def store(command: RemotingCommand) -> RemotingCommand:
+        sizes.append(len(command.body))
+        ids = "ID0,ID1,ID2" if gathers else "ID0"
+        return answer(0, SendMessageResponseHeader(ids, 0, 0))
+
+    broker.on[RequestCode.SEND_MESSAGE_V2] = broker.on[RequestCode.SEND_BATCH_MESSAGE] = store
+    assert end_forgetful_program(broker, gathers=gathers, timeout_ms=20_000) == ""
+    assert len(sizes) == (1 if gathers else 3)
+
+
+@pytest.mark.parametrize("gathers", [False, True], ids=["single", "gathered"])
+def test_a_program_that_ends_names_what_it_could_not_send(
+    broker: FakeBroker, gathers: bool
+) -> None:
+    """In one line, after the timeout of a send at most."""
+    broker.on[RequestCode.SEND_MESSAGE_V2] = lambda _: None
+    broker.on[RequestCode.SEND_BATCH_MESSAGE] = lambda _: None
+    said = end_forgetful_program(broker, gathers=gathers, timeout_ms=1_000).splitlines()
+    assert len(said) == 1, said
+    assert "3 of the messages that send_async took of producer p were not acknowledged" in said[0]
+
+
+# --- clients that are left ------------------------------------------------------------------------
+
+
+def drop(clients: list[Any]) -> None:
+    """Let nobody have the clients any more."""
+    clients.clear()
+    gc.collect()
+
+
+@pytest.mark.parametrize("kind", [Producer, PullConsumer, LitePullConsumer])
+def test_a_client_that_is_dropped_is_named_and_ends(broker: FakeBroker, kind: Any) -> None:
+    """Its thread, its loop and its sockets end as well, as those of a file do."""
+    clients = [kind(GROUP, namesrv_addr=broker.address)]
+    clients[0].start()
+    thread = clients[0]._started.engine.thread._thread
+    with pytest.warns(ResourceWarning, match=rf"{kind.__name__}.* was dropped without shutdown"):
+        drop(clients)
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+    for other in threading.enumerate():
+        if other.name == "rocketstream-dropped":
+            other.join(WAIT_S)
+
+
+def test_a_push_consumer_that_is_dropped_is_named_and_goes_on(broker: FakeBroker) -> None:
+    """It has a listener and does its work without being called."""
+    clients = [PushConsumer(GROUP, namesrv_addr=broker.address, listener=lambda _: SUCCESS)]
+    clients[0].subscribe(TOPIC)
+    clients[0].start()
+    engine, machine = clients[0]._running()
+    with pytest.warns(ResourceWarning, match="was dropped without shutdown.*goes on"):
+        drop(clients)
+    engine.run(machine.shutdown(0, threading.get_ident()))
+    engine.leave()

@@ -13,11 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstream import Message, Producer
-from rocketstream.client.core.fault_latency import (
-    LATENCY_MAX_MS,
-    NOT_AVAILABLE_DURATION_MS,
-    FaultTable,
-)
+from rocketstream.client.producer.policy import FaultTable
+from rocketstream.client.producer.settings import LATENCY_MAX_MS, NOT_AVAILABLE_DURATION_MS
 from rocketstream.errors import ConfigurationError, SendError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import RequestCode
@@ -217,6 +214,21 @@ def test_a_failing_broker_gets_nothing_until_its_time_is_over(
         one.on[SEND] = two.on[SEND]
         clock.advance(10_000)
         assert Counter(send() for _ in range(6)) == {"broker-a": 3, "broker-b": 3}
+
+
+def test_a_code_added_while_running_counts_against_its_broker(
+    pair: tuple[FakeBroker, FakeBroker],
+) -> None:
+    """Covers C-87, C-465: the table knows the codes as they are now, like the tries."""
+    one, _ = pair
+    one.on[SEND] = refusal(13, "not now")
+    with Producer(
+        "pg", namesrv_addr=one.address, clock=ManualClock(), send_latency_fault_enable=True
+    ) as producer:
+        producer.add_retry_response_code(13)
+        stored = [producer.send(Message(TOPIC, b"x")).message_queue for _ in range(6)]
+    assert {queue.broker_name for queue in stored} == {"broker-b"}
+    assert len(one.asked(SEND)) == 1
 
 
 def test_a_refused_message_says_nothing_of_the_broker(pair: tuple[FakeBroker, FakeBroker]) -> None:

@@ -7,6 +7,7 @@ once would hang, or answer the parent's requests.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
 import signal
@@ -21,6 +22,7 @@ from rocketstream.client.instance import engine as engines
 from rocketstream.errors import ForkedClientError
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.headers import PullMessageResponseHeader
+from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.testing import received_message
 from tests.unit.client.fake_broker import GROUP, TOPIC, FakeBroker, answer
 
@@ -182,6 +184,71 @@ def test_an_asyncio_client_refuses_every_call_in_a_child(broker: FakeBroker, nam
             await client.shutdown()
 
     asyncio.run(run())
+
+
+def left_in_child(block: Callable[[Callable[[], None]], None]) -> int:
+    """Fork inside a block; return the status of the child, 0 where it left the block in peace."""
+    children: list[int] = []
+
+    def fork() -> None:
+        children.append(os.fork())
+        if not children[0]:
+            signal.alarm(CHILD_S)
+
+    status = 1
+    try:
+        block(fork)
+        status = 0
+    finally:
+        if children == [0]:
+            os._exit(status)
+    return os.waitpid(children[0], 0)[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_child_leaves_a_block_in_peace(broker: FakeBroker, name: str) -> None:
+    """The block began in the parent, whose client goes on."""
+
+    def block(fork: Callable[[], None]) -> None:
+        given: dict[str, Any] = more(name, is_async=False)
+        if name in ("PushConsumer", "LitePullConsumer"):
+            given["subscription"] = {TOPIC: "*"}
+        with getattr(rocketstream, name)(GROUP, namesrv_addr=broker.address, **given) as client:
+            fork()
+            if name == "Producer":
+                with contextlib.suppress(ForkedClientError):  # of the child
+                    client.send(Message(TOPIC, b"x"))
+
+    assert left_in_child(block) == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_child_leaves_an_asyncio_block_in_peace(broker: FakeBroker, name: str) -> None:
+    async def run(fork: Callable[[], None]) -> None:
+        given: dict[str, Any] = more(name, is_async=True)
+        if name in ("PushConsumer", "LitePullConsumer"):
+            given["subscription"] = {TOPIC: "*"}
+        async with getattr(aio, name)(GROUP, namesrv_addr=broker.address, **given):
+            fork()
+
+    def block(fork: Callable[[], None]) -> None:
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(run(fork))
+        loop.run_until_complete(task)
+        loop.close()
+
+    assert left_in_child(block) == 0
+
+
+def test_a_child_leaves_the_block_of_a_cluster_in_peace() -> None:
+    """Its store is still the parent's."""
+
+    def block(fork: Callable[[], None]) -> None:
+        with EmbeddedCluster() as cluster:
+            fork()
+            assert cluster.store_dir.exists()
+
+    assert left_in_child(block) == 0
 
 
 def test_a_child_may_make_clients_of_its_own(broker: FakeBroker) -> None:

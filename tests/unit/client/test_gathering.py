@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstream import Message
-from rocketstream.client.core.gathering import Batch, Gathering, each_alone, may_be_gathered
+from rocketstream.client.producer.gathering import Batch, Gathering, each_alone, may_be_gathered
 from rocketstream.errors import SendConnectError, SendError, SendOutcome, SendRouteError
 
 DELAY_MS = 10

@@ -6,21 +6,27 @@ import logging
 
 import pytest
 
-from rocketstream import Producer, PullConsumer, PushConsumer, TransactionProducer, aio
-from rocketstream.client.consumer.lite.consumer import LitePullConsumer
-from rocketstream.client.hooks import (
+from rocketstream import (
     CheckForbiddenContext,
-    CheckForbiddenHooks,
-    ConsumeHooks,
     ConsumeMessageContext,
     ConsumeReturnType,
     EndTransactionContext,
+    FilterMessageContext,
+    LitePullConsumer,
+    MessageType,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    SendMessageContext,
+    TransactionProducer,
+    aio,
+)
+from rocketstream.client.hooks import (
+    CheckForbiddenHooks,
+    ConsumeHooks,
     EndTransactionHooks,
     FilterHooks,
-    FilterMessageContext,
-    MessageType,
     SendHooks,
-    SendMessageContext,
 )
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import Message, MessageQueue

@@ -10,11 +10,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rocketstream import ClientConfig
-from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.client.instance.remote_control import REMOTE_HANDLERS, serve
+from rocketstream.client.instance.api import MQClientAPI
+from rocketstream.client.instance.background import Background
+from rocketstream.client.instance.groups import Groups
+from rocketstream.client.instance.outage_log import OutageLog
+from rocketstream.client.instance.remote_control import (
+    REMOTE_HANDLERS,
+    AwaitedReplies,
+    RemoteControl,
+)
 from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.testing import ManualClock
+from rocketstream.transport.aio import RemotingClient
 from tests.unit.client.fake_broker import found
 
 NAMES = st.sampled_from(
@@ -81,11 +89,13 @@ def test_whatever_a_broker_asks_there_is_an_answer_or_none(
     connection: Any = Connection()
 
     async def run() -> None:
-        instance = MQClientInstance(ClientConfig(namesrv_addr="a:1"), "id", ManualClock())
-        command = RemotingCommand(code, ext_fields=ext, body=body)
-        assert serve(instance, connection, command)
-        await asyncio.gather(*instance._background)
-        await instance.close()
+        config, clock, groups = ClientConfig(namesrv_addr="a:1"), ManualClock(), Groups()
+        outages = OutageLog(clock, "id", groups)
+        background = Background("id", outages)
+        api = MQClientAPI(RemotingClient(), config, outages)
+        control = RemoteControl(config, clock, groups, api, AwaitedReplies(), background)
+        control.serve(connection, RemotingCommand(code, ext_fields=ext, body=body))
+        await asyncio.gather(*background.tasks)
 
     asyncio.run(run())
     assert len(connection.replies) <= 1

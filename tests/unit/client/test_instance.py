@@ -14,17 +14,16 @@ import pytest
 
 from rocketstream import ClientConfig, Message, Producer, PushConsumer, limits
 from rocketstream.client.instance import engine as engines
-from rocketstream.client.instance.address_server import fetch_name_servers
-from rocketstream.client.instance.api import MQClientAPI, vip_address
+from rocketstream.client.instance.api import MQClientAPI, fetch_name_servers, vip_address
+from rocketstream.client.instance.groups import Groups
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.instance.outage_log import OutageLog
 from rocketstream.errors import ClientStateError, ConnectError, RequestTimeoutError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import ConsumerData, SubscriptionData
-from rocketstream.protocol.codes import RequestCode, version_ordinal, version_text
+from rocketstream.protocol.codes import VERSION, RequestCode, version_ordinal, version_text
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
-    ConsumerSendMsgBackRequestHeader,
     GetMaxOffsetResponseHeader,
     QueryConsumerOffsetResponseHeader,
     SearchOffsetResponseHeader,
@@ -127,9 +126,9 @@ def test_an_instance_starts_once_and_never_again(broker: FakeBroker) -> None:
     async def run() -> None:
         instance = make_instance(broker)
         await instance.start()
-        tasks = list(instance._tasks)
+        tasks = list(instance.background.timers)
         await instance.start()
-        assert instance._tasks == tasks
+        assert instance.background.timers == tasks
         assert {task.get_name() for task in tasks} == {
             "rocketstream-routes",
             "rocketstream-heartbeat",
@@ -159,7 +158,7 @@ def test_a_failed_start_is_remembered(broker: FakeBroker, monkeypatch: pytest.Mo
             await instance.start()
         with pytest.raises(ClientStateError, match="was shut down or did not start"):
             await instance.start()
-        assert not instance._tasks
+        assert not instance.background.timers
         await instance.close()
 
     broker.thread.run(run())
@@ -226,8 +225,8 @@ class Group:
         pass
 
 
-@pytest.mark.parametrize("name", ["_rebalance_all", "_persist_all"])
-def test_a_group_that_waits_or_fails_holds_up_no_other(broker: FakeBroker, name: str) -> None:
+@pytest.mark.parametrize("name", ["rebalance", "persist_offsets"])
+def test_a_group_that_waits_or_fails_holds_up_no_other(name: str) -> None:
     """Covers C-129, C-149: each in a try of its own, and all at once."""
     done: list[str] = []
 
@@ -247,13 +246,12 @@ def test_a_group_that_waits_or_fails_holds_up_no_other(broker: FakeBroker, name:
             may_go.set()
             return True
 
-        instance = make_instance(broker)
+        groups = Groups()
         for group, doing in (("a", wait), ("b", fail), ("c", work)):
-            instance.register_consumer(Group(group, doing))  # type: ignore[arg-type]
-        assert await getattr(instance, name)() in (False, None)
-        await instance.close()
+            groups.add_consumer(Group(group, doing))  # type: ignore[arg-type]
+        assert await getattr(groups, name)() in (False, None)
 
-    broker.thread.run(run())
+    asyncio.run(run())
     assert done == ["working", "waiting"]
 
 
@@ -320,15 +318,17 @@ def test_a_list_that_changes_is_taken_over(
         config = ClientConfig(namesrv_domain=address_server.domain)
         instance = MQClientInstance(config, "id", ManualClock())
         await instance.start()
-        assert list(instance.api.name_servers) == ["10.0.0.1:9876"]
-        assert "rocketstream-address-server" in {task.get_name() for task in instance._tasks}
+        assert list(instance.api.name_servers.addresses) == ["10.0.0.1:9876"]
+        assert "rocketstream-address-server" in {
+            task.get_name() for task in instance.background.timers
+        }
         address_server.answer = f"{broker.address};10.0.0.1:9876".encode()
         await instance.fetch_name_servers()
-        assert set(instance.api.name_servers) == {broker.address, "10.0.0.1:9876"}
+        assert set(instance.api.name_servers.addresses) == {broker.address, "10.0.0.1:9876"}
         assert not instance.api.set_name_servers(["10.0.0.1:9876", broker.address])
         address_server.status = 503
         await instance.fetch_name_servers()
-        assert len(instance.api.name_servers) == 2
+        assert len(instance.api.name_servers.addresses) == 2
         await instance.close()
 
     broker.thread.run(run())
@@ -391,11 +391,11 @@ def test_the_version_of_a_heartbeats_answer_is_kept(broker: FakeBroker) -> None:
 
     async def run() -> None:
         instance = make_instance(broker)
-        instance.register_producer("p", [TOPIC])
-        await instance.refresh_routes()
-        assert instance.broker_version(broker.address) == 0
-        await instance.heartbeat()
-        assert instance.broker_version(broker.address) == 435
+        instance.groups.add_producer("p", [TOPIC])
+        await instance.route_updates.refresh()
+        assert instance.heartbeats.broker_version(broker.address) == 0
+        await instance.heartbeats.send()
+        assert instance.heartbeats.broker_version(broker.address) == 435
         await instance.close()
 
     broker.thread.run(run())
@@ -406,8 +406,8 @@ def test_an_instance_without_groups_sends_no_heartbeat(broker: FakeBroker) -> No
 
     async def run() -> None:
         instance = make_instance(broker)
-        await instance.update_route(TOPIC)
-        await instance.heartbeat()
+        await instance.route_updates.update(TOPIC)
+        await instance.heartbeats.send()
         await instance.close()
 
     broker.thread.run(run())
@@ -422,9 +422,9 @@ def test_a_failed_heartbeat_harms_nobody(broker: FakeBroker) -> None:
 
         async def run() -> None:
             instance = make_instance(broker)
-            instance.register_producer("p", [TOPIC])
-            await instance.refresh_routes()
-            await instance.heartbeat()
+            instance.groups.add_producer("p", [TOPIC])
+            await instance.route_updates.refresh()
+            await instance.heartbeats.send()
             await instance.close()
 
         broker.thread.run(run())
@@ -448,11 +448,11 @@ async def greeted(
     """Return an instance with consumer g, and its heartbeat that the broker has not answered."""
     broker.on[BEAT] = lambda _: None
     instance = make_instance(broker)
-    instance.register_consumer(Group(GROUP, idle))  # type: ignore[arg-type]
-    instance.register_producer("p", [TOPIC])
-    await instance.refresh_routes()
+    instance.groups.add_consumer(Group(GROUP, idle))  # type: ignore[arg-type]
+    instance.groups.add_producer("p", [TOPIC])
+    await instance.route_updates.refresh()
     instance.api._timeout_ms = timeout_ms
-    beat = asyncio.create_task(instance.heartbeat())
+    beat = asyncio.create_task(instance.heartbeats.send())
     await passed(instance, broker.address)
     assert len(broker.asked(BEAT)) == 1
     return instance, beat
@@ -520,11 +520,11 @@ def test_a_heartbeat_that_waited_for_its_connection_names_nobody_who_left(
 
     async def run() -> None:
         instance = make_instance(broker)
-        instance.register_consumer(Group(GROUP, idle))  # type: ignore[arg-type]
-        instance.register_producer("p", [TOPIC])
-        await instance.refresh_routes()
+        instance.groups.add_consumer(Group(GROUP, idle))  # type: ignore[arg-type]
+        instance.groups.add_producer("p", [TOPIC])
+        await instance.route_updates.refresh()
         instance.remoting.close_address(broker.address, "to be made again")
-        beat = asyncio.create_task(instance.heartbeat())
+        beat = asyncio.create_task(instance.heartbeats.send())
         for _ in range(2):
             await asyncio.sleep(0)
         assert broker.address in instance.remoting._connecting
@@ -546,37 +546,8 @@ def test_a_missing_topic_is_no_error_of_the_updater(broker: FakeBroker) -> None:
 
     async def run() -> None:
         instance = make_instance(broker)
-        assert not await instance.update_route("nowhere")
-        assert await instance.update_route(TOPIC)
-        await instance.close()
-
-    broker.thread.run(run())
-
-
-def test_a_producer_tells_its_topics_itself(broker: FakeBroker) -> None:
-    """Covers C-129: their routes are kept fresh like those of consumers."""
-
-    class Inner:
-        group = "p"
-
-        def topics(self) -> list[str]:
-            return [TOPIC]
-
-        def is_publish_topic_needs_update(self, topic: str) -> bool:
-            return False
-
-        async def check_transaction_state(self, *_: object) -> None:
-            """Not asked."""
-
-    async def run() -> None:
-        instance = make_instance(broker)
-        inner = Inner()
-        instance.register_producer("p", inner=inner)
-        await instance.refresh_routes()
-        assert instance.routes.publish_info(TOPIC) is not None
-        assert instance.producer("p") is inner
-        await instance.unregister_producer("p")
-        assert instance.producer("p") is None
+        assert not await instance.route_updates.update("nowhere")
+        assert await instance.route_updates.update(TOPIC)
         await instance.close()
 
     broker.thread.run(run())
@@ -589,12 +560,12 @@ def test_a_broker_that_left_every_route_is_left_alone(broker: FakeBroker) -> Non
 
         async def run() -> None:
             instance = make_instance(broker)
-            instance.register_producer("p", [TOPIC])
-            await instance.refresh_routes()
-            await instance.heartbeat()
+            instance.groups.add_producer("p", [TOPIC])
+            await instance.route_updates.refresh()
+            await instance.heartbeats.send()
             assert instance.remoting.connected(other.address) is not None
             broker.others.clear()
-            await instance.refresh_routes()
+            await instance.route_updates.refresh()
             await instance._beat()
             assert instance.remoting.connected(other.address) is None
             assert instance.routes.master("broker-b") is None
@@ -611,18 +582,53 @@ def test_a_name_server_is_kept_while_it_answers(broker: FakeBroker, closed_port:
     async def run() -> None:
         instance = make_instance(broker)
         api = instance.api
-        api.set_name_servers([dead, broker.address])
-        api._name_servers[:] = [dead, broker.address]  # whatever the shuffle made of it
+        api.name_servers.replace([dead, broker.address])  # whatever the shuffle made of it
         for _ in range(3):
             await api.route(TOPIC)
-        assert api._preferred == 1
+        assert api.name_servers._preferred == 1
         api.set_name_servers([dead])
-        with pytest.raises(ConnectError, match=rf"tried {dead} \("):
+        with pytest.raises(ConnectError, match=rf"no name server answered for .* \({dead}: "):
             await api.route(TOPIC)
         await instance.close()
 
     broker.thread.run(run())
     assert len(broker.asked(ROUTE)) == 3
+
+
+def test_look_ups_at_one_time_each_go_round_by_themselves(
+    broker: FakeBroker, closed_port: int
+) -> None:
+    """Covers C-139: together they fail at the dead name server, and none of them asks it twice."""
+    dead = f"127.0.0.1:{closed_port}"
+
+    async def run() -> None:
+        instance = make_instance(broker)
+        api = instance.api
+        api.name_servers.replace([dead, broker.address])  # whatever the shuffle made of it
+        await asyncio.gather(*(api.route(topic) for topic in broker.topics))
+        assert api.name_servers._preferred == 1
+        await instance.close()
+
+    broker.thread.run(run())
+
+
+def test_look_ups_with_other_templates_are_others(broker: FakeBroker) -> None:
+    """Two producers of one client, each with its own ``create_topic_key``."""
+    broker.topics["template"] = 5
+
+    async def run() -> None:
+        instance = make_instance(broker)
+        await asyncio.gather(
+            *(
+                instance.route_updates.update("new", (template, 8))
+                for template in ("TBW102", "template")
+            )
+        )
+        await instance.close()
+
+    broker.thread.run(run())
+    asked = [each.ext["topic"] for each in broker.asked(ROUTE)]
+    assert sorted(asked) == ["TBW102", "new", "new", "template"]
 
 
 # --- the VIP channel ------------------------------------------------------------------------------
@@ -657,7 +663,7 @@ def test_what_is_asked_of_brokers_but_goodbyes_uses_the_vip_channel(
     config = ClientConfig(namesrv_addr="n:1", vip_channel_enabled=enabled)
 
     async def run() -> None:
-        api = MQClientAPI(recorder, config, OutageLog(ManualClock()))  # type: ignore[arg-type]
+        api = MQClientAPI(recorder, config, OutageLog(ManualClock(), "me", Groups()))  # type: ignore[arg-type]
         mq, address = MessageQueue("T", "b", 0), "b:10911"
         await api.unregister(address, "id", producer=None, consumer="g")
         await api.query_consumer_offset(address, "g", mq)
@@ -666,13 +672,12 @@ def test_what_is_asked_of_brokers_but_goodbyes_uses_the_vip_channel(
         await api.search_offset(address, mq, 1)
         await api.consumer_ids(address, "g")
         await api.check_client(address, "id", "g", SubscriptionData("T"))
-        await api.send_message_back(address, ConsumerSendMsgBackRequestHeader(1, "g", 1))
 
     broker.thread.run(run())
     fast = "b:10909" if enabled else "b:10911"
     assert recorder.asked.pop(GOODBYE) == "b:10911"
     assert recorder.asked == dict.fromkeys(recorder.asked, fast)
-    assert len(recorder.asked) == 7
+    assert len(recorder.asked) == 6
     assert vip_address("[::1]:10911") == "[::1]:10909"
 
 
@@ -681,9 +686,9 @@ def test_heartbeats_do_not_use_the_vip_channel(broker: FakeBroker) -> None:
 
     async def run() -> None:
         instance = make_instance(broker, vip_channel_enabled=True)
-        instance.register_producer("p", [TOPIC])
-        await instance.refresh_routes()
-        await instance.heartbeat()
+        instance.groups.add_producer("p", [TOPIC])
+        await instance.route_updates.refresh()
+        await instance.heartbeats.send()
         await instance.close()
 
     broker.thread.run(run())
@@ -699,10 +704,10 @@ def test_a_broker_that_cannot_be_asked_is_named_with_the_reason(broker: FakeBrok
 
     async def run() -> None:
         instance = make_instance(broker, api_timeout_ms=50)
-        await instance.update_route(TOPIC)
+        await instance.route_updates.update(TOPIC)
         subscription = SubscriptionData(TOPIC, "a > 1", expression_type="SQL92")
         with pytest.raises(RequestTimeoutError, match="maybe because you use SQL92 to filter"):
-            await instance._heartbeats.check_subscription(GROUP, subscription)
+            await instance.heartbeats.check_subscription(GROUP, subscription)
         await instance.close()
 
     broker.thread.run(run())
@@ -724,4 +729,4 @@ def test_a_version_is_named_as_upstream_names_it() -> None:
     assert version_text(version_ordinal(5, 3, 3)) == "V5_3_3"
     assert version_text(version_ordinal(4, 0, 0) - 1) == "V4_0_0_SNAPSHOT"
     assert version_text(100) == "100"
-    assert MQClientInstance.version_text() == "V4_9_8"
+    assert version_text(VERSION) == "V4_9_8"

@@ -21,7 +21,7 @@ from rocketstream import (
     aio,
 )
 from rocketstream.client.instance import engine as engines
-from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.instance.life_cycle import ServiceState
 from rocketstream.errors import BrokerError, ClientStateError, ConnectError
 from rocketstream.protocol.bodies import CheckClientRequestBody
 from rocketstream.protocol.codes import RequestCode, ResponseCode
@@ -365,7 +365,7 @@ def test_a_group_that_exists_fails_the_start_and_leaves_the_other_alone(
         assert (state(one), state(two)) == (ServiceState.RUNNING, ServiceState.CREATE_JUST)
         (engine,) = engines._engines.values()
         assert engine.users == 1
-        assert engine.instance.consumer(GROUP) is not None
+        assert engine.instance.groups.consumers.get(GROUP) is not None
         await _each(kind, one, "shutdown")
         await _each(kind, two, "start")
         await _each(kind, two, "shutdown")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import rocketstream
 from rocketstream import (
     LitePullConsumer,
     LitePushConsumer,
@@ -17,9 +18,9 @@ from rocketstream import (
     aio,
 )
 from rocketstream.errors import ConfigurationError
-from rocketstream.likely import NAMES_MAX, likely_names
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import SparkPushConsumer
+from rocketstream.suggestions import NAMES_MAX, likely_names
 
 CLIENTS = [
     Producer,
@@ -167,3 +168,46 @@ NAMES = {name: name for name in ("send_timeout_ms", "group_of_sends", "aside")}
 )
 def test_whole_words_count_before_letters(guess: str, meant: list[str]) -> None:
     assert likely_names(guess, NAMES) == meant
+
+
+@pytest.mark.parametrize(
+    ("kind", "theirs", "ours"),
+    [
+        (Producer, "setNamesrvAddr", "give namesrv_addr= when the client is made"),
+        (Producer, "setSendMsgTimeout", "give send_msg_timeout_ms= when the client is made"),
+        (Producer, "fetchPublishMessageQueues", "use fetch_publish_message_queues"),
+        (Producer, "sendOneway", "use send_oneway"),
+        (TransactionProducer, "sendMessageInTransaction", "use send_message_in_transaction"),
+        (PushConsumer, "setNamesrvAddr", "give namesrv_addr= when the client is made"),
+        (PushConsumer, "setConsumeThreadMax", "give consume_thread_max= when the client is made"),
+        (PushConsumer, "setMessageListener", "give listener= when the client is made"),
+        (PushConsumer, "registerMessageListener", "use register_message_listener"),
+        (PushConsumer, "getConsumeThreadMax", "use consume_thread_max"),
+        (LitePullConsumer, "setAutoCommit", "give auto_commit= when the client is made"),
+        (aio.Producer, "setInstanceName", "give instance_name= when the client is made"),
+        (aio.PushConsumer, "getNamesrvAddr", "it is the setting namesrv_addr"),
+    ],
+)
+def test_methods_of_javas_client_are_answered_with_ours(kind: Any, theirs: str, ours: str) -> None:
+    client = kind("g", namesrv_addr="127.0.0.1:1")
+    with pytest.raises(AttributeError, match=rf"no attribute {theirs!r}; {re.escape(ours)}$"):
+        getattr(client, theirs)
+
+
+@pytest.mark.parametrize("name", ["nonsense", "setWarpFactor", "_private", "Upper"])
+def test_what_nobody_has_is_just_not_there(name: str) -> None:
+    client = Producer("g", namesrv_addr="127.0.0.1:1")
+    with pytest.raises(AttributeError, match=rf"^'Producer' object has no attribute {name!r}$"):
+        getattr(client, name)
+    assert not hasattr(client, name)
+
+
+def test_classes_of_javas_client_are_answered_with_ours() -> None:
+    """The text of an AttributeError would be lost in "from rocketstream import"."""
+    with pytest.raises(ImportError, match=r"no DefaultMQPushConsumer; use PushConsumer$"):
+        from rocketstream import DefaultMQPushConsumer  # type: ignore[attr-defined]  # noqa: F401
+    with pytest.raises(ImportError, match=r"no DefaultMQProducer; use Producer$"):
+        _ = rocketstream.DefaultMQProducer  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"has no attribute 'Nonsense'$"):
+        _ = rocketstream.Nonsense  # type: ignore[attr-defined]
+    assert not hasattr(rocketstream, "Nonsense")

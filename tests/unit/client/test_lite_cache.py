@@ -10,8 +10,9 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rocketstream.client.core.lite_pull import LiteBounds, LiteCache, LiteQueue
-from rocketstream.client.core.pull_settings import LitePullConsumerSettings
+from rocketstream.client.consumer.lite.queues import LiteCache, LiteQueue
+from rocketstream.client.consumer.process_queue import MIB
+from rocketstream.client.consumer.settings import LitePullConsumerSettings
 from rocketstream.model import MessageQueue
 
 A = MessageQueue("T", "b", 0)
@@ -34,8 +35,8 @@ def offsets_of(messages: list[Any]) -> list[int]:
     return [message.queue_offset for message in messages]
 
 
-def cache_with(bounds: LiteBounds | None = None) -> tuple[LiteCache, LiteQueue]:
-    cache = LiteCache(bounds or LiteBounds())
+def cache_with(**bounds: Any) -> tuple[LiteCache, LiteQueue]:
+    cache = LiteCache(LitePullConsumerSettings("g", **bounds))
     return cache, cache.add(A, 0)
 
 
@@ -151,7 +152,7 @@ def test_a_late_answer_of_an_earlier_ownership_is_discarded() -> None:
     cache, old = cache_with()
     cache.drop(A)
     new = cache.add(A, 0)
-    assert old.dropped
+    assert old.leaving
     assert not cache.arrived(old, 0, fakes(0), 1)
     assert (new.pull_offset, cache.take(9)) == (0, [])
     assert cache.arrived(new, 0, fakes(0), 1)
@@ -163,30 +164,30 @@ def test_a_late_answer_of_an_earlier_ownership_is_discarded() -> None:
 
 def test_each_bound_holds_pulling_back() -> None:
     """Covers C-66 to C-69, C-510, C-579: strictly more; messages are counted, not requests."""
-    for bounds in (
-        LiteBounds(messages_all=3),
-        LiteBounds(messages=3),
-        LiteBounds(body_bytes=30),
-        LiteBounds(span=2),
+    for name, bound in (
+        ("pull_threshold_for_all", 3),
+        ("pull_threshold_for_queue", 3),
+        ("pull_threshold_size_for_queue", 1),
+        ("consume_max_span", 2),
     ):
-        cache, a = cache_with(bounds)
-        cache.arrived(a, 0, fakes(0, 1, 2), 3, 30)
+        cache, a = cache_with(**{name: bound})
+        cache.arrived(a, 0, fakes(0, 1, 2), 3, 2 * MIB - 1)
         assert cache.may_pull(a)
         cache.arrived(a, 0, fakes(3), 4, 10)
         assert not cache.may_pull(a)
-        assert a.held
+        assert a in cache.held
         assert cache.released() == []
         cache.take(9)
         cache.take(9)
         assert cache.released() == [a]
-        assert not a.held
+        assert a not in cache.held
         assert cache.released() == []
 
 
-@pytest.mark.parametrize("bounds", [LiteBounds(messages=4), LiteBounds(messages_all=4)])
-def test_held_queues_go_on_when_half_is_handed_out(bounds: LiteBounds) -> None:
+@pytest.mark.parametrize("bound", ["pull_threshold_for_queue", "pull_threshold_for_all"])
+def test_held_queues_go_on_when_half_is_handed_out(bound: str) -> None:
     """Covers C-579: once per half of the bound, not for every message."""
-    cache, a = cache_with(bounds)
+    cache, a = cache_with(**{bound: 4})
     for start in range(0, 6, 2):
         cache.arrived(a, 0, fakes(start, start + 1), start + 2)
     assert not cache.may_pull(a)
@@ -198,7 +199,7 @@ def test_held_queues_go_on_when_half_is_handed_out(bounds: LiteBounds) -> None:
 
 def test_held_queues_go_on_at_half_the_span() -> None:
     """Covers C-69, C-579."""
-    cache, a = cache_with(LiteBounds(span=4))
+    cache, a = cache_with(consume_max_span=4)
     cache.arrived(a, 0, fakes(0, 3, 4, 6), 7)
     assert not cache.may_pull(a)
     cache.take(1)
@@ -207,11 +208,11 @@ def test_held_queues_go_on_at_half_the_span() -> None:
     assert (a.span, cache.released()) == (2, [a])
 
 
-@pytest.mark.parametrize(("left", "free"), [(15, True), (16, False)])
+@pytest.mark.parametrize(("left", "free"), [(MIB - 1, True), (MIB, False)])
 def test_held_queues_go_on_at_half_the_bytes(left: int, free: bool) -> None:
     """Covers C-68, C-579."""
-    cache, a = cache_with(LiteBounds(body_bytes=30))
-    cache.arrived(a, 0, fakes(0), 1, 20)
+    cache, a = cache_with(pull_threshold_size_for_queue=1)
+    cache.arrived(a, 0, fakes(0), 1, 2 * MIB)
     cache.arrived(a, 0, fakes(1), 2, left)
     assert not cache.may_pull(a)
     cache.take(1)
@@ -221,11 +222,11 @@ def test_held_queues_go_on_at_half_the_bytes(left: int, free: bool) -> None:
 
 def test_a_queue_held_before_a_seek_is_not_released_after_it() -> None:
     """Covers C-519: its pull goes on by the seek; a second one would pull everything twice."""
-    cache, a = cache_with(LiteBounds(messages=1))
+    cache, a = cache_with(pull_threshold_for_queue=1)
     cache.arrived(a, 0, fakes(0, 1), 2)
     assert not cache.may_pull(a)
     cache.seek(a, 40)
-    assert not a.held
+    assert a not in cache.held
     assert cache.released() == []
 
 
@@ -233,17 +234,6 @@ def test_messages_of_no_size_take_no_room() -> None:
     cache, a = cache_with()
     cache.arrived(a, 0, fakes(0), 1)
     assert (a.cached, a.cached_bytes) == (1, 0)
-
-
-def test_bounds_are_those_of_a_consumer_that_is_told_nothing() -> None:
-    """Covers C-66 to C-69."""
-    usual = LitePullConsumerSettings("g")
-    assert LiteBounds() == LiteBounds(
-        usual.pull_threshold_for_all,
-        usual.pull_threshold_for_queue,
-        usual.pull_threshold_size_for_queue * 1024 * 1024,
-        usual.consume_max_span,
-    )
 
 
 def test_a_paused_queue_is_not_pulled_but_handed_out() -> None:
@@ -267,7 +257,7 @@ class LiteCacheModel(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.cache = LiteCache(LiteBounds(messages=8))
+        self.cache = LiteCache(LitePullConsumerSettings("g", pull_threshold_for_queue=8))
         self.handed: dict[MessageQueue, list[int]] = {}
         self.start: dict[MessageQueue, int] = {}
         self.in_hand: tuple[MessageQueue, list[int]] | None = None

@@ -5,15 +5,26 @@ from __future__ import annotations
 import pytest
 
 from rocketstream import MessageQueue, OffsetOption
-from rocketstream.client.core.lite_runs import LiteBounds, LiteRun, LiteRuns
-from rocketstream.client.core.lite_settings import LitePushConsumerSettings
-from rocketstream.client.core.lite_topics import TELL_ALL_AGAIN_MS, LiteTopics, in_requests
+from rocketstream.client.consumer.lite_topics.topics import (
+    TELL_ALL_AGAIN_MS,
+    LiteRun,
+    LiteRuns,
+    LiteTopics,
+    parts,
+)
+from rocketstream.client.consumer.settings import LitePushConsumerSettings
 from rocketstream.errors import ConfigurationError
+from rocketstream.limits import LITE_NAMES_PER_REQUEST
 from rocketstream.protocol.bodies import LiteOffsetData
 from rocketstream.testing import received_message
 
 QUEUE = MessageQueue("agents", "broker-a", 0)
 HIDDEN_MS = 60_000
+
+
+def due(topics: LiteTopics, now_ms: float) -> list[str]:
+    """Return the brokers that must be told all now."""
+    return [name for name in topics.brokers if topics.is_due(name, now_ms)]
 
 
 def served(*brokers: str, names: tuple[str, ...] = ("a", "b")) -> LiteTopics:
@@ -33,17 +44,17 @@ def test_a_broker_is_told_at_first_and_again_before_it_forgets() -> None:
     """Brokers forget a client's lite topics after 180 s."""
     topics = LiteTopics()
     topics.serve(["a"])
-    assert topics.due(0) == ["a"]
+    assert due(topics, 0) == ["a"]
     topics.told_all("a", topics.mark("a"), 0)
-    assert topics.due(60_000 - 1) == []
-    assert topics.due(60_000) == ["a"]
+    assert due(topics, 60_000 - 1) == []
+    assert due(topics, 60_000) == ["a"]
     assert 3 * TELL_ALL_AGAIN_MS == 180_000
 
 
 def test_a_lost_broker_is_told_now_and_no_other() -> None:
     topics = served("a", "b")
     topics.forgot("b")
-    assert topics.due(1) == ["b"]
+    assert due(topics, 1) == ["b"]
 
 
 def test_an_answer_from_before_the_loss_says_nothing() -> None:
@@ -52,7 +63,7 @@ def test_an_answer_from_before_the_loss_says_nothing() -> None:
     mark = topics.mark("a")
     topics.forgot("a")
     topics.told_all("a", mark, 5)
-    assert topics.due(5) == ["a"]
+    assert due(topics, 5) == ["a"]
 
 
 def test_an_answer_from_before_several_losses_says_nothing() -> None:
@@ -66,8 +77,8 @@ def test_an_answer_from_before_several_losses_says_nothing() -> None:
 
 def test_brokers_come_and_go_with_the_route() -> None:
     topics = served("a", "b")
-    assert topics.serve(["b", "c"]) == (["c"], ["a"])
-    assert topics.due(1) == ["c"]
+    topics.serve(["b", "c"])
+    assert due(topics, 1) == ["c"]
     assert topics.brokers == ["b", "c"]
     topics.forgot("a")
     topics.told_all("a", topics.mark("a"), 1)
@@ -97,9 +108,9 @@ def test_a_name_is_subscribed_once() -> None:
 
 def test_many_names_take_several_requests() -> None:
     names = [str(number) for number in range(10_001)]
-    parts = list(in_requests(names))
-    assert [len(part) for part in parts] == [5_000, 5_000, 1]
-    assert [name for part in parts for name in part] == names
+    requests = list(parts(names, LITE_NAMES_PER_REQUEST))
+    assert [len(part) for part in requests] == [5_000, 5_000, 1]
+    assert [name for part in requests for name in part] == names
 
 
 # --- messages -----------------------------------------------------------------------------------
@@ -112,7 +123,7 @@ def run(name: str, first: int = 0, count: int = 2, *, now_ms: float = 0) -> Lite
 
 
 def lite_runs(messages: int = 10, one_answer: int = 2) -> LiteRuns:
-    return LiteRuns(LiteBounds(messages, 1 << 20, one_answer))
+    return LiteRuns(messages, 1 << 20, one_answer)
 
 
 def test_two_runs_of_a_lite_topic_are_never_begun_at_once() -> None:
@@ -150,12 +161,12 @@ def test_nothing_is_asked_for_beyond_the_bounds() -> None:
     held.advance(whole, 3)
     assert held.has_room(unconfirmed=3, asked=0)
     held.finish(whole)
-    assert (held.message_count, held.size_bytes, held.is_empty) == (0, 0, True)
+    assert (held.message_count, held.size_bytes) == (0, 0)
 
 
 def test_bytes_are_bounded_too() -> None:
     one = run("a")
-    held = LiteRuns(LiteBounds(100, 2 * one.size, 2))
+    held = LiteRuns(100, 2 * one.size, 2)
     held.add(one)
     assert held.has_room(0, 0)
     held.add(run("b"))
@@ -196,7 +207,7 @@ def test_what_nobody_has_begun_is_given_back_at_the_end() -> None:
     assert held.message_count == 2
     held.finish(begun)
     held.finish(begun)
-    assert held.is_empty
+    assert held.message_count == 0
     assert held.next_run(0) is None
 
 
@@ -208,7 +219,7 @@ def test_what_nobody_has_begun_of_one_lite_topic_is_given_back_alone() -> None:
     assert held.next_run(0) is begun
     assert held.abandon_waiting({"b"}) == [other]
     assert held.abandon_waiting({"b"}) == []
-    assert (held.waiting, held.message_count) == (0, 4)
+    assert (held.oldest, held.message_count) == (None, 4)
     assert held.abandon_waiting({"a"}) == [behind]
     later, anew = run("a", 2), run("b")
     held.add(later)

@@ -9,7 +9,7 @@ import pytest
 from rocketstream import aio, otel
 from tests.plugins.spans import Recorded, attributes
 from tests.unit.client.fake_broker import GROUP, TOPIC, FakeBroker
-from tests.unit.client.test_lite_push_machine import (
+from tests.unit.client.lite_broker import (
     ACK,
     LATER,
     Listener,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketstream.client.core.lite_plan import LitePlan
+from rocketstream.client.consumer.lite.queues import LitePullPlan
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.subscription import build_subscription
@@ -15,11 +15,11 @@ EXCLUSIVE = "Subscribe and assign are mutually exclusive"
 
 def test_who_subscribed_may_not_assign_even_after_leaving_every_topic() -> None:
     """Covers C-504, C-505: the first call decides."""
-    plan = LitePlan()
+    plan = LitePullPlan()
     plan.subscribe(build_subscription("T", "*", 1), None)
     assert plan.unsubscribe("T")
     assert not plan.unsubscribe("T")
-    assert plan.subscribed() == ({}, {})
+    assert plan.topics == {}
     with pytest.raises(ClientStateError, match=EXCLUSIVE):
         plan.assign([QUEUE])
     with pytest.raises(ClientStateError, match=EXCLUSIVE):
@@ -30,27 +30,27 @@ def test_who_subscribed_may_not_assign_even_after_leaving_every_topic() -> None:
 @pytest.mark.parametrize("begun_by", ["assign", "expression"])
 def test_who_assigned_may_not_subscribe(begun_by: str) -> None:
     """Covers C-504: an expression for assigned queues decides too."""
-    plan = LitePlan()
+    plan = LitePullPlan()
     if begun_by == "assign":
         plan.assign([QUEUE])
     else:
         plan.set_expression(build_subscription("T", "A", 1))
     with pytest.raises(ClientStateError, match=f"subscribe exception: {EXCLUSIVE}"):
         plan.subscribe(build_subscription("T", "*", 1), None)
-    assert plan.subscribed() == ({}, {})
+    assert plan.topics == {}
 
 
 def test_a_refused_assignment_decides_nothing() -> None:
-    plan = LitePlan()
+    plan = LitePullPlan()
     with pytest.raises(ConfigurationError, match="must be one queue at least"):
         plan.assign([])
     plan.subscribe(build_subscription("T", "*", 1), None)
-    assert list(plan.subscriptions) == ["T"]
+    assert list(plan.topics) == ["T"]
 
 
 def test_assigned_topics_want_everything_unless_told_otherwise() -> None:
     """Covers C-505: what is not said is said once, so that its version stays."""
-    plan = LitePlan()
+    plan = LitePullPlan()
     plan.set_expression(build_subscription("T", "A", 7))
     plan.assign([QUEUE, MessageQueue("U", "b", 0)])
     told, usual = plan.subscription("T"), plan.subscription("U")
@@ -62,14 +62,13 @@ def test_assigned_topics_want_everything_unless_told_otherwise() -> None:
 
 
 def test_subscribed_topics_want_what_was_said_last_and_others_nothing() -> None:
-    plan = LitePlan()
-    before = plan.subscribed()
+    plan = LitePullPlan()
+    before = plan.topics
     plan.subscribe(build_subscription("T", "A", 1), "one")
     plan.subscribe(build_subscription("T", "B", 2), "two")
     told = plan.subscription("T")
     assert told is not None
     assert told.sub_string == "B"
-    assert plan.listeners == {"T": "two"}
+    assert plan.topics == {"T": (told, "two")}
     assert plan.subscription("U") is None
-    plan.go_back(before)
-    assert plan.subscribed() == ({}, {})
+    assert before == {}, "it can be gone back to"

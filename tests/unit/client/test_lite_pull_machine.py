@@ -7,25 +7,15 @@ import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from rocketstream import (
-    ClientConfig,
-    ConsumeFromWhere,
-    LitePullConsumer,
-    MessageExt,
-    MessageQueue,
-    aio,
-)
-from rocketstream.client.consumer.lite.pull_service import LitePullService
+from rocketstream import ConsumeFromWhere, LitePullConsumer, MessageExt, MessageQueue, aio
+from rocketstream.client.consumer.puller import Puller
 from rocketstream.errors import ConnectError, RocketMQError
-from rocketstream.protocol.bodies import (
-    ConsumerRunningInfo,
-    GetConsumerStatusBody,
-    ResetOffsetBody,
-)
+from rocketstream.protocol.bodies import ConsumerRunningInfo, GetConsumerStatusBody, ResetOffsetBody
 from rocketstream.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
@@ -37,6 +27,7 @@ from rocketstream.protocol.headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from tests.plugins.waiting import wait_until
+from tests.unit.client.consumers import Shelf, lite, made
 from tests.unit.client.fake_broker import (
     GROUP,
     TOPIC,
@@ -44,11 +35,11 @@ from tests.unit.client.fake_broker import (
     FakeBroker,
     answer,
     found,
+    ok,
     pull_answer,
     pull_header,
     refusal,
 )
-from tests.unit.client.test_pull_machine import Shelf
 
 PULL = RequestCode.PULL_MESSAGE
 UPDATE = RequestCode.UPDATE_CONSUMER_OFFSET
@@ -71,23 +62,6 @@ def closed_port() -> Iterator[int]:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         yield holder.getsockname()[1]
-
-
-def made(broker: FakeBroker, **settings: Any) -> LitePullConsumer:
-    config = ClientConfig(
-        namesrv_addr=broker.address,
-        persist_consumer_offset_interval_ms=20,
-        pull_time_delay_ms_when_exception=20,
-    )
-    return LitePullConsumer(GROUP, config=config, **settings)
-
-
-def lite(broker: FakeBroker, expression: str = "*", **settings: Any) -> LitePullConsumer:
-    """Return a consumer of T, quick to persist and to retry, started."""
-    consumer = made(broker, **settings)
-    consumer.subscribe(TOPIC, expression)
-    consumer.start()
-    return consumer
 
 
 def commits(broker: FakeBroker) -> list[int]:
@@ -189,10 +163,11 @@ def test_a_queue_held_for_what_another_cached_is_pulled_again_when_that_one_is_g
             held = broker.wait_pull(100)
             broker.reply(broker.wait_pull(0), found(range(3)))
             wait_until(lambda: consumer._machine.cache.cached, "3")
-            broker.reply(held, pull_answer(ResponseCode.PULL_RETRY_IMMEDIATELY, 101))
-            wait_until(lambda: consumer._machine.cache.queues[other].held, "hold")
+            broker.reply(held, pull_answer(ResponseCode.PULL_RETRY_IMMEDIATELY, 100))
+            cache = consumer._machine.cache
+            wait_until(lambda: cache.queues[other] in cache.held, "hold")
             consumer.assign([other])
-            broker.wait_pull(101)
+            broker.wait_pull(100, 2)
 
 
 # --- where it begins ----------------------------------------------------------------------------
@@ -224,6 +199,29 @@ def test_an_assigned_queue_whose_start_is_unknown_is_asked_for_again(
         assert consumer.assignment() == []
         broker.offsets[0] = 7
         broker.on[QUERY] = broker._query_offset
+        broker.wait_pull(7)
+
+
+def test_a_later_try_leaves_a_queue_alone_that_another_assignment_begins(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Begun twice, it failed the caller's ``assign``."""
+    later: list[Callable[[], None]] = []
+    monkeypatch.setattr(Puller, "later", lambda _self, _ms, function: later.append(function))
+    broker.on[QUERY] = refusal(1, "busy")
+    consumer = made(broker)
+    consumer.assign([MQ])
+    with consumer, ThreadPoolExecutor() as threads:
+        (retry,) = later
+        broker.on[QUERY] = lambda _: None
+        assigning = threads.submit(consumer.assign, [MQ])
+        question = broker.wait_for(QUERY, 2)[-1]
+        consumer._machine.loop.call_soon_threadsafe(retry)
+        consumer.fetch_message_queues(TOPIC)
+        assert len(broker.asked(QUERY)) == 2
+        broker.offsets[0] = 7
+        broker.reply(question, broker._query_offset(question.command))
+        assigning.result(WAIT_S)
         broker.wait_pull(7)
 
 
@@ -330,7 +328,7 @@ def test_an_empty_queue_starves_no_other(broker: FakeBroker) -> None:
         with lite(many, pull_thread_nums=1) as consumer:
             pulls = many.wait_for(PULL, 60)
             last = next(a for a in pulls if a.ext["queueId"] == "59")
-            many.reply(last, found([0]))
+            many.reply(last, found([0], queue_id=59))
             assert offsets(consumer.poll(WAIT_MS)) == [0]
 
 
@@ -394,11 +392,11 @@ def test_answers_that_lead_nowhere_are_asked_for_less_and_less(
     """Covers C-512, C-514: told once; messages before the offset asked for are left out."""
     pauses: list[float] = []
 
-    def later(self: LitePullService, delay_ms: float, work: Callable[[], None]) -> None:
+    def later(self: Puller[Any], delay_ms: float, work: Callable[[], None]) -> None:
         pauses.append(delay_ms)
         self._loop.call_soon(work)
 
-    monkeypatch.setattr(LitePullService, "later", later)
+    monkeypatch.setattr(Puller, "later", later)
     broker.offsets[0] = 5
     answers = itertools.cycle(
         [found([3, 4], next_offset=4), pull_answer(20, 5), pull_answer(21, 5, 9)]
@@ -415,7 +413,7 @@ def test_answers_that_lead_nowhere_are_asked_for_less_and_less(
 
 def test_a_filtered_tail_is_committed_by_the_timer(broker: FakeBroker) -> None:
     """Covers C-513, C-569: without a poll and without a message."""
-    with lite(broker, auto_commit_interval_ms=1_000):
+    with lite(broker, "A", auto_commit_interval_ms=1_000):
         broker.reply(broker.wait_pull(0), pull_answer(ResponseCode.PULL_RETRY_IMMEDIATELY, 40))
         broker.wait_pull(40)
         wait_until(lambda: commits(broker)[-1:] == [40], "the commit")
@@ -507,19 +505,39 @@ def test_running_info_tells_settings_queues_and_offsets(broker: FakeBroker) -> N
         assert info.jstack
 
 
+def reset(broker: FakeBroker, offset: int) -> None:
+    body = ResetOffsetBody(offset_table={MQ: offset}).encode()
+    header = ResetOffsetRequestHeader(TOPIC, GROUP, 0, True)
+    command = RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, body)
+
+    async def tell() -> None:
+        for connection in broker.server.connections:
+            connection.oneway(command)
+
+    broker.thread.run(tell())
+
+
+def test_a_seek_while_a_reset_is_stored_is_pulled_once(broker: FakeBroker) -> None:
+    """Two pulls on their way would bring everything twice from then on."""
+    broker.on[UPDATE] = lambda _: None
+    with lite(broker) as consumer:
+        broker.wait_pull(0)
+        storing = broker.wait_for(UPDATE)[0]
+        reset(broker, 30)
+        consumer.seek(MQ, 10)
+        broker.wait_pull(10)
+        broker.on[UPDATE] = lambda _: ok()
+        broker.reply(storing, ok())
+        consumer.commit_sync()  # behind it
+        consumer.fetch_message_queues(TOPIC)
+        assert [pull_header(each).queue_offset for each in broker.asked(PULL)] == [0, 10]
+
+
 def test_a_reset_seeks_and_is_stored(broker: FakeBroker) -> None:
     """Covers C-572 for lite pull: at once, in both directions, without waiting ten seconds."""
     with lite(broker) as consumer:
         broker.wait_pull(0)
-        body = ResetOffsetBody(offset_table={MQ: 30}).encode()
-        header = ResetOffsetRequestHeader(TOPIC, GROUP, 0, True)
-        command = RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, body)
-
-        async def tell() -> None:
-            for connection in broker.server.connections:
-                connection.oneway(command)
-
-        broker.thread.run(tell())
+        reset(broker, 30)
         broker.reply(broker.wait_pull(30), found([30]))
         assert offsets(consumer.poll(WAIT_MS)) == [30]
         wait_until(lambda: 30 in commits(broker), "the stored offset")

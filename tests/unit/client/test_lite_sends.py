@@ -6,16 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from rocketstream import Message, MessageQueue
+from rocketstream import ClientConfig, Message, MessageQueue
 from rocketstream._util.clock import SYSTEM_CLOCK
-from rocketstream.client.config import ClientConfig
-from rocketstream.client.core.gathering import may_be_gathered
-from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.queue_rotation import QueueRotation
-from rocketstream.client.core.transaction import mark_half
-from rocketstream.client.producer.base import target_of
-from rocketstream.client.producer.namespaced import NamespacedPreparer
-from rocketstream.client.producer.sending import MessagePreparer
+from rocketstream.client.producer.gathering import may_be_gathered
+from rocketstream.client.producer.message import MessagePreparer, target_of
+from rocketstream.client.producer.policy import QueueRotation
+from rocketstream.client.producer.settings import ProducerSettings
+from rocketstream.client.producer.transaction import mark_half
 from rocketstream.errors import ConfigurationError, MessageInvalidError
 from rocketstream.protocol.properties import decode_properties
 
@@ -36,7 +33,7 @@ def test_a_send_names_the_lite_topic_and_its_queue() -> None:
 
 def test_the_queue_is_named_after_the_parent_as_servers_know_it() -> None:
     config = ClientConfig(namespace="ns")
-    prepared = NamespacedPreparer(ProducerSettings("pg"), SYSTEM_CLOCK, config).one(lite())
+    prepared = MessagePreparer(ProducerSettings("pg"), SYSTEM_CLOCK, config).one(lite())
     assert decode_properties(prepared.properties)["INNER_MULTI_DISPATCH"] == "%LMQ%$ns%agents$a0"
 
 

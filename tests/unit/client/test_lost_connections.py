@@ -34,7 +34,7 @@ from tests.behaviour.orderly import SUCCESS, Ordered
 from tests.behaviour.support import Seen
 from tests.plugins.waiting import wait_until
 from tests.unit.client.fake_broker import GROUP, TOPIC, WAIT_S, Asked, FakeBroker, found, refusal
-from tests.unit.client.test_orderly_locks import LockingBroker, consumer, locked
+from tests.unit.client.locking_broker import LockingBroker, consumer, locked
 
 LOCK, UPDATE, BEAT = (
     RequestCode.LOCK_BATCH_MQ,
@@ -248,18 +248,18 @@ def test_the_next_pull_goes_to_the_broker_the_last_answer_suggested(
     config = ClientConfig(namesrv_addr=master.address)
     made: PushConsumer | LitePullConsumer | PullConsumer
     if kind == "push":
-        made = PushConsumer(GROUP, config=config, listener=Seen(), subscription={TOPIC: "*"})
+        made = PushConsumer(GROUP, config=config, listener=Seen(), subscription={TOPIC: "A"})
     elif kind == "lite":
         made = LitePullConsumer(GROUP, config=config)
-        made.subscribe(TOPIC)
+        made.subscribe(TOPIC, "A")
     else:
         made = PullConsumer(GROUP, config=config)
     with made:
         if isinstance(made, PullConsumer):
             (mq,) = made.fetch_subscribe_message_queues(TOPIC)
-            assert made.pull(mq, "*", 0, 32).next_begin_offset == 5
+            assert made.pull(mq, "A", 0, 32).next_begin_offset == 5
             slave.on[PULL] = master.on[PULL]
-            assert made.pull(mq, "*", 5, 32).next_begin_offset == 5
+            assert made.pull(mq, "A", 5, 32).next_begin_offset == 5
         slave.wait_for(PULL, where=of_the_topic)
     # The route is that of the retry topic too, whose queue a push consumer pulls beside.
     pulls = filter(of_the_topic, master.asked(PULL))
@@ -273,10 +273,10 @@ def test_a_slave_that_is_gone_is_not_pulled_for_ever(with_dead_slave: LockingBro
     broker = with_dead_slave
     with PullConsumer(GROUP, namesrv_addr=broker.address) as pulling:
         (mq,) = pulling.fetch_subscribe_message_queues(TOPIC)
-        assert pulling.pull(mq, "*", 0, 32).next_begin_offset == 5
+        assert pulling.pull(mq, "A", 0, 32).next_begin_offset == 5
         with pytest.raises(ConnectError):
-            pulling.pull(mq, "*", 0, 32)
-        assert pulling.pull(mq, "*", 0, 32).next_begin_offset == 5
+            pulling.pull(mq, "A", 0, 32)
+        assert pulling.pull(mq, "A", 0, 32).next_begin_offset == 5
 
 
 @pytest.mark.parametrize("kind", ["push", "lite"])
@@ -286,9 +286,9 @@ def test_a_pull_loop_goes_back_to_the_master(with_dead_slave: LockingBroker, kin
     config = ClientConfig(namesrv_addr=broker.address, pull_time_delay_ms_when_exception=10)
     made: PushConsumer | LitePullConsumer
     if kind == "push":
-        made = PushConsumer(GROUP, config=config, listener=Seen(), subscription={TOPIC: "*"})
+        made = PushConsumer(GROUP, config=config, listener=Seen(), subscription={TOPIC: "A"})
     else:
         made = LitePullConsumer(GROUP, config=config)
-        made.subscribe(TOPIC)
+        made.subscribe(TOPIC, "A")
     with made:
         broker.wait_pull(5)

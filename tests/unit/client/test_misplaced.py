@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from rocketstream import Message, Producer
+from rocketstream import LitePullConsumer, Message, Producer, PushConsumer
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.client.core import misplaced
 from rocketstream.errors import ConfigurationError, RequestNotSupportedError, SendError
-from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.server.embedded import EmbeddedCluster
 
@@ -43,6 +43,19 @@ def test_producers_say_so_too(cluster: EmbeddedCluster) -> None:
     assert cluster.namesrv_addr in caught.value.message
 
 
+@pytest.mark.parametrize("kind", [PushConsumer, LitePullConsumer])
+def test_a_consumer_that_is_given_a_broker_does_not_start(
+    cluster: EmbeddedCluster, kind: Any
+) -> None:
+    """It never gets better, so it is not for the log of a client that runs."""
+    consumer = kind("g", namesrv_addr=cluster.broker_addr)
+    consumer.subscribe("orders")
+    if kind is PushConsumer:
+        consumer.register_message_listener(lambda messages: None)
+    with pytest.raises(ConfigurationError, match="is broker 'broker-a', not a name server"):
+        consumer.start()
+
+
 def test_a_name_server_that_lacks_a_request_is_not_taken_for_a_broker(
     cluster: EmbeddedCluster,
 ) -> None:
@@ -51,23 +64,3 @@ def test_a_name_server_that_lacks_a_request_is_not_taken_for_a_broker(
         pytest.raises(RequestNotSupportedError),
     ):
         client.request_namesrv(RemotingCommand.request(RequestCode.GET_ALL_TOPIC_CONFIG))
-
-
-def answer(code: int, body: bytes = b"") -> RemotingCommand:
-    found = RemotingCommand.response(code, None)
-    found.body = body
-    return found
-
-
-def test_what_a_broker_tells_of_itself_may_be_missing_or_refused() -> None:
-    for told in (
-        answer(ResponseCode.SUCCESS, b"\xff\xfe not what was expected"),
-        answer(ResponseCode.SUCCESS),
-        answer(ResponseCode.NO_PERMISSION),
-    ):
-        error = misplaced.judge("10.0.0.1:10911", told)
-        assert error is not None
-        assert error.message == (
-            "10.0.0.1:10911 is a broker, not a name server; give its name server's address"
-        )
-    assert misplaced.judge("a:1", answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)) is None

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -19,6 +20,7 @@ from rocketstream import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyContext,
+    ConsumeOrderlyStatus,
     LitePullConsumer,
     Message,
     MessageExt,
@@ -32,10 +34,15 @@ from rocketstream import (
     TransactionProducer,
     aio,
 )
-from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.pull_settings import LitePullConsumerSettings, PullConsumerSettings
-from rocketstream.client.core.settings import PushConsumerSettings
-from rocketstream.client.instance.service_state import ServiceState
+from rocketstream._util.clock import SYSTEM_CLOCK
+from rocketstream.client.consumer.settings import (
+    LitePullConsumerSettings,
+    PullConsumerSettings,
+    PushConsumerSettings,
+)
+from rocketstream.client.instance.life_cycle import ServiceState
+from rocketstream.client.producer.message import MessagePreparer
+from rocketstream.client.producer.settings import ProducerSettings
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
@@ -49,6 +56,7 @@ from rocketstream.protocol.codes import RequestCode
 from rocketstream.testing import received_message
 from tests.plugins.waiting import wait_until
 from tests.unit.client.fake_broker import GROUP, TOPIC, FakeBroker, found
+from tests.unit.client.locking_broker import LockingBroker
 
 NAMESRV = "127.0.0.1:9"
 _NO_NUMBERS: tuple[Any, ...] = ("x", b"1", None, float("nan"), True, [])
@@ -166,7 +174,7 @@ def test_sending_back_what_is_no_received_message_does_not_hang_the_shutdown(
     consumer = PushConsumer(GROUP, namesrv_addr=broker.address, listener=lambda _: SUCCESS)
     consumer.start()
     wrong: Any = received_message(TOPIC, b"x")
-    wrong.broker_name = ["broker-a"]
+    wrong._broker_name = ["broker-a"]
     with pytest.raises(SendError, match="cannot be sent back") as raised:
         consumer.send_message_back(wrong, 1)
     assert raised.value.outcome is SendOutcome.NOT_SENT
@@ -184,7 +192,7 @@ def test_a_message_its_listener_spoilt_is_consumed_again_here(
         if len(seen) > 1:
             return SUCCESS
         vandal: Any = messages[0]
-        vandal.broker_name = ["broker-a"]
+        vandal._broker_name = ["broker-a"]
         return ConsumeConcurrentlyStatus.RECONSUME_LATER
 
     def first_only(command: Any) -> Any:
@@ -397,6 +405,31 @@ def test_an_asyncio_client_left_behind_by_its_loop_says_so(broker: FakeBroker) -
         engine.call_soon(print)
 
 
+@pytest.mark.parametrize("face", [rocketstream, aio], ids=["threads", "asyncio"])
+def test_an_attribute_that_no_client_has_cannot_be_assigned(face: Any) -> None:
+    """A setting that was misspelt, or given too late, did nothing and said nothing."""
+    consumer = face.PushConsumer(GROUP, namesrv_addr="127.0.0.1:1")
+    with pytest.raises(ConfigurationError, match=r"did you mean .*'consume_thread_max'\?"):
+        consumer.consume_threads = 3
+    with pytest.raises(ConfigurationError, match="'instance_name' is one of them"):
+        consumer.instance_name = "b"
+    with pytest.raises(ConfigurationError, match=r"arguments of Producer\(\.\.\.\)"):
+        face.Producer(GROUP, namesrv_addr="127.0.0.1:1").retries = 3
+    with mock.patch.object(consumer, "shutdown"):  # what there is may be replaced
+        consumer._mark = 1
+
+
+def test_a_class_of_the_user_s_own_may_have_further_attributes() -> None:
+    class Shop(rocketstream.Producer):
+        """Knows its city."""
+
+        def __init__(self, city: str) -> None:
+            super().__init__(GROUP, namesrv_addr="127.0.0.1:1")
+            self.city = city
+
+    assert Shop("Nice").city == "Nice"
+
+
 def test_what_a_listener_writes_into_its_context_is_checked_there() -> None:
     """Covers C-261, C-262: it raises in the listener, so the batch comes again, as if it failed."""
     concurrent: Any = ConsumeConcurrentlyContext(MQ)
@@ -441,3 +474,65 @@ def test_a_coroutine_function_is_no_task_of_threads(broker: FakeBroker) -> None:
     service = MQPullConsumerScheduleService("g", namesrv_addr=broker.address)
     with pytest.raises(ConfigurationError, match=r"aio\.MQPullConsumerScheduleService"):
         service.register_pull_task_callback(TOPIC, task)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize("name", ["queue_offset", "reconsume_times", "topic", "broker_name"])
+def test_a_listener_that_assigns_what_a_message_is_found_by_fails_and_the_queue_goes_on(
+    name: str, orderly: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-264, C-285: it wedged its queue for good, and nothing was logged."""
+    seen: list[int] = []
+    done = ConsumeOrderlyStatus.SUCCESS if orderly else SUCCESS
+
+    def assign(messages: list[MessageExt]) -> Any:
+        seen.append(messages[0].queue_offset)
+        if messages[0].queue_offset == 0 and seen.count(0) == 1:
+            setattr(messages[0], name, 99)
+        return done
+
+    def two(command: Any) -> Any:
+        ext = command.ext_fields
+        return found([0, 1]) if (ext["topic"], ext["queueOffset"]) == (TOPIC, "0") else None
+
+    with LockingBroker() as broker:
+        broker.offsets[0] = 0
+        broker.on[RequestCode.PULL_MESSAGE] = two
+        consumer: Any = PushConsumer(
+            GROUP,
+            namesrv_addr=broker.address,
+            suspend_current_queue_time_ms=10,
+            persist_consumer_offset_interval_ms=20,
+        )
+        consumer.register_message_listener(assign, orderly=orderly)
+        consumer.subscribe(TOPIC)
+        with caplog.at_level(logging.WARNING, "rocketstream.client"), consumer:
+            broker.wait_for(
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                where=lambda asked: (asked.ext["topic"], asked.ext["commitOffset"]) == (TOPIC, "2"),
+            )
+            if not orderly:
+                (back,) = broker.wait_for(RequestCode.CONSUMER_SEND_MSG_BACK)
+                assert back.ext["offset"] == "0"
+    assert sorted(seen) == ([0, 0, 1] if orderly else [0, 1])
+    assert name in caplog.text
+
+
+# --- legal, and hardly meant ----------------------------------------------------------------------
+
+
+def test_a_delay_level_beyond_the_usual_ones_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Covers C-403: brokers take their longest, which whoever means seconds does not expect."""
+    makes = MessagePreparer(ProducerSettings("g"), SYSTEM_CLOCK)
+    for level in (1, 18, 60, 61):
+        makes.one(Message("T", b"x", delay_level=level))
+    (told,) = caplog.records
+    assert told.getMessage().startswith("delay_level=60 is beyond the 18 levels")
+
+
+def test_a_blank_in_one_of_several_keys_is_refused() -> None:
+    """They are joined by blanks: it would be found under each of its words alone."""
+    for keys in (["order-7", "book"], "two words", [], ("a", "")):
+        Message("T", b"x", keys=keys)
+    with pytest.raises(ConfigurationError, match="so 'order 7 a' would be 3 keys"):
+        Message("T", b"x", keys=["order 7 a", "book"])

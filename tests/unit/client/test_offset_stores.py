@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from pathlib import Path
 
 import pytest
@@ -23,24 +23,14 @@ from rocketstream.client.consumer.offsets.local_store import offsets_directory, 
 from rocketstream.client.consumer.offsets.store import UNREADABLE
 from rocketstream.client.consumer.offsets.user_store import UserOffsets, checked_store
 from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.protocol.bodies.files import unsealed
+from tests.protocol.vectors import LOCAL_OFFSETS
+from tests.unit.client.fake_broker import WAIT_S
 
 CLIENT, GROUP = "192.0.2.2@DEFAULT", "G_BC"
 MEMORY = ReadOffsetType.READ_FROM_MEMORY
 STORE = ReadOffsetType.READ_FROM_STORE
 BOTH = ReadOffsetType.MEMORY_FIRST_THEN_STORE
-
-JAVA_TEXT = """{
-	"offsetTable":{{
-			"brokerName":"broker-a",
-			"queueId":1,
-			"topic":"TopicA"
-		}:7,{
-			"brokerName":"broker-a",
-			"queueId":0,
-			"topic":"TopicA"
-		}:12
-	}
-}"""
 
 
 def mq(queue_id: int, topic: str = "TopicA") -> MessageQueue:
@@ -113,13 +103,13 @@ def test_the_text_is_upstreams(store: LocalFileOffsetStore) -> None:
     store.update_offset(mq(1), 7)
     store.update_offset(mq(0), 12)
     store.persist_all([mq(1), mq(0)])
-    assert store.path.read_text() == JAVA_TEXT
+    assert unsealed("offsets.json", store.path.read_bytes()).decode() == LOCAL_OFFSETS
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        JAVA_TEXT,
+        LOCAL_OFFSETS,
         '{"offsetTable":{{"brokerName":"broker-a","queueId":1,"topic":"TopicA"}:7,'
         '{"brokerName":"broker-a","queueId":0,"topic":"TopicA"}:12}}',
         '{"offsetTable":{"{\\"brokerName\\":\\"broker-a\\",\\"queueId\\":1,'
@@ -159,7 +149,7 @@ def test_a_broken_file_falls_back_to_the_backup(
     """Covers C-306, C-310."""
     store.path.parent.mkdir(parents=True)
     store.path.write_text(broken)
-    store.backup_path.write_text(JAVA_TEXT)
+    store.backup_path.write_text(LOCAL_OFFSETS)
     assert again(tmp_path).read_offset(mq(0), BOTH) == 12
 
 
@@ -255,13 +245,13 @@ def test_queues_that_are_not_named_keep_their_offsets(tmp_path: Path) -> None:
     second.persist_all([])
 
 
-def test_the_text_before_becomes_the_backup(store: LocalFileOffsetStore) -> None:
-    """Covers C-310: and nothing else is left beside the two."""
+def test_every_text_has_a_copy_from_the_first_on(store: LocalFileOffsetStore) -> None:
+    """Covers C-310, put right: what the backup brings back is not old."""
     for offset in (1, 2, 3):
         store.update_offset(mq(0), offset)
         store.persist_all([mq(0)])
-    assert ":3" in store.path.read_text()
-    assert ":2" in store.backup_path.read_text()
+        assert f":{offset}" in store.path.read_text()
+        assert store.path.read_bytes() == store.backup_path.read_bytes()
     assert sorted(p.name for p in store.path.parent.iterdir()) == [
         "offsets.json",
         "offsets.json.bak",
@@ -314,10 +304,7 @@ def test_what_replaces_a_file_has_reached_the_disk_before(
     monkeypatch.setattr(os, "fsync", lambda at: on_disk.append(os.fstat(at).st_size))
     store.update_offset(mq(0), 1)
     store.persist_all([mq(0)])
-    assert on_disk == [store.path.stat().st_size]
-    store.update_offset(mq(0), 20)
-    store.persist_all([mq(0)])
-    assert on_disk[1:] == [store.path.stat().st_size, store.backup_path.stat().st_size]
+    assert on_disk == [store.path.stat().st_size, store.backup_path.stat().st_size]
 
 
 @pytest.mark.parametrize("broken", ["", "{"])
@@ -325,17 +312,101 @@ def test_a_broken_file_never_becomes_the_backup(
     tmp_path: Path, store: LocalFileOffsetStore, broken: str
 ) -> None:
     """Covers C-310: a crash in the middle of the next write leaves one that can be used."""
-    for offset in (1, 2):
-        store.update_offset(mq(0), offset)
-        store.persist_all([mq(0)])
+    store.update_offset(mq(0), 2)
+    store.persist_all([mq(0)])
     store.path.write_text(broken)
     late = again(tmp_path)
-    assert late.read_offset(mq(0), BOTH) == 1
-    for offset, kept in ((3, ":1"), (4, ":3")):
+    assert late.read_offset(mq(0), BOTH) == 2
+    late.update_offset(mq(0), 2)
+    late.persist_all([mq(0)])
+    assert ":2" in store.path.read_text(), "mended, although nothing moved"
+    late.update_offset(mq(0), 4)
+    late.persist_all([mq(0)])
+    assert store.path.read_bytes() == store.backup_path.read_bytes()
+    assert again(tmp_path).read_offset(mq(0), BOTH) == 4
+
+
+# --- damage --------------------------------------------------------------------------------------
+
+
+def test_no_damage_of_the_file_moves_an_offset(
+    tmp_path: Path, store: LocalFileOffsetStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every flipped bit and every cut: the copy is taken, and told; without it nothing starts."""
+    store.update_offset(mq(0), 20)
+    store.persist_all([mq(0)])
+    whole = store.path.read_bytes()
+    damaged = [whole[:end] for end in range(len(whole))]
+    for place, byte in enumerate(whole):
+        bit = 1 << place % 8
+        damaged.append(whole[:place] + bytes([byte ^ bit]) + whole[place + 1 :])
+    for text in damaged:
+        store.path.write_bytes(text)
+        caplog.clear()
+        assert dict(again(tmp_path).clone_offset_table()) == {mq(0): 20}
+        assert "may be older" in caplog.text
+    store.backup_path.unlink()
+    for text in damaged:
+        store.path.write_bytes(text)
+        with pytest.raises(ConfigurationError, match=r"remove both to begin where consume_from"):
+            again(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [(":12", ":-5"), (":12", ":1.5"), ("offsetTable", "offsetTabme"), ('"queueId":0', '"queueId"')],
+)
+def test_what_is_no_offset_in_javas_file_is_refused(
+    store: LocalFileOffsetStore, tmp_path: Path, was: str, becomes: str
+) -> None:
+    """Java's file has no checksum, but an offset is a whole number from 0 on."""
+    store.path.parent.mkdir(parents=True)
+    store.path.write_text(LOCAL_OFFSETS.replace(was, becomes))
+    with pytest.raises(ConfigurationError, match="is broken"):
+        again(tmp_path)
+
+
+def test_file_deleted_or_damaged_while_the_consumer_runs_is_written_again(
+    tmp_path: Path, store: LocalFileOffsetStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it knows of all queues, not only of those it has now."""
+    store.update_offset(mq(0), 3)
+    store.update_offset(mq(1), 4)
+    store.persist_all([mq(0), mq(1)])
+    late = again(tmp_path)
+    late.remove_offset(mq(1))
+    for offset, text in ((8, None), (9, "{")):
         late.update_offset(mq(0), offset)
+        for path in (late.path, late.backup_path):
+            path.unlink() if text is None else path.write_text(text)
         late.persist_all([mq(0)])
-        assert f":{offset}" in store.path.read_text()
-        assert kept in store.backup_path.read_text()
+        assert "is written again" in caplog.text
+        assert dict(again(tmp_path).clone_offset_table()) == {mq(0): offset, mq(1): 4}
+
+
+def test_offset_below_zero_is_never_written(tmp_path: Path, store: LocalFileOffsetStore) -> None:
+    """It would be refused at the next start."""
+    store.update_offset(mq(0), -1)
+    store.update_offset(mq(1), 7)
+    store.persist_all([mq(0), mq(1)])
+    assert dict(again(tmp_path).clone_offset_table()) == {mq(1): 7}
+
+
+@pytest.mark.parametrize(
+    ("client", "group"),
+    [
+        ("192.0.2.2@../../../evil", GROUP),
+        ("..", GROUP),
+        (CLIENT, "../x"),
+        (CLIENT, ""),
+        ("a\0b", GROUP),
+        ("x" * 256, GROUP),
+    ],
+)
+def test_name_that_is_no_directory_is_refused(tmp_path: Path, client: str, group: str) -> None:
+    """Offsets would be written outside of the directory that is theirs."""
+    with pytest.raises(ConfigurationError, match="cannot be the name of a directory"):
+        LocalFileOffsetStore(client, group, tmp_path)
 
 
 def test_threads_of_one_file_take_turns(tmp_path: Path) -> None:
@@ -442,7 +513,7 @@ def test_a_store_of_the_users_own_is_asked_off_the_loop() -> None:
         await offsets.persist([])
         assert await offsets.read_store(mq(0)) == 4
         assert offsets.read_memory(mq(0)) == 4
-        assert offsets.committable(mq(0)) == 0
+        assert offsets.piggyback_offset(mq(0)) == 0
         await offsets.update_consume_offset_to_broker(mq(0), 5)
         assert offsets.clone_offset_table() == {mq(0): 4}
         offsets.remove_offset(mq(0))
@@ -533,6 +604,53 @@ def test_a_store_of_the_users_own_has_zero_noted_and_is_behind_nobody() -> None:
     assert offsets.overtaken([mq(0)]) == {}
     asyncio.run(offsets.persist([mq(0)]))
     assert asyncio.run(offsets.read_store(mq(0))) == 0
+
+
+def test_a_store_of_the_users_own_is_told_soon_in_order_and_off_the_loop() -> None:
+    """Covers C-299, C-300: nothing of ours waits for it, or is locked while it is told."""
+    told: list[tuple[str, int]] = []
+    came, opened = threading.Event(), threading.Event()
+
+    class Slow(Dict):
+        def update_offset(self, mq: MessageQueue, offset: int, increase_only: bool = True) -> None:
+            self.threads.add(threading.get_ident())
+            super().update_offset(mq, offset, increase_only)
+            told.append(("update" if increase_only else "put back", offset))
+            came.set()
+            assert opened.wait(WAIT_S)
+
+        def remove_offset(self, mq: MessageQueue) -> None:
+            super().remove_offset(mq)
+            told.append(("remove", 0))
+
+    async def use() -> None:
+        store, tasks = Slow(), []
+
+        def run_soon(work: Coroutine[None, None, None]) -> None:
+            tasks.append(asyncio.get_running_loop().create_task(work))
+
+        offsets = UserOffsets(store, run_soon)
+        offsets.update_offset(mq(0), 4)
+        assert await asyncio.to_thread(came.wait, WAIT_S)
+        for offset in (5, 3, 7):
+            offsets.update_offset(mq(0), offset)
+        offsets.update_offset(mq(0), 6, increase_only=False)
+        offsets.update_offset(mq(0), 8)
+        assert (offsets.read_memory(mq(0)), store.noted) == (8, {mq(0): 4})
+        assert offsets.clone_offset_table() == {mq(0): 8}
+        opened.set()
+        await offsets.persist([mq(0)])
+        assert told == [("update", 4), ("update", 7), ("put back", 8)]
+        assert store.kept == {mq(0): 8}
+        offsets.update_offset(mq(0), 9)
+        offsets.remove_offset(mq(0))
+        assert offsets.read_memory(mq(0)) is None
+        assert await offsets.read_store(mq(0)) == 8
+        assert (told[3:], store.noted) == ([("remove", 0)], {})
+        assert threading.get_ident() not in store.threads
+        await asyncio.gather(*tasks)
+
+    asyncio.run(use())
 
 
 def test_a_store_is_told_whether_an_answer_is_wanted() -> None:

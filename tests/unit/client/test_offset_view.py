@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from rocketstream import MessageQueue, ReadOffsetType, RocketMQError
-from rocketstream.client.config import ClientConfig
-from rocketstream.client.consumer.offsets.view import AsyncOffsetStoreView, OffsetStoreView
+from rocketstream import ClientConfig, MessageQueue, ReadOffsetType, RocketMQError
+from rocketstream.client.consumer.offsets.user_store import AsyncOffsetStoreView, OffsetStoreView
 
 MEMORY = ReadOffsetType.READ_FROM_MEMORY
 STORE = ReadOffsetType.READ_FROM_STORE

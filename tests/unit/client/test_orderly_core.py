@@ -6,18 +6,20 @@ from dataclasses import dataclass
 
 import pytest
 
-from rocketstream.client.core.orderly import (
-    RECONSUME_FOREVER,
+from rocketstream.client.consumer.consume.orderly_queue import Lease, OrderlyProcessQueue
+from rocketstream.client.consumer.listener_answer import (
     USE_SETTING,
-    Lease,
-    OrderlyProcessQueue,
     Step,
-    orderly_max_reconsume_times,
     split_by_tries,
     step_of,
     suspend_ms,
 )
-from rocketstream.client.core.retry import dead_letter_message, fallback_message
+from rocketstream.client.consumer.retry import (
+    RECONSUME_FOREVER,
+    dead_letter_message,
+    fallback_message,
+    orderly_max_reconsume_times,
+)
 from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
 
 SUCCESS, COMMIT, ROLLBACK, SUSPEND = (
@@ -43,7 +45,7 @@ def msgs(*offsets: int) -> list[Msg]:
 
 @pytest.fixture
 def process_queue() -> OrderlyProcessQueue:
-    return OrderlyProcessQueue(MessageQueue("T", "b", 0), 1, 0.0, None)
+    return OrderlyProcessQueue(MessageQueue("T", "b", 0), 0.0, None)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_a_commit_is_behind_what_is_not_taken(process_queue: OrderlyProcessQueue
     assert process_queue.commit() == 9
     process_queue.take(1)
     process_queue.rollback()
-    assert (process_queue.waiting_count, process_queue.message_count) == (1, 1)
+    assert (process_queue.taken_offsets, process_queue.message_count) == ([], 1)
     process_queue.take(1)
     assert process_queue.commit() == 10
 
@@ -165,18 +167,3 @@ def test_the_counts_of_a_fallback_are_those_of_its_properties() -> None:
     )
     assert (sent.reconsume_times, sent.max_reconsume_times) == (2, 17)
     assert sent.properties["DELAY"] == "4"
-
-
-def test_a_cleared_queue_holds_nothing(process_queue: OrderlyProcessQueue) -> None:
-    """Covers C-247: neither what waits, nor what was taken, nor their sizes."""
-    process_queue.put(msgs(0, 1, 2), 3)
-    process_queue.take(1)
-    process_queue.clear()
-    assert (process_queue.message_count, process_queue.body_bytes, process_queue.min_offset) == (
-        0,
-        0,
-        -1,
-    )
-    assert process_queue.take(9) == []
-    process_queue.rollback()
-    assert process_queue.take(9) == []

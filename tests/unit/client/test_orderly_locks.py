@@ -8,70 +8,22 @@ from typing import Any
 
 import pytest
 
-from rocketstream import (
-    ClientConfig,
-    ConsumeOrderlyContext,
-    ConsumeOrderlyStatus,
-    MessageExt,
-    MessageQueue,
-    PushConsumer,
-)
-from rocketstream.client.consumer.consume.services import (
-    LOCK_INTERVAL_VARIABLE,
-    LOCK_MAX_LIVE_VARIABLE,
-    TURN_MAX_VARIABLE,
-    orderly_times,
-)
-from rocketstream.client.core.orderly import OrderlyTimes
+from rocketstream import ConsumeOrderlyContext, ConsumeOrderlyStatus, MessageExt, MessageQueue
+from rocketstream.client.consumer.consume.orderly import orderly_times
+from rocketstream.client.consumer.consume.orderly_queue import OrderlyTimes
+from rocketstream.client.consumer.consume.queue_locks import LockAnswers
 from rocketstream.errors import ConfigurationError
-from rocketstream.protocol.bodies import (
-    LockBatchRequestBody,
-    LockBatchResponseBody,
-    UnlockBatchRequestBody,
-)
+from rocketstream.protocol.bodies import LockBatchRequestBody, UnlockBatchRequestBody
 from rocketstream.protocol.codes import RequestCode
-from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.headers import SendMessageRequestHeader
+from rocketstream.protocol.headers import SendMessageRequestHeader, SendMessageResponseHeader
 from rocketstream.protocol.properties import decode_properties
 from tests.behaviour.orderly import SUCCESS, SUSPEND, Ordered
 from tests.plugins.waiting import wait_until
-from tests.unit.client.fake_broker import (
-    GROUP,
-    TOPIC,
-    WAIT_S,
-    Asked,
-    FakeBroker,
-    found,
-    ok,
-    refusal,
-)
+from tests.unit.client.fake_broker import GROUP, TOPIC, WAIT_S, answer, found, refusal
+from tests.unit.client.locking_broker import LOCK, UNLOCK, LockingBroker, consumer, locked
 
-LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
 UPDATE, SEND = RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.SEND_MESSAGE_V2
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
-
-
-class LockingBroker(FakeBroker):
-    """Gives every lock, unless told to refuse."""
-
-    def __init__(self, queues: int = 1) -> None:
-        super().__init__(queues)
-        self.refuses = False
-        self.on[LOCK] = self._lock
-        self.on[UNLOCK] = lambda _: ok()
-
-    def _lock(self, command: RemotingCommand) -> RemotingCommand:
-        asked = LockBatchRequestBody.decode(bytes(command.body))
-        held = set() if self.refuses else asked.mq_set
-        return RemotingCommand.response(0, body=LockBatchResponseBody(held).encode())
-
-    def locks_asked(self) -> list[set[MessageQueue]]:
-        """Return the queues of each request for locks so far."""
-        return [locked(each) for each in self.asked(LOCK)]
-
-
-def locked(asked: Asked) -> set[MessageQueue]:
-    return LockBatchRequestBody.decode(bytes(asked.command.body)).mq_set
 
 
 @pytest.fixture
@@ -85,24 +37,9 @@ def broker() -> Iterator[LockingBroker]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks are renewed every 20 ms."""
     monkeypatch.setattr(
-        "rocketstream.client.consumer.consume.services.orderly_times",
+        "rocketstream.client.consumer.push.impl.orderly_times",
         lambda: OrderlyTimes(first_lock_ms=20, lock_interval_ms=20, release_wait_ms=50),
     )
-
-
-def consumer(broker: FakeBroker, listener: Any, **settings: Any) -> PushConsumer:
-    """Return a started orderly consumer of T."""
-    config = ClientConfig(
-        namesrv_addr=broker.address,
-        persist_consumer_offset_interval_ms=20,
-        pull_time_delay_ms_when_exception=20,
-    )
-    settings.setdefault("suspend_current_queue_time_ms", 10)
-    made = PushConsumer(GROUP, config=config, **settings)
-    made.register_message_listener(listener, orderly=True)
-    made.subscribe(TOPIC)
-    made.start()
-    return made
 
 
 def test_a_queue_is_locked_before_its_offset_is_asked_and_pulled(broker: LockingBroker) -> None:
@@ -208,7 +145,7 @@ def test_a_lock_is_kept_while_the_start_of_its_queue_is_asked_for(broker: Lockin
         )
         engine, impl = made._running()
         service: Any = impl.service
-        engine.run(service.renew())
+        engine.run(service.locker.renew())
         assert not broker.asked(UNLOCK)
         response = query(asked.command)
         assert response is not None
@@ -236,7 +173,7 @@ def test_a_broker_that_does_not_answer_has_not_refused(
     Nothing is consumed meanwhile, and the queue stays ours.
     """
     monkeypatch.setattr(
-        "rocketstream.client.consumer.consume.services.orderly_times",
+        "rocketstream.client.consumer.push.impl.orderly_times",
         lambda: OrderlyTimes(first_lock_ms=60_000, lock_max_live_ms=200),
     )
     returned, late = threading.Event(), threading.Event()
@@ -273,7 +210,7 @@ def test_a_long_run_of_batches_is_interrupted_for_others(
 ) -> None:
     """Covers C-282: after the limit the turn ends and goes on a moment later."""
     monkeypatch.setattr(
-        "rocketstream.client.consumer.consume.services.orderly_times",
+        "rocketstream.client.consumer.push.impl.orderly_times",
         lambda: OrderlyTimes(turn_max_ms=0),
     )
     seen = Ordered()
@@ -285,7 +222,7 @@ def test_a_long_run_of_batches_is_interrupted_for_others(
 
 def test_queues_take_turns_when_there_are_too_few_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Covers C-282: a queue that always has messages does not keep the others waiting."""
-    monkeypatch.setattr("rocketstream.client.core.orderly_turn.TURN_SHARE_MS", 0.0)
+    monkeypatch.setattr("rocketstream.client.consumer.consume.orderly_turn.TURN_SHARE_MS", 0.0)
     entered, opened = threading.Event(), threading.Event()
     of_the_second: list[bool] = []
 
@@ -300,12 +237,68 @@ def test_queues_take_turns_when_there_are_too_few_workers(monkeypatch: pytest.Mo
         with consumer(broker, listener, consume_thread_min=1, consume_thread_max=1) as made:
             broker.reply(broker.wait_pull(0), found([0, 1, 2, 3]))
             assert entered.wait(WAIT_S)
-            broker.reply(broker.wait_pull(10), found([10, 11, 12, 13]))
+            broker.reply(broker.wait_pull(10), found([10, 11, 12, 13], queue_id=1))
             service: Any = made._machine.service
             wait_until(lambda: len(service._ready) == 1, "the other queue to wait")
             opened.set()
             wait_until(lambda: len(of_the_second) == 8, "everything consumed")
     assert of_the_second[:2] == [False, True]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_queue_that_leaves_while_its_lock_is_asked_for_keeps_no_other_from_its_answer() -> None:
+    """Covers C-187: the refused queue is dropped, though a doubted one left meanwhile."""
+    with LockingBroker(queues=2) as broker:
+        broker.offsets = {0: 0, 1: 0}
+        with consumer(broker, Ordered()) as made:
+            pulls = broker.wait_for(
+                RequestCode.PULL_MESSAGE, 2, lambda asked: asked.ext["topic"] == TOPIC
+            )
+            assert len(pulls) == 2
+            machine: Any = made._machine
+            locker, first = machine.service.locker, QUEUE
+            second = QUEUE._replace(queue_id=1)
+
+            async def renew() -> bool:
+                async def lock(_: Any) -> LockAnswers:
+                    return LockAnswers(0, held={first}, refused={second})
+
+                locker._lock = lock
+                locker._stands = lambda *_: True
+                locker._queues[first].process_queue.lease.doubt()
+                asked = locker._is_ours_still
+
+                async def leaves(queue: Any) -> Any:
+                    locker._queues.pop(queue.message_queue, None)
+                    return await asked(queue)
+
+                locker._is_ours_still = leaves
+                queue = locker._queues[second]
+                await locker.ask([first, second])
+                return bool(queue.dropped)
+
+            assert made._started is not None
+            assert made._started.engine.run(renew())
+
+
+def test_a_dead_letter_that_breaks_brings_its_message_again(broker: LockingBroker) -> None:
+    """Covers C-287: a mistake on the way leaves no queue behind that nobody goes on with."""
+    tries: list[int] = []
+
+    def verdict(messages: list[MessageExt], context: ConsumeOrderlyContext) -> object:
+        tries.append(messages[0].queue_offset)
+        return SUSPEND if len(tries) < 2 else SUCCESS
+
+    async def broken(message: MessageExt, max_times: int) -> bool:
+        raise LookupError("a mistake")
+
+    seen = Ordered(verdict)
+    with consumer(broker, seen, max_reconsume_times=0) as made:
+        machine: Any = made._machine
+        machine.send_back.give_up = broken
+        broker.reply(broker.wait_pull(0), found([0]))
+        seen.wait_consumed(1)
+    assert tries == [0, 0]
 
 
 def test_a_dead_letter_that_cannot_be_sent_is_consumed_again(broker: LockingBroker) -> None:
@@ -336,6 +329,22 @@ def test_a_dead_letter_that_cannot_be_sent_is_consumed_again(broker: LockingBrok
     assert "DELAY" not in properties
 
 
+@pytest.mark.parametrize("status", [10, 11, 12])
+def test_a_dead_letter_that_is_not_safe_leaves_the_queue_at_its_message(
+    broker: LockingBroker, status: int
+) -> None:
+    """Covers C-289, C-473: given up only once the dead letter is stored as wished."""
+    broker.topics[f"%RETRY%{GROUP}"] = 1
+    statuses = [status, 0]
+    broker.on[SEND] = lambda _: answer(statuses.pop(0), SendMessageResponseHeader("ID", 0, 0))
+    seen = Ordered(lambda messages, _: SUSPEND if messages[0].body == b"0" else SUCCESS)
+    with consumer(broker, seen, max_reconsume_times=0):
+        broker.reply(broker.wait_pull(0), found(range(2)))
+        seen.wait_deliveries(3)
+    assert seen.batches == [[0], [0], [1]]
+    assert statuses == []
+
+
 def test_by_default_a_failing_message_blocks_its_queue_for_ever(broker: LockingBroker) -> None:
     """Covers C-40, C-292: -1 means no limit; nothing goes to the dead-letter topic."""
     seen = Ordered(lambda messages, context: SUSPEND)
@@ -349,14 +358,15 @@ def test_by_default_a_failing_message_blocks_its_queue_for_ever(broker: LockingB
 def test_queue_locks_may_be_tuned_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Covers C-236, C-282: what the original has system properties for."""
     assert orderly_times() == OrderlyTimes(30_000, 20_000, 1_000, 60_000)
-    monkeypatch.setenv(LOCK_MAX_LIVE_VARIABLE, "5")
-    monkeypatch.setenv(LOCK_INTERVAL_VARIABLE, " 6 ")
-    monkeypatch.setenv(TURN_MAX_VARIABLE, "7")
+    monkeypatch.setenv("ROCKETMQ_REBALANCE_LOCK_MAX_LIVE_MS", "5")
+    monkeypatch.setenv("ROCKETMQ_REBALANCE_LOCK_INTERVAL_MS", " 6 ")
+    turn_max = "ROCKETMQ_MAX_TIME_CONSUME_CONTINUOUSLY_MS"
+    monkeypatch.setenv(turn_max, "7")
     times = orderly_times()
     assert (times.lock_max_live_ms, times.lock_interval_ms, times.turn_max_ms) == (5, 6, 7)
     for wrong in ("0", "-1", "soon", "1.5"):
-        monkeypatch.setenv(TURN_MAX_VARIABLE, wrong)
-        with pytest.raises(ConfigurationError, match=TURN_MAX_VARIABLE):
+        monkeypatch.setenv(turn_max, wrong)
+        with pytest.raises(ConfigurationError, match=turn_max):
             orderly_times()
 
 

@@ -10,26 +10,27 @@ from pathlib import Path
 import pytest
 
 import rocketstream
-from rocketstream.client.core.orderly import (
+from rocketstream.client.consumer.consume.orderly_queue import (
+    TRANSITIONS,
+    Lease,
+    OrderlyProcessQueue,
+    Stage,
+    TurnEvent,
+)
+from rocketstream.client.consumer.consume.orderly_turn import (
+    END,
+    GO_ON,
     LOCK_RETRY_FAILED_MS,
     LOCK_RETRY_MS,
     LOCK_RETRY_RUNNING_MS,
     RESUME_MS,
-    USE_SETTING,
-    Lease,
-    OrderlyProcessQueue,
-)
-from rocketstream.client.core.orderly_state import TRANSITIONS, Stage, TurnEvent
-from rocketstream.client.core.orderly_turn import (
-    END,
-    GO_ON,
     TURN_SHARE_MS,
     AskLock,
     GiveUp,
     OrderlyTurns,
     Resume,
-    TurnOrder,
 )
+from rocketstream.client.consumer.listener_answer import USE_SETTING
 from rocketstream.errors import InternalError
 from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
 
@@ -55,7 +56,7 @@ LEADS: dict[TurnEvent, dict[Stage, Stage]] = {
     TurnEvent.DUE: {PAUSED: READY},
     TurnEvent.LOCKED: {UNLOCKED: PAUSED},
     TurnEvent.UNANSWERED: {UNLOCKED: UNLOCKED},
-    TurnEvent.BROKE: dict.fromkeys(set(Stage) - {GIVING_UP}, PAUSED) | {OVER: OVER},
+    TurnEvent.BROKE: dict.fromkeys(Stage, PAUSED) | {OVER: OVER},
 }
 """By event: at which stages it may happen, and what follows. All else is refused."""
 
@@ -66,7 +67,12 @@ class Msg:
 
     queue_offset: int
     body_size: int = 10
-    reconsume_times: int = 0
+    _reconsume_times: int = 0
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was tried before."""
+        return self._reconsume_times
 
 
 class Scene:
@@ -74,7 +80,7 @@ class Scene:
 
     def __init__(self, stage: Stage = READY, locked_ms: float | None = None) -> None:
         lease = None if locked_ms is None else Lease(locked_ms, 100)
-        self.queue = OrderlyProcessQueue(QUEUE, 1, 0.0, lease)
+        self.queue = OrderlyProcessQueue(QUEUE, 0.0, lease)
         self.queue.put([Msg(offset) for offset in range(4)])
         self.queue.stage = stage
         self.others_wait = False
@@ -85,6 +91,10 @@ class Scene:
         batch = self.queue.take(count)
         self.queue.stage = IN_HAND
         return [each for each in batch if isinstance(each, Msg)]
+
+
+def waiting_in(queue: OrderlyProcessQueue) -> int:
+    return queue.message_count - len(queue.taken_offsets)
 
 
 def after(stage: Stage, event: TurnEvent) -> Stage:
@@ -123,7 +133,7 @@ def test_only_its_process_queue_writes_how_far_a_turn_is() -> None:
     found = {
         f"{file.relative_to(root)}:{node.lineno}"
         for file in root.rglob("*.py")
-        if file != root / "core" / "orderly.py"
+        if file != root / "consumer" / "consume" / "orderly_queue.py"
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute)
         and isinstance(node.ctx, ast.Store)
@@ -191,7 +201,7 @@ def test_nothing_is_handed_out_of_a_queue_that_leaves_or_has_left(how: str, stag
     else:
         scene.queue.leave()
     assert scene.turns.next(scene.queue, 0, 0) is END
-    assert (scene.queue.stage, scene.queue.taken_count) == (OVER, 0)
+    assert (scene.queue.stage, scene.queue.taken_offsets) == (OVER, [])
 
 
 @pytest.mark.parametrize(
@@ -201,7 +211,7 @@ def test_without_its_lock_a_queue_is_not_consumed(stage: Stage, pause_ms: int) -
     """Covers C-281: asked for after 100 ms at the start of a turn, after 10 ms within it."""
     scene = Scene(stage, locked_ms=0)
     assert scene.turns.next(scene.queue, 0, 101) == AskLock(pause_ms)
-    assert (scene.queue.stage, scene.queue.taken_count) == (UNLOCKED, 0)
+    assert (scene.queue.stage, scene.queue.taken_offsets) == (UNLOCKED, [])
 
 
 def test_with_its_lock_it_is() -> None:
@@ -234,7 +244,7 @@ def test_a_turn_has_its_share_and_no_more(
     if ending is None:
         assert scene.queue.stage is IN_HAND
     else:
-        assert (then, scene.queue.stage, scene.queue.taken_count) == (ending, PAUSED, 0)
+        assert (then, scene.queue.stage, scene.queue.taken_offsets) == (ending, PAUSED, [])
 
 
 def test_a_turn_takes_one_batch_at_least() -> None:
@@ -311,7 +321,7 @@ def test_a_good_answer_goes_on(
     assert answer == (offset, GO_ON)
     assert scene.queue.stage is BETWEEN
     assert scene.queue.taken_offsets == kept
-    assert scene.queue.waiting_count == len(waiting)
+    assert waiting_in(scene.queue) == len(waiting)
 
 
 @pytest.mark.parametrize(
@@ -398,7 +408,7 @@ def test_messages_that_had_their_last_try_are_given_up_and_only_they(
     """Covers C-287, C-590: the rest of the batch comes again, and what could not be sent."""
     scene = Scene()
     batch = scene.taken(3)
-    batch[0].reconsume_times = batch[1].reconsume_times = 1
+    batch[0]._reconsume_times = batch[1]._reconsume_times = 1
     done = scene.turns.answered(scene.queue, batch, SUSPEND, commits, 20, 0)
     what = GiveUp(batch[:2], batch[2:], 20, commits)
     assert done == (-1, what)
@@ -434,7 +444,7 @@ def test_after_a_mistake_of_ours_everything_taken_comes_again() -> None:
     scene = Scene()
     scene.taken(2)
     assert scene.turns.broke(scene.queue) == Resume(500)
-    assert (scene.queue.stage, scene.queue.waiting_count) == (PAUSED, 4)
+    assert (scene.queue.stage, waiting_in(scene.queue)) == (PAUSED, 4)
 
 
 def test_after_a_mistake_with_a_queue_that_is_over_nothing_comes() -> None:
@@ -449,16 +459,3 @@ def test_a_call_that_was_cut_off_holds_its_queue_no_more() -> None:
     scene.turns.cut_off(scene.queue)
     assert not scene.queue.in_hand
     assert scene.turns.next(Scene(READY).queue, 0, 0) is not END, "the others' turns go on"
-
-
-def test_a_queue_has_one_turn_at_a_time_whatever_its_generation() -> None:
-    """Covers C-281: the latest waits until the one before has ended."""
-    rota: TurnOrder[str] = TurnOrder()
-    assert rota.begin(QUEUE, "first")
-    assert not rota.begin(QUEUE, "second")
-    assert not rota.begin(QUEUE, "third")
-    assert rota.get(QUEUE) == "first"
-    assert rota.end(QUEUE, "first") == "third"
-    assert rota.get(QUEUE) is None
-    assert rota.begin(QUEUE, "third")
-    assert rota.end(QUEUE, "third") is None

@@ -8,7 +8,6 @@ import pytest
 
 import rocketstream
 from rocketstream import aio
-from rocketstream.client.core.other_clients import clients_with
 from rocketstream.errors import ConfigurationError
 
 MISPLACED = [
@@ -39,6 +38,8 @@ def test_the_clients_that_have_it_are_named(
     assert "settings are" not in text
 
 
-def test_what_no_client_has_is_nobodys() -> None:
-    assert list(clients_with("pull_size")) == []
-    assert list(clients_with("consumer_group")) == []
+@pytest.mark.parametrize("setting", ["pull_size", "consumer_group"])
+def test_what_no_client_has_is_nobodys(setting: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        rocketstream.LitePullConsumer("g", namesrv_addr="127.0.0.1:9", **{setting: 5})  # type: ignore[arg-type]
+    assert ", which " not in str(raised.value)

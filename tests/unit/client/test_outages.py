@@ -8,7 +8,7 @@ import pytest
 
 from rocketstream import limits
 from rocketstream.cli.failure import _Sparing
-from rocketstream.client.core.outages import Outages
+from rocketstream.client.instance.groups import Groups
 from rocketstream.client.instance.outage_log import OutageLog
 from rocketstream.errors import BrokerError, ConnectError, RequestTimeoutError, RouteNotFoundError
 from rocketstream.model import MessageQueue
@@ -16,6 +16,10 @@ from rocketstream.testing import ManualClock
 
 ADDRESS = "10.0.0.1:10911"
 QUEUES = [MessageQueue("T", "broker-a", number) for number in range(4)]
+
+
+GROUPS = Groups()
+GROUPS.producers["g"] = None
 
 
 @pytest.fixture
@@ -26,7 +30,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 def log(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> OutageLog:
     caplog.set_level(logging.INFO, "rocketstream.client")
-    return OutageLog(clock)
+    return OutageLog(clock, "10.0.0.7@mine", GROUPS)
 
 
 def test_an_outage_is_one_line_when_it_begins_and_one_when_it_ends(
@@ -40,7 +44,10 @@ def test_an_outage_is_one_line_when_it_begins_and_one_when_it_ends(
     first, last = caplog.messages
     assert "pull of MessageQueue" in first
     assert "CODE: 16" in first
-    assert last.endswith("works again after 30.0 s and 261 failures")
+    assert last.endswith(
+        "works again after 30.0 s and 261 failures (client 10.0.0.7@mine, group g)"
+    )
+    assert first.endswith("; it is tried again (client 10.0.0.7@mine, group g)")
 
 
 def test_all_that_needs_a_server_is_one_outage_of_that_server(
@@ -89,7 +96,7 @@ def test_a_failure_that_was_expected_is_told_when_it_comes_again(
     log.worked(*pull)
     first, last = caplog.messages
     assert "CODE: 24" in first
-    assert last.endswith("works again after 3.0 s and 3 failures")
+    assert "works again after 3.0 s and 3 failures" in last
 
 
 def test_what_nobody_tries_any_more_is_forgotten_in_silence(
@@ -101,12 +108,15 @@ def test_what_nobody_tries_any_more_is_forgotten_in_silence(
     assert len(caplog.messages) == 1
 
 
-def test_outages_are_bounded() -> None:
-    outages = Outages()
-    for number in range(limits.OUTAGES_MAX + 5):
-        assert outages.failed(number, 0.0)
-    assert outages.worked(4) is None
-    assert outages.worked(5) is not None
+def test_outages_are_bounded(log: OutageLog, caplog: pytest.LogCaptureFixture) -> None:
+    """The oldest is forgotten."""
+    for number in range(limits.OUTAGES_MAX + 1):
+        log.report(("pull of", number), "it fails")
+    caplog.clear()
+    log.worked("pull of", 0)
+    assert caplog.messages == []
+    log.worked("pull of", 1)
+    assert len(caplog.messages) == 1
 
 
 def test_the_command_line_shows_every_outage(
@@ -119,3 +129,13 @@ def test_the_command_line_shows_every_outage(
     sparing = _Sparing()
     assert [sparing.filter(record) for record in caplog.records] == [True] * 6
     assert "100 %s" in caplog.messages[0]
+
+
+def test_lines_name_some_groups_of_a_client_that_has_many(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Hundreds of consumers of one process lose one broker: each line says whose it is."""
+    groups = Groups()
+    groups.producers.update({f"g{number}": None for number in range(5)})
+    OutageLog(clock, "me", groups).failed(("heartbeat to", ADDRESS), BrokerError(1, "x"))
+    assert caplog.messages[0].endswith("(client me, group g0, group g1, group g2, 2 groups more)")

@@ -6,13 +6,16 @@ import threading
 from collections.abc import Callable
 from typing import Any, cast
 
-from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.queue_rotation import SendTarget
+from rocketstream import ClientConfig
+from rocketstream._util.clock import SYSTEM_CLOCK
+from rocketstream._util.waiting import Locks
 from rocketstream.client.instance.engine import Engine
-from rocketstream.client.producer.async_sender import AsyncSender, SendDone
+from rocketstream.client.producer.async_sender import AsyncSender, SendDone, policy_of
 from rocketstream.client.producer.outbox import Outbox
-from rocketstream.client.producer.sending import PreparedSend
+from rocketstream.client.producer.policy import SendTarget
+from rocketstream.client.producer.settings import ProducerSettings
 from rocketstream.model import MessageQueue, SendResult, SendStatus
+from rocketstream.protocol.sends import PreparedSend
 
 RESULT = SendResult(SendStatus.SEND_OK, "id", "offset-id", MessageQueue("T", "b", 0), 7)
 PUT_MOST = 1_000
@@ -49,12 +52,13 @@ class HandsOn:
 
     def __init__(self) -> None:
         self.loop = Loop()
+        self.locks = Locks()
 
 
 class Flooded:
     """A sender that finds another message waiting whenever it has sent one."""
 
-    settings = ProducerSettings("g")
+    policy = policy_of(ProducerSettings("g"), ClientConfig(), SYSTEM_CLOCK)
 
     def __init__(self) -> None:
         self.sent = 0

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import sys
 from dataclasses import dataclass
+from types import FrameType
+from typing import Any
 
 import pytest
 
-from rocketstream.client.core.flow_control import MIB, FlowControl, Thresholds, flow_control
-from rocketstream.client.core.process_queue import PULL_MAX_IDLE_MS, ProcessQueue
+from rocketstream.client.consumer.process_queue import (
+    MIB,
+    PULL_MAX_IDLE_MS,
+    FlowControl,
+    ProcessQueue,
+    Thresholds,
+)
 from rocketstream.model import MessageQueue
 
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -28,7 +37,7 @@ def msgs(*offsets: int, size: int = 10) -> list[Msg]:
 
 @pytest.fixture
 def process_queue() -> ProcessQueue:
-    return ProcessQueue(QUEUE, generation=1, now_ms=0)
+    return ProcessQueue(QUEUE, now_ms=0)
 
 
 def test_commit_point_is_the_smallest_unfinished_offset(process_queue: ProcessQueue) -> None:
@@ -78,34 +87,12 @@ def test_span_is_between_the_ends_still_cached(process_queue: ProcessQueue) -> N
     assert (process_queue.max_span, process_queue.min_offset) == (0, 10)
 
 
-def test_backlog_is_measured_from_the_newest_message(process_queue: ProcessQueue) -> None:
-    """Covers C-237: MAX_OFFSET minus the last offset, never negative."""
-    process_queue.put(msgs(0, 1, 2), max_offset=50)
-    assert process_queue.backlog == 48
-    process_queue.put(msgs(3), max_offset=2)
-    assert process_queue.backlog == 0
-
-
 def test_a_queue_that_never_held_anything_tells_no_largest_offset(
     process_queue: ProcessQueue,
 ) -> None:
-    """Covers C-239: what tools are told of it begins at 0, as after ``clear``."""
+    """Covers C-239: what tools are told of it begins at 0."""
     assert process_queue.queue_offset_max == 0
-    assert (process_queue.min_offset, process_queue.max_span, process_queue.backlog) == (-1, 0, 0)
-
-
-def test_clear_forgets_everything(process_queue: ProcessQueue) -> None:
-    """Covers C-247."""
-    process_queue.put(msgs(5, 6))
-    process_queue.clear()
-    assert (
-        process_queue.message_count,
-        process_queue.body_bytes,
-        process_queue.queue_offset_max,
-    ) == (0, 0, 0)
-    assert process_queue.first is None
-    process_queue.put(msgs(1))
-    assert process_queue.min_offset == 1
+    assert (process_queue.min_offset, process_queue.max_span) == (-1, 0)
 
 
 @pytest.mark.parametrize("offsets", [(1, 3, 2), (3, 2, 1), (2, 2, 1, 3)])
@@ -136,7 +123,7 @@ def test_expired_message_leaves_the_others(process_queue: ProcessQueue) -> None:
 def test_commit_point_never_passes_an_unfinished_message(seed: int) -> None:
     """Any order of pulls and completions, gaps and repeats included, against the plain rule."""
     rng = random.Random(seed)
-    process_queue = ProcessQueue(QUEUE, 1, 0)
+    process_queue = ProcessQueue(QUEUE, 0)
     unfinished: dict[int, Msg] = {}
     offset = last = 0
     for _ in range(400):
@@ -168,13 +155,36 @@ def test_offsets_out_of_order_do_not_break_the_commit_point(process_queue: Proce
     assert process_queue.remove(msgs(4, 5)) == 9
 
 
+@pytest.mark.parametrize("line", range(1, 8))
+def test_a_queue_dropped_in_the_middle_of_another_change_stays_dropped(
+    process_queue: ProcessQueue, line: int
+) -> None:
+    """Covers C-549: another thread drops it, after any line of what lets the next pull go."""
+    lines = itertools.count(1)
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if event == "line" and next(lines) == line:
+            process_queue.drop()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        process_queue.leave()
+    finally:
+        sys.settrace(before)
+    if next(lines) <= line:
+        process_queue.drop()
+    assert (process_queue.dropped, process_queue.leaving) == (True, True)
+
+
 def test_pull_expiry_spares_a_queue_that_waits_for_flow_control(
     process_queue: ProcessQueue,
 ) -> None:
     """Covers C-176: only a silent loop is dead, strictly after 120 s."""
     assert not process_queue.is_pull_expired(PULL_MAX_IDLE_MS)
     assert process_queue.is_pull_expired(PULL_MAX_IDLE_MS + 1)
-    process_queue.hold_pull()
+    process_queue.flow_controlled = True
     assert not process_queue.is_pull_expired(PULL_MAX_IDLE_MS + 1)
 
 
@@ -185,27 +195,27 @@ def test_exactly_the_count_threshold_does_not_stop_a_pull(process_queue: Process
     """Covers C-203, C-204."""
     bounds = Thresholds(count=3)
     process_queue.put(msgs(0, 1, 2))
-    assert flow_control(process_queue, bounds) is None
+    assert process_queue.held_by(bounds) is None
     process_queue.put(msgs(3))
-    assert flow_control(process_queue, bounds) is FlowControl.COUNT
+    assert process_queue.held_by(bounds) is FlowControl.COUNT
 
 
 def test_size_is_cut_to_whole_mebibytes_first(process_queue: ProcessQueue) -> None:
     """Covers C-204: 1 MiB and a fraction pass a limit of 1."""
     bounds = Thresholds(size_mib=1)
     process_queue.put([Msg(0, 2 * MIB - 1)])
-    assert flow_control(process_queue, bounds) is None
+    assert process_queue.held_by(bounds) is None
     process_queue.put([Msg(1, 1)])
-    assert flow_control(process_queue, bounds) is FlowControl.SIZE
+    assert process_queue.held_by(bounds) is FlowControl.SIZE
 
 
 def test_span_counts_offsets_not_messages(process_queue: ProcessQueue) -> None:
     """Covers C-209."""
     bounds = Thresholds(span=2000)
     process_queue.put(msgs(0, 2000))
-    assert flow_control(process_queue, bounds) is None
+    assert process_queue.held_by(bounds) is None
     process_queue.put(msgs(2001))
-    assert flow_control(process_queue, bounds) is FlowControl.SPAN
+    assert process_queue.held_by(bounds) is FlowControl.SPAN
 
 
 def test_topic_thresholds_are_shared_by_all_queues() -> None:
@@ -228,8 +238,6 @@ def test_what_was_filtered_out_behind_the_last_message_counts_with_it(
     process_queue.put(msgs(9, 12))
     process_queue.passed_to = 13
     assert process_queue.remove(msgs(9, 12)) == 13
-    process_queue.clear()
-    assert process_queue.passed_to == 0
 
 
 def test_offsets_far_apart_twice_in_one_pull_or_out_of_order_are_each_counted_once(

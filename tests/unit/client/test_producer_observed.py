@@ -13,6 +13,7 @@ from rocketstream import (
     ClientConfig,
     Message,
     MessageQueue,
+    MessageType,
     Producer,
     SendError,
     SendMessageContext,
@@ -20,7 +21,6 @@ from rocketstream import (
     SendStatus,
     aio,
 )
-from rocketstream.client.hooks import MessageType
 from rocketstream.errors import ConfigurationError, MessageInvalidError, NotSupportedError
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
@@ -97,6 +97,25 @@ class Forbid:
         self.asked.append(context)
         if isinstance(context.message, Message) and context.message.tags:
             raise PermissionError("no tags on Sundays")
+
+
+@pytest.mark.parametrize("auto_batch", [False, True])
+def test_a_hook_registered_while_a_message_is_under_way_sees_its_tries(
+    broker: FakeBroker, auto_batch: bool
+) -> None:
+    """Covers C-475: the message was made ready when nobody looked at sends."""
+    hook = Recorder()
+    message = Message(TOPIC, b"x")
+
+    def registering(queues: Any, message: Message, arg: Any) -> MessageQueue:
+        producer.register_send_message_hook(hook)
+        queue: MessageQueue = queues[0]
+        return queue
+
+    with Producer("pg", namesrv_addr=broker.address, auto_batch=auto_batch) as producer:
+        result = producer.send(message, selector=registering)
+        assert result.send_status is SendStatus.SEND_OK
+    assert [context.message for context in hook.before] == [message]
 
 
 @pytest.mark.parametrize(

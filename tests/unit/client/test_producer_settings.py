@@ -19,9 +19,8 @@ from rocketstream import (
     aio,
     limits,
 )
-from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.recall import decode_recall_handle
-from rocketstream.client.producer.selectors import hash_of
+from rocketstream.client.producer.message import decode_recall_handle, hash_of
+from rocketstream.client.producer.settings import ProducerSettings
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
@@ -73,7 +72,7 @@ def test_defaults_are_upstreams() -> None:
         ({"max_message_size": 0}, "max_message_size must be a whole number from 1 on"),
         (
             {"retry_response_codes": frozenset({"x"})},
-            "retry_response_codes must be a set of numbers",
+            "retry_response_codes must be a list, tuple or set of whole numbers",
         ),
         ({"topics": ("a b",)}, "illegal characters"),
         ({"no_such": 1}, r"Producer has no setting 'no_such'; settings are .*send_msg_timeout_ms"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,11 +13,10 @@ from rocketstream import (
     MessageModel,
     MessageQueue,
     MessageSelector,
-    OffsetStore,
+    MQPullConsumerScheduleService,
     PullConsumer,
     PullStatus,
 )
-from rocketstream.client.consumer.offsets.store import ReadOffsetType
 from rocketstream.errors import (
     BrokerError,
     ClientStateError,
@@ -34,6 +34,7 @@ from rocketstream.protocol.headers import (
     PullMessageResponseHeader,
 )
 from tests.plugins.waiting import wait_until
+from tests.unit.client.consumers import Shelf
 from tests.unit.client.fake_broker import (
     GROUP,
     TOPIC,
@@ -63,6 +64,35 @@ def puller(broker: FakeBroker, **settings: Any) -> PullConsumer:
     made = PullConsumer(GROUP, config=config, **settings)
     made.start()
     return made
+
+
+def test_a_queue_that_comes_back_while_its_task_runs_is_not_pulled_twice_at_once(
+    broker: FakeBroker,
+) -> None:
+    """Covers C-501: its new task is called when the one of the assignment before has ended."""
+    calls, opened, marked = threading.Semaphore(0), threading.Event(), threading.Event()
+    begun: list[MessageQueue] = []
+
+    def task(mq: MessageQueue, context: Any) -> None:
+        begun.append(mq)
+        calls.release()
+        opened.wait(WAIT_S)
+
+    config = ClientConfig(namesrv_addr=broker.address)
+    with MQPullConsumerScheduleService(GROUP, config=config, pull_thread_nums=2) as service:
+        broker.members = []  # so that only the test divides queues
+        service._callbacks[TOPIC] = task
+        service._queues_changed(TOPIC, [MQ], [MQ])
+        assert calls.acquire(timeout=WAIT_S)
+        service._queues_changed(TOPIC, [MQ], [])
+        service._queues_changed(TOPIC, [MQ], [MQ])
+        assert service._executor is not None
+        service._executor.submit(marked.set)  # by the second thread, after it looked at the task
+        assert marked.wait(WAIT_S)
+        assert begun == [MQ]
+        opened.set()
+        assert calls.acquire(timeout=WAIT_S)
+        assert begun == [MQ, MQ]
 
 
 # --- requests -----------------------------------------------------------------------------------
@@ -229,31 +259,6 @@ def test_running_info_of_a_pull_consumer(broker: FakeBroker) -> None:
 # --- offsets ------------------------------------------------------------------------------------
 
 
-class Shelf(OffsetStore):
-    """A store of the user's own."""
-
-    def __init__(self) -> None:
-        self.noted: dict[MessageQueue, int] = {}
-        self.kept: dict[MessageQueue, int] = {}
-
-    def update_offset(self, mq: MessageQueue, offset: int, increase_only: bool = True) -> None:
-        self.noted[mq] = max(self.noted.get(mq, 0), offset) if increase_only else offset
-
-    def read_offset(self, mq: MessageQueue, read_type: ReadOffsetType) -> int:
-        if read_type is ReadOffsetType.READ_FROM_STORE:
-            return self.kept.get(mq, -1)
-        return self.noted.get(mq, -1)
-
-    def persist_all(self, mqs: Collection[MessageQueue]) -> None:
-        self.kept.update((mq, self.noted[mq]) for mq in mqs if mq in self.noted)
-
-    def remove_offset(self, mq: MessageQueue) -> None:
-        self.noted.pop(mq, None)
-
-    def clone_offset_table(self, topic: str | None = None) -> Mapping[MessageQueue, int]:
-        return dict(self.noted)
-
-
 def test_a_store_of_ones_own_is_used(broker: FakeBroker) -> None:
     """Covers C-58, C-497."""
     shelf = Shelf()
@@ -313,6 +318,24 @@ def test_a_send_back_says_whether_it_comes_from_a_unit(broker: FakeBroker, unit_
         consumer.send_message_back(message, 3)
     asked = broker.asked(RequestCode.CONSUMER_SEND_MSG_BACK)[-1]
     assert ConsumerSendMsgBackRequestHeader.from_ext(asked.ext).unit_mode is unit_mode
+
+
+def test_a_send_back_uses_the_vip_channel(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-13: port - 2, but for this broker, which has one port."""
+    fast: list[str] = []
+
+    def vip_address(address: str) -> str:
+        fast.append(address)
+        return address
+
+    monkeypatch.setattr("rocketstream.client.instance.api.vip_address", vip_address)
+    with puller(broker, vip_channel_enabled=True) as consumer:
+        (message, *_) = consumer.pull(MQ, None, 0, 32).msg_found_list
+        fast.clear()
+        consumer.send_message_back(message, 3)
+        assert broker.address in fast
 
 
 def test_a_refused_send_back_is_sent_anew(broker: FakeBroker) -> None:

@@ -16,7 +16,7 @@ from rocketstream import (
     PullConsumer,
     aio,
 )
-from rocketstream.client.core.pull_settings import LitePullConsumerSettings, PullConsumerSettings
+from rocketstream.client.consumer.settings import LitePullConsumerSettings, PullConsumerSettings
 from rocketstream.errors import ConfigurationError
 from rocketstream.testing.clock import ManualClock
 
@@ -129,7 +129,7 @@ def test_an_unknown_setting_is_named_with_those_there_are(kind: type[Any]) -> No
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("register_topics", "T", "register_topics must be a set of str"),
+        ("register_topics", "T", "register_topics must be a list, tuple or set of str"),
         ("register_topics", ["a b"], "illegal characters"),
         (
             "max_reconsume_times",

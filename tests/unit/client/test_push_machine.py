@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -43,12 +44,14 @@ from tests.unit.client.fake_broker import (
     pull_answer,
     pull_header,
     refusal,
+    stored_as,
 )
 
 PULL = RequestCode.PULL_MESSAGE
 UPDATE = RequestCode.UPDATE_CONSUMER_OFFSET
 BACK = RequestCode.CONSUMER_SEND_MSG_BACK
 SEND = RequestCode.SEND_MESSAGE_V2
+TAGGED = "TAGS\x01A\x02UNIQ_KEY\x01U"
 
 
 @pytest.fixture
@@ -58,7 +61,9 @@ def broker() -> Iterator[FakeBroker]:
         yield running
 
 
-def consumer(broker: FakeBroker, listener: Any, **settings: Any) -> PushConsumer:
+def consumer(
+    broker: FakeBroker, listener: Any, expression: str = "*", **settings: Any
+) -> PushConsumer:
     """Return a consumer of T, quick to persist and to retry, started."""
     config = ClientConfig(
         namesrv_addr=broker.address,
@@ -67,7 +72,7 @@ def consumer(broker: FakeBroker, listener: Any, **settings: Any) -> PushConsumer
     )
     settings.setdefault("local_retry_delay_ms", 20)
     made = PushConsumer(GROUP, config=config, listener=listener, **settings)
-    made.subscribe(TOPIC)
+    made.subscribe(TOPIC, expression)
     made.start()
     return made
 
@@ -187,7 +192,7 @@ def test_an_offset_is_sent_again_until_the_broker_has_it(broker: FakeBroker) -> 
         assert commits(broker).count(4) <= before + 2
 
 
-def test_the_first_commits_of_a_topic_go_one_by_one_and_twice() -> None:
+def test_the_first_commit_of_a_topic_goes_alone_and_all_go_twice() -> None:
     """Covers C-324: a 4.x broker may lose one of two first commits that come at once."""
     with FakeBroker(queues=3) as broker:
         broker.offsets.update({0: 0, 1: 0, 2: 0})
@@ -196,10 +201,10 @@ def test_the_first_commits_of_a_topic_go_one_by_one_and_twice() -> None:
             for queue in range(3):
                 (pull,) = broker.wait_for(PULL, 1, lambda a, q=queue: a.ext["queueId"] == str(q))  # type: ignore[misc]
                 broker.reply(pull, pull_answer(20, 7, 7))
-            for number in range(3):
-                asked = broker.wait_for(UPDATE, number + 1)
-                assert len(asked) == number + 1, "one at a time"
-                broker.reply(asked[-1], ok())
+            (alone,) = broker.wait_for(UPDATE)
+            broker.reply(alone, ok())
+            for asked in broker.wait_for(UPDATE, 3)[1:]:
+                broker.reply(asked, ok())
             again = broker.wait_for(UPDATE, 6)
             assert sorted(a.ext["queueId"] for a in again[3:]) == ["0", "1", "2"]
             for asked_again in again[3:]:
@@ -250,8 +255,8 @@ def test_messages_already_here_still_count_when_the_beginning_is_deleted(
 ) -> None:
     """Covers C-228: what is cached is finished, and with it what was deleted behind it."""
     gate = Gate(lambda message: True)
-    with consumer(broker, gate):
-        broker.reply(broker.wait_pull(0), found([0]))
+    with consumer(broker, gate, "A"):
+        broker.reply(broker.wait_pull(0), found([0], properties=TAGGED))
         assert gate.entered.wait(WAIT_S)
         broker.reply(broker.wait_pull(1), pull_answer(21, 40, 90))
         broker.wait_pull(40)
@@ -328,7 +333,7 @@ async def _close_all(broker: FakeBroker) -> None:
 
 
 def test_revoked_queue_drops_late_pull_reply(broker: FakeBroker) -> None:
-    """Covers C-175, C-549: the reply of an earlier generation is discarded."""
+    """Covers C-175, C-549: the reply of an earlier assignment is discarded."""
     seen = Seen()
     with consumer(broker, seen) as made:
         late = broker.wait_pull(0)
@@ -342,6 +347,61 @@ def test_revoked_queue_drops_late_pull_reply(broker: FakeBroker) -> None:
         seen.wait_consumed(1)
         broker.wait_pull(1)
     assert len(seen.deliveries) == 1
+
+
+def give_away(broker: FakeBroker, made: PushConsumer) -> Any:
+    """Have another member join, which gets the only queue; return how that queue stands."""
+    request = next(iter(made._machine.queues.table.values()))
+    broker.members = ["0", made.client_id]
+    broker.notify_members_changed()
+    wait_until(lambda: request.process_queue.leaving, "a rebalance that gives the queue up")
+    return request
+
+
+def test_a_revoked_queue_waits_for_its_running_listener_and_commits(broker: FakeBroker) -> None:
+    """Covers C-179, C-556: what runs counts, and nothing more is handed out."""
+    gate = Gate(lambda message: message.body == b"1")
+    with consumer(broker, gate, consume_thread_min=1, consume_thread_max=1) as made:
+        broker.reply(broker.wait_pull(0), found(range(4)))
+        assert gate.entered.wait(WAIT_S)
+        request = give_away(broker, made)
+        assert made.assigned_queues()
+        gate.opened.set()
+        wait_until(lambda: not made.assigned_queues(), "the queue given up")
+        assert request.process_queue.dropped
+        wait_commit(broker, 2)
+    assert [message.body for message in gate.seen.deliveries] == [b"0", b"1"]
+
+
+def test_a_revoked_queue_waits_for_what_is_being_sent_back(broker: FakeBroker) -> None:
+    """Covers C-264, C-556: the next owner consumes the copy, not the message again."""
+    broker.on[BACK] = lambda _: None
+    with consumer(broker, Seen(lambda _: LATER)) as made:
+        broker.reply(broker.wait_pull(0), found([0]))
+        (asked,) = broker.wait_for(BACK)
+        give_away(broker, made)
+        broker.reply(asked, ok())
+        wait_until(lambda: not made.assigned_queues(), "the queue given up")
+        wait_commit(broker, 1)
+
+
+def test_a_listener_that_hangs_does_not_keep_a_revoked_queue(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-549: after a bounded wait it leaves, and the late result counts for nothing."""
+    gate = Gate(lambda message: message.body == b"1")
+    with consumer(broker, gate, consume_thread_min=1, consume_thread_max=1) as made:
+        queues = made._machine.queues
+        monkeypatch.setattr(queues, "_settings", replace(queues._settings, release_wait_ms=1))
+        broker.reply(broker.wait_pull(0), found(range(4)))
+        assert gate.entered.wait(WAIT_S)
+        request = give_away(broker, made)
+        wait_until(lambda: not made.assigned_queues(), "the queue given up")
+        wait_commit(broker, 1)
+        gate.opened.set()
+        gate.seen.wait_deliveries(2)
+        assert request.process_queue.message_count == 3
+    assert commits(broker)[-1] == 1
 
 
 def test_a_member_the_broker_forgot_tells_it_and_keeps_its_queues(broker: FakeBroker) -> None:
@@ -378,10 +438,10 @@ def test_a_full_queue_is_pulled_once_more_exactly_when_there_is_room(broker: Fak
 def test_a_gap_in_the_offsets_counts_for_the_span(broker: FakeBroker) -> None:
     """Covers C-209."""
     gate = Gate(lambda message: message.body == b"0")
-    with consumer(broker, gate, consume_concurrently_max_span=10):
-        broker.reply(broker.wait_pull(0), found([0, 11]))
+    with consumer(broker, gate, "A", consume_concurrently_max_span=10):
+        broker.reply(broker.wait_pull(0), found([0, 11], properties=TAGGED))
         # Message 11 is finished: the stuck one alone has span 0, so one batch more is pulled.
-        broker.reply(broker.wait_pull(12), found([30]))
+        broker.reply(broker.wait_pull(12), found([30], properties=TAGGED))
         broker.wait_pull(31)
         gate.opened.set()
         wait_commit(broker, 31)
@@ -456,6 +516,46 @@ def test_what_cannot_be_sent_back_is_consumed_again_here(broker: FakeBroker) -> 
     assert set(commits(broker)) <= {0, 2}
 
 
+UNSAFE = pytest.mark.parametrize("status", [10, 11, 12])
+"""FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT."""
+
+
+@UNSAFE
+def test_a_copy_that_is_not_safe_leaves_the_original_unfinished(
+    broker: FakeBroker, status: int
+) -> None:
+    """Covers C-264, C-473: it is consumed again here, as if nothing had been stored."""
+    broker.topics[f"%RETRY%{GROUP}"] = 1
+    broker.on[BACK] = refusal(1, "no")
+    broker.on[SEND] = stored_as(status)
+    seen = Seen(lambda m: LATER if m.body == b"0" and m.reconsume_times < 2 else SUCCESS)
+    with consumer(broker, seen):
+        broker.reply(broker.wait_pull(0), found(range(2)))
+        seen.wait_consumed(2)
+        wait_commit(broker, 2)
+    assert [m.body for m in seen.deliveries].count(b"0") == 3
+    assert set(commits(broker)) <= {0, 2}
+
+
+@UNSAFE
+def test_a_cause_is_left_out_for_a_while_where_copies_are_not_safe(
+    broker: FakeBroker, status: int
+) -> None:
+    """One of the two copies is the broker's own; without a pause each failure would leave two."""
+    broker.topics[f"%RETRY%{GROUP}"] = 1
+    broker.on[SEND] = stored_as(status)
+
+    def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        raise ValueError("never")
+
+    with consumer(broker, listener, send_back_cause=True, consume_thread_max=1):
+        broker.reply(broker.wait_pull(0), found([0]))
+        wait_commit(broker, 1)
+        broker.reply(broker.wait_pull(1), found([1]))
+        wait_commit(broker, 2)
+        assert (len(broker.asked(SEND)), len(broker.asked(BACK))) == (1, 2)
+
+
 def test_an_expired_message_is_sent_back_once(broker: FakeBroker) -> None:
     """Covers C-42, C-248 to C-251: level 3; the late failure of its listener is not sent back."""
     gate = Gate(lambda message: message.body == b"0")
@@ -470,6 +570,23 @@ def test_an_expired_message_is_sent_back_once(broker: FakeBroker) -> None:
         broker.reply(broker.wait_pull(1), found([1]))
         headers = back_headers(broker, 2)
         assert [h.offset for h in headers] == [0, 1000]
+
+
+def test_an_expired_message_that_cannot_be_sent_back_stays_with_its_listener(
+    broker: FakeBroker,
+) -> None:
+    """Covers C-248: no second call beside one that hangs; the next scan tries again."""
+    broker.topics[f"%RETRY%{GROUP}"] = 1
+    broker.on[BACK] = refusal(1, "no")
+    broker.on[SEND] = refusal(13, "no")
+    gate = Gate(lambda message: message.body == b"0")
+    with consumer(broker, gate, consume_timeout_minutes=0.0005, local_retry_delay_ms=1):
+        broker.reply(broker.wait_pull(0), found([0]))
+        broker.wait_for(SEND, 3)
+        assert len(gate.arrived.deliveries) == 1
+        gate.opened.set()
+        wait_commit(broker, 1)
+    assert len(gate.arrived.deliveries) == 1
 
 
 def test_a_slow_listener_gets_all_its_threads(broker: FakeBroker) -> None:

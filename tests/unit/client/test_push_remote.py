@@ -341,7 +341,8 @@ def test_a_reset_goes_back_at_once_and_leaves_other_queues_alone(broker: FakeBro
         assert commits(broker, 0)[-1] == 2
         broker.reply(again, found([2, 3, 4], properties=TAG_A))
         seen.wait_deliveries(8)
-        broker.reply(held, found([0], properties="TAGS\x01b\x02UNIQ_KEY\x01other"))
+        other = found([0], queue_id=1, properties="TAGS\x01b\x02UNIQ_KEY\x01other")
+        broker.reply(held, other)
         seen.wait_deliveries(9)
         wait_until(lambda: commits(broker, 0)[-1:] == [5], "the commit")
     assert [m.queue_offset for m in seen.deliveries] == [0, 1, 2, 3, 4, 2, 3, 4, 0]

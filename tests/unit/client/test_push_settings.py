@@ -16,8 +16,8 @@ from rocketstream import (
     MessageSelector,
     PushConsumer,
 )
-from rocketstream.client.consumer.push.base import CHANGEABLE, Setting
-from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.consumer.push.consumer import CHANGEABLE, PushConsumerBase, Setting
+from rocketstream.client.consumer.settings import PushConsumerSettings
 from rocketstream.errors import ClientStateError, ConfigurationError, SubscriptionError
 
 
@@ -63,7 +63,7 @@ def test_every_setting_is_an_attribute_too() -> None:
     made.allocate_message_queue_strategy = AllocateMessageQueueAveragelyByCircle()
     assert made.settings.pull_batch_size == 64
     assert made.settings.allocate_message_queue_strategy.name == "AVG_BY_CIRCLE"
-    assert PushConsumer.pull_batch_size is vars(PushConsumer.__mro__[1])["pull_batch_size"]
+    assert PushConsumer.pull_batch_size is vars(PushConsumerBase)["pull_batch_size"]
 
 
 UPSTREAMS_ORDER: list[tuple[dict[str, Any], str]] = [

@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from rocketstream import ClientConfig, MessageExt, MessageModel, MessageSelector, PushConsumer
-from rocketstream.client.consumer.push.pull_service import (
-    BROKER_SUSPEND_MS,
-    PULL_TIMEOUT_MS,
-    PullService,
-)
-from rocketstream.client.core.pull_decision import FLOW_CONTROL_DELAY_MS, SUSPENDED_DELAY_MS
+from rocketstream.client.consumer.pull_answer import FLOW_CONTROL_DELAY_MS, SUSPENDED_DELAY_MS
+from rocketstream.client.consumer.puller import Puller
+from rocketstream.client.consumer.push.impl import BROKER_SUSPEND_MS, PULL_TIMEOUT_MS
+from rocketstream.client.consumer.queue import AssignedQueue
 from rocketstream.errors import BrokerError
 from rocketstream.protocol.bodies import HeartbeatData, SubscriptionData
 from rocketstream.protocol.bodies.admin import Connection, ConsumerConnection
@@ -23,6 +21,7 @@ from rocketstream.protocol.codes import PullSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from tests.behaviour.support import Gate, Seen
 from tests.plugins.waiting import wait_until
+from tests.unit.client.consumers import started
 from tests.unit.client.fake_broker import (
     GROUP,
     TOPIC,
@@ -42,21 +41,6 @@ def broker() -> Iterator[FakeBroker]:
     with FakeBroker() as running:
         running.offsets[0] = 0
         yield running
-
-
-def started(
-    broker: FakeBroker, listener: Any, expression: Any = "*", **settings: Any
-) -> PushConsumer:
-    """Return a consumer of T, quick to persist and to retry, started."""
-    config = ClientConfig(
-        namesrv_addr=broker.address,
-        persist_consumer_offset_interval_ms=20,
-        pull_time_delay_ms_when_exception=20,
-    )
-    made = PushConsumer(GROUP, config=config, listener=listener, **settings)
-    made.subscribe(TOPIC, expression)
-    made.start()
-    return made
 
 
 def test_the_times_are_upstreams() -> None:
@@ -207,7 +191,7 @@ def test_messages_before_the_asked_offset_are_left_out_and_told_once(
         broker.wait_pull(12)
         seen.wait_consumed(2)
     assert seen.bodies == ["10", "11"]
-    assert caplog.text.count("was pulled from offset 10 and answers from offset 8") == 1
+    assert caplog.text.count("answers with a record of topic T, queue 0, offset 8;") == 1
 
 
 def test_a_broker_that_leads_nowhere_is_asked_less_and_less_and_told_once(
@@ -218,13 +202,13 @@ def test_a_broker_that_leads_nowhere_is_asked_less_and_less_and_told_once(
     pauses: list[float] = []
 
     def measure(monkeypatch: pytest.MonkeyPatch) -> None:
-        real = PullService._after
+        real = Puller.later
 
-        def after(self: PullService, delay_ms: float, work: Callable[[], None]) -> None:
+        def after(self: Puller[Any], delay_ms: float, work: Callable[[], None]) -> None:
             pauses.append(delay_ms)
             real(self, 0, work)
 
-        monkeypatch.setattr(PullService, "_after", after)
+        monkeypatch.setattr(Puller, "later", after)
 
     answers = itertools.cycle(
         [found([3, 4], next_offset=5), pull_answer(20, 5), pull_answer(21, 5, 9)]
@@ -266,16 +250,15 @@ def test_messages_that_cannot_be_handed_out_are_pulled_again(
 ) -> None:
     """Covers C-231, C-581: cached and given to nobody they would hold the offset for ever."""
     seen = Seen()
-    with started(broker, seen) as consumer:
+    with started(broker, seen):
         held = broker.wait_pull(0)
-        service: Any = consumer._machine.service
-        real = service.submit
+        real = AssignedQueue.consume
 
-        def once(request: object, messages: list[MessageExt]) -> None:
-            monkeypatch.setattr(service, "submit", real)
-            raise ZeroDivisionError("submit")
+        def once(queue: AssignedQueue, messages: list[MessageExt]) -> None:
+            monkeypatch.setattr(AssignedQueue, "consume", real)
+            raise ZeroDivisionError("consume")
 
-        monkeypatch.setattr(service, "submit", once)
+        monkeypatch.setattr(AssignedQueue, "consume", once)
         broker.reply(held, found(range(2)))
         broker.reply(broker.wait_pull(0, 2), found(range(2)))
         seen.wait_consumed(2)

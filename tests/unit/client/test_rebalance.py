@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from rocketstream.client.core.process_queue import PULL_MAX_IDLE_MS, ProcessQueue
-from rocketstream.client.core.rebalance import (
+from rocketstream.client.consumer.allocate import (
     Assign,
     Revoke,
     RevokeReason,
@@ -16,6 +17,8 @@ from rocketstream.client.core.rebalance import (
     start_at,
     usable,
 )
+from rocketstream.client.consumer.process_queue import PULL_MAX_IDLE_MS, ProcessQueue, Thresholds
+from rocketstream.client.consumer.queue import AssignedQueue
 from rocketstream.model import ConsumeFromWhere, MessageQueue
 
 
@@ -23,14 +26,15 @@ def mq(queue_id: int, topic: str = "T") -> MessageQueue:
     return MessageQueue(topic, "broker-a", queue_id)
 
 
-def table(*mqs: MessageQueue) -> dict[MessageQueue, ProcessQueue]:
-    return {each: ProcessQueue(each, number, 0) for number, each in enumerate(mqs, 1)}
+def table(*mqs: MessageQueue) -> dict[MessageQueue, AssignedQueue]:
+    links: Any = None
+    return {each: AssignedQueue(ProcessQueue(each, 0), 0, Thresholds(), links) for each in mqs}
 
 
 def test_a_changed_allotment_gives_up_and_takes() -> None:
     """Covers C-175."""
     assert plan(table(mq(0), mq(1)), "T", [mq(1), mq(2)], 0) == [
-        Revoke(mq(0), 1, RevokeReason.NOT_ALLOTTED),
+        Revoke(mq(0), RevokeReason.NOT_ALLOTTED),
         Assign(mq(2)),
     ]
 
@@ -50,7 +54,7 @@ def test_a_dropped_entry_is_treated_as_absent() -> None:
     queues = table(mq(0))
     queues[mq(0)].drop()
     assert plan(queues, "T", [mq(0)], 0) == [
-        Revoke(mq(0), 1, RevokeReason.DROPPED),
+        Revoke(mq(0), RevokeReason.DROPPED),
         Assign(mq(0)),
     ]
 
@@ -60,7 +64,7 @@ def test_a_queue_on_its_way_out_is_finished_before_it_comes_back() -> None:
     queues = table(mq(0))
     queues[mq(0)].leave()
     assert plan(queues, "T", [mq(0)], 0) == [
-        Revoke(mq(0), 1, RevokeReason.DROPPED),
+        Revoke(mq(0), RevokeReason.DROPPED),
         Assign(mq(0)),
     ]
 
@@ -68,9 +72,9 @@ def test_a_queue_on_its_way_out_is_finished_before_it_comes_back() -> None:
 def test_a_queue_held_by_flow_control_is_not_dead() -> None:
     """Covers C-176: it is pulled again when messages are finished, however late."""
     queues = table(mq(0))
-    queues[mq(0)].hold_pull()
+    queues[mq(0)].process_queue.flow_controlled = True
     assert plan(queues, "T", [mq(0)], PULL_MAX_IDLE_MS + 1) == []
-    queues[mq(0)].release_pull()
+    queues[mq(0)].process_queue.flow_controlled = False
     assert plan(queues, "T", [mq(0)], PULL_MAX_IDLE_MS) == [], "the limit itself still counts"
 
 
@@ -107,7 +111,7 @@ def test_of_a_strategys_answer_only_the_topics_queues_count() -> None:
 def test_a_dead_pull_loop_is_begun_anew() -> None:
     """Covers C-176."""
     assert plan(table(mq(0)), "T", [mq(0)], PULL_MAX_IDLE_MS + 1) == [
-        Revoke(mq(0), 1, RevokeReason.PULL_EXPIRED),
+        Revoke(mq(0), RevokeReason.PULL_EXPIRED),
         Assign(mq(0)),
     ]
 
@@ -121,7 +125,7 @@ def test_an_empty_allotment_gives_everything_up() -> None:
 def test_unsubscribed_topics_are_given_up() -> None:
     """Covers C-157, C-554."""
     assert plan_unsubscribed(table(mq(0), mq(0, "Gone")), {"T"}) == [
-        Revoke(mq(0, "Gone"), 2, RevokeReason.UNSUBSCRIBED)
+        Revoke(mq(0, "Gone"), RevokeReason.UNSUBSCRIBED)
     ]
 
 

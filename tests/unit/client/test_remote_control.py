@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rocketstream import ClientConfig
+from rocketstream.client.instance.groups import ConsumerInner
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.instance.remote_control import REMOTE_HANDLERS
 from rocketstream.model import MessageModel, MessageQueue
@@ -37,7 +38,7 @@ from tests.unit.client.fake_broker import WAIT_S, FakeBroker, found
 MQ = MessageQueue("ns%T", "broker-a", 0)
 
 
-class Consumer:
+class Consumer(ConsumerInner):
     """A consumer that notes what it is asked."""
 
     group = "ns%g"
@@ -67,9 +68,6 @@ class Consumer:
     def connection_lost(self, address: str) -> None:
         """Nothing to forget."""
 
-    def connection_made(self, address: str) -> None:
-        """Nothing to send."""
-
     async def running_info(self) -> ConsumerRunningInfo:
         if self.error is not None:
             raise self.error
@@ -96,13 +94,7 @@ class Producer:
     def __init__(self) -> None:
         self.asked: list[tuple[str, MessageExt, CheckTransactionStateRequestHeader]] = []
 
-    def topics(self) -> list[str]:
-        return []
-
-    def is_publish_topic_needs_update(self, topic: str) -> bool:
-        return False
-
-    async def check_transaction_state(
+    async def check(
         self, address: str, message: MessageExt, header: CheckTransactionStateRequestHeader
     ) -> None:
         self.asked.append((address, message, header))
@@ -120,8 +112,8 @@ class Setting:
         config = ClientConfig(namesrv_addr=self.broker.address, namespace="ns")
         self.instance = MQClientInstance(config, "id", ManualClock())
         await self.instance.start()
-        self.instance.register_consumer(self.consumer)
-        self.instance.register_producer(self.producer.group, inner=self.producer)
+        self.instance.groups.add_consumer(self.consumer)
+        self.instance.groups.add_producer(self.producer.group, check=self.producer.check)
         await self.instance.remoting.connection(self.broker.address)
         wait = asyncio.Event()
         asyncio.get_running_loop().call_soon(wait.set)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Coroutine
 from typing import Any, cast
 
 import pytest
 
+from rocketstream.client.consumer.offsets import store as offset_store
 from rocketstream.client.consumer.offsets.store import RemoteBrokerOffsetStore
-from rocketstream.client.core.routes import BrokerAddress
+from rocketstream.client.instance.groups import Groups
 from rocketstream.client.instance.outage_log import OutageLog
+from rocketstream.client.instance.routes import BrokerAddress
 from rocketstream.errors import RequestTimeoutError, RouteNotFoundError, SystemBusyError
 from rocketstream.limits import OFFSET_CHECK_INTERVAL_MS, OFFSET_CHECKS_MAX
 from rocketstream.model import MessageQueue
@@ -27,7 +30,7 @@ class Brokers:
     """As much of a client instance as the store uses; the test says what brokers answer."""
 
     def __init__(self) -> None:
-        self.api = self.routes = self
+        self.api = self.routes = self.links = self.route_updates = self
         self.addresses: dict[str, BrokerAddress] = {"broker-a": BrokerAddress(MASTER, False)}
         self.updates: list[str] = []
         self.sent: list[tuple[str, MessageQueue, int]] = []
@@ -38,7 +41,7 @@ class Brokers:
         self.loses = False
         self.asked: list[MessageQueue] = []
         self.clock = ManualClock()
-        self.outages = OutageLog(self.clock)
+        self.outages = OutageLog(self.clock, "me", Groups())
 
     def channel(self, address: str) -> str:
         return address
@@ -49,7 +52,7 @@ class Brokers:
     def find_for_subscribe(self, broker_name: str, broker_id: int) -> BrokerAddress | None:
         return self.addresses.get(broker_name)
 
-    async def update_route(self, topic: str) -> bool:
+    async def update(self, topic: str) -> bool:
         self.updates.append(topic)
         return True
 
@@ -92,7 +95,7 @@ def test_nothing_is_loaded_and_memory_begins_empty() -> None:
         brokers, store = made()
         await store.load()
         assert store.read_memory(mq()) is None
-        assert store.committable(mq()) == 0
+        assert store.piggyback_offset(mq()) == 0
         assert not brokers.sent
 
     run(use())
@@ -190,8 +193,8 @@ def test_a_commit_that_a_pull_may_overtake_is_said_twice() -> None:
         store.update_offset(mq(), 40)
         await store.persist_for_good([mq()])
         assert brokers.offsets() == [40, 40]
-        assert store.committable(mq()) == 40
-        store.carried(mq())
+        assert store.piggyback_offset(mq()) == 40
+        store.piggybacked(mq())
         await store.persist_for_good([mq()])
         assert brokers.offsets() == [40, 40], "what is there already is not repeated"
         store.update_offset(mq(), 41)
@@ -227,10 +230,10 @@ def test_pulls_carry_nothing_before_the_broker_knows_the_topic() -> None:
     async def use() -> None:
         _, store = made()
         store.update_offset(mq(), 9)
-        assert store.committable(mq()) == 0
+        assert store.piggyback_offset(mq()) == 0
         await store.persist([mq()])
-        assert store.committable(mq()) == 9
-        assert store.committable(mq(1)) == 0
+        assert store.piggyback_offset(mq()) == 9
+        assert store.piggyback_offset(mq(1)) == 0
 
     run(use())
 
@@ -293,7 +296,7 @@ def test_going_back_behind_what_a_pull_took_along_is_sent() -> None:
             store.update_offset(mq(), offset)
             await store.persist_for_good([mq()])
         store.update_offset(mq(), 7)
-        store.carried(mq())
+        store.piggybacked(mq())
         store.update_offset(mq(), 5, increase_only=False)
         brokers.sent.clear()
         await store.persist_for_good([mq()])
@@ -330,7 +333,7 @@ def test_what_a_broker_confirmed_is_said_again_after_its_connection_was_lost() -
         store.connection_lost(MASTER)
         await store.persist([mq(), other])
         assert brokers.sent[4:] == [(MASTER, mq(), 7)]
-        assert store.committable(other) == 7
+        assert store.piggyback_offset(other) == 7
 
     run(use())
 
@@ -454,7 +457,7 @@ def test_who_was_cut_off_says_nothing_lower_than_what_somebody_else_did() -> Non
         store.update_offset(mq(), 3)
         await say(store, mq(), mq(1))
         assert brokers.sent == [(MASTER, mq(1), 2)] * 2
-        assert store.committable(mq()) == 0, "a pull would say it too"
+        assert store.piggyback_offset(mq()) == 0, "a pull would say it too"
         assert store.overtaken([mq(), mq(1)]) == {mq(): 67}
         assert store.read_memory(mq()) == 3
         store.update_offset(mq(), 67)
@@ -478,7 +481,7 @@ def test_pulls_carry_nothing_of_a_queue_that_somebody_else_may_have_had() -> Non
         await say(store, mq(), mq(1))
         store.connection_lost(MASTER)
         await store.persist([mq(1)])
-        assert (store.committable(mq()), store.committable(mq(1))) == (0, 2)
+        assert (store.piggyback_offset(mq()), store.piggyback_offset(mq(1))) == (0, 2)
 
     run(use())
 
@@ -606,7 +609,7 @@ def test_a_lost_broker_knows_no_topic_until_it_took_a_commit_of_it() -> None:
         await say(store, mq())
         store.connection_lost(MASTER)
         store.update_offset(mq(1), 5)
-        assert store.committable(mq(1)) == 0
+        assert store.piggyback_offset(mq(1)) == 0
 
     run(use())
 
@@ -642,7 +645,7 @@ def test_a_failing_commit_and_a_failing_question_are_told_once(
         await store.persist([mq()])
         await store.persist([mq()])
         assert [line for line in caplog.messages if "storing offsets of g" in line] == [
-            f"storing offsets of g in {mq()} failed: {busy}; it is tried again"
+            f"storing offsets of g in {mq()} failed: {busy}; it is tried again (client me)"
         ]
         store.connection_lost(MASTER)
         brokers.stored[mq()] = busy
@@ -681,7 +684,7 @@ def test_a_forgotten_queue_leaves_nothing_behind() -> None:
         assert await store.read_store(mq()) == 3
         store.update_offset(mq(), 7)
         await store.persist([mq()])
-        store.carried(mq())
+        store.piggybacked(mq())
         assert brokers.offsets() == [7]
         store.remove_offset(mq())
         assert [name for name, held in vars(store).items() if holds(held, mq())] == []
@@ -691,3 +694,101 @@ def test_a_forgotten_queue_leaves_nothing_behind() -> None:
 
 def holds(held: object, queue: MessageQueue) -> bool:
     return isinstance(held, dict | set) and queue in held
+
+
+SLAVE = "10.0.0.9:10911"
+
+
+@pytest.mark.parametrize("first", ["a commit", "a look-up of another queue"])
+def test_what_a_slave_confirmed_is_said_to_the_master_that_is_back(first: str) -> None:
+    """Covers C-568: by the next round, as Java's; no connection is lost, the address is another."""
+
+    async def use() -> None:
+        brokers, store = made()
+        brokers.addresses["broker-a"] = BrokerAddress(SLAVE, True)
+        for number in (0, 1):
+            store.update_offset(mq(number), 40)
+        await say(store, mq(0), mq(1))
+        assert {address for address, _, _ in brokers.sent} == {SLAVE}
+        brokers.sent.clear()
+        brokers.addresses["broker-a"] = BrokerAddress(MASTER, False)
+        brokers.stored = {mq(0): 7, mq(1): 55, mq(2): 3}
+        if first == "a look-up of another queue":
+            await store.read_store(mq(2))
+        await store.persist([mq(0), mq(1)])
+        assert brokers.sent == [(MASTER, mq(0), 40)]
+        assert store.overtaken([mq(0), mq(1)]) == {mq(1): 55}, "somebody is further there"
+
+    run(use())
+
+
+def test_the_first_commits_of_many_queues_go_together_once_one_is_acknowledged() -> None:
+    """Covers C-324: one alone makes the broker's table; 500 queues are not 500 round trips."""
+
+    async def use() -> None:
+        brokers, store = made()
+        mqs = [mq(number) for number in range(50)]
+        for each in mqs:
+            store.update_offset(each, 5)
+        brokers.refuse.append(SystemBusyError(2, "busy"))  # so the second goes alone too
+        await store.persist(mqs)
+        assert len(brokers.sent) == 49
+        assert brokers.most == 48
+
+    run(use())
+
+
+def test_a_broker_that_does_not_answer_costs_a_round_one_timeout() -> None:
+    async def use() -> None:
+        brokers, store = made()
+        mqs = [mq(number) for number in range(50)]
+        for each in mqs:
+            store.update_offset(each, 5)
+        brokers.refuse = [RequestTimeoutError("late")] * 2
+        await store.persist(mqs)
+        assert len(brokers.refuse) == 1
+        assert brokers.sent == []
+
+    run(use())
+
+
+def test_offsets_noted_while_a_loss_is_taken_in_do_no_harm() -> None:
+    """Threads of the user's note them at any time, as between two queues looked at here."""
+
+    async def use() -> None:
+        _, store = made()
+        others = itertools.count(200)
+
+        class Name(str):
+            __slots__ = ()
+
+            def __hash__(self) -> int:
+                store.update_offset(mq(next(others)), 1)
+                return super().__hash__()
+
+        for number in (100, 101):
+            store.update_offset(MessageQueue("T", Name("broker-a"), number), 5)
+        await store.read_store(mq())
+        store.connection_lost(MASTER)
+        assert store._queues[mq(100)].is_doubted
+
+    run(use())
+
+
+def test_offsets_of_very_many_queues_are_told_some_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What else the loop has to do, as pulls of other queues, gets its turn in between."""
+    monkeypatch.setattr(offset_store, "QUEUES_AT_ONCE", 4)
+
+    async def use() -> None:
+        brokers, store = made()
+        mqs = [mq(number) for number in range(30)]
+        for each in mqs:
+            store.update_offset(each, 5)
+        await store.persist_for_good(mqs)
+        assert len(brokers.sent) == 60
+        assert len(brokers.asked) == 30
+        assert brokers.most == 4
+
+    run(use())

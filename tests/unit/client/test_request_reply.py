@@ -8,7 +8,7 @@ import logging
 import pickle
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -16,13 +16,14 @@ import pytest
 from rocketstream import (
     Message,
     MessageExt,
+    MessageQueue,
     Producer,
     ReplyTimeoutError,
     SendOutcome,
     aio,
     create_reply_message,
 )
-from rocketstream.client.instance.callbacks import CallbackExecutor
+from rocketstream.client.instance.background import CallbackExecutor
 from rocketstream.client.producer.request_reply import hand_over
 from rocketstream.errors import (
     ClientStateError,
@@ -143,6 +144,41 @@ def test_the_reply_comes_back_to_who_asked(broker: FakeBroker, ask: Ask) -> None
     assert properties["REPLY_TO_CLIENT"] == broker.heartbeats[0].client_id
     assert len(properties["CORRELATION_ID"]) == 36
     assert properties["CORRELATION_ID"] == reply.get_property("CORRELATION_ID")
+
+
+@pytest.mark.parametrize("form", ["request", "request_async", "send_async"])
+def test_a_selector_runs_on_the_callers_thread(broker: FakeBroker, form: str) -> None:
+    """Covers C-470: one that blocks keeps no heartbeat and no pull of the process waiting."""
+    threads: list[int] = []
+
+    def selector(queues: Sequence[MessageQueue], message: Message, arg: Any) -> MessageQueue:
+        threads.append(threading.get_ident())
+        return queues[int(arg)]
+
+    thread = replying(broker) if form != "send_async" else None
+    with Producer("pg", namesrv_addr=broker.address) as producer:
+        answer = getattr(producer, form)(Message(TOPIC, b"ping"), selector=selector, arg=0)
+        if form != "request":
+            answer.result(WAIT_S)
+    if thread is not None:
+        thread.join(WAIT_S)
+    assert threads == [threading.get_ident()]
+
+
+@pytest.mark.parametrize("form", ["request", "request_async", "send_async"])
+def test_a_selector_that_raises_fails_what_it_was_for(broker: FakeBroker, form: str) -> None:
+    def selector(queues: Sequence[MessageQueue], message: Message, arg: Any) -> MessageQueue:
+        raise LookupError("no queue")
+
+    with Producer("pg", namesrv_addr=broker.address) as producer:
+        if form == "request":
+            with pytest.raises(SendError, match="no queue"):
+                producer.request(Message(TOPIC, b"ping"), selector=selector)
+        else:
+            answer = getattr(producer, form)(Message(TOPIC, b"ping"), selector=selector)
+            with pytest.raises(SendError, match="no queue"):
+                answer.result(WAIT_S)
+    assert broker.asked(SEND) == []
 
 
 @every_form

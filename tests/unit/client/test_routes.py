@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketstream import limits
-from rocketstream.client.core.routes import (
+from rocketstream.client.instance.routes import (
     BrokerAddress,
     RouteTable,
     default_topic_route,

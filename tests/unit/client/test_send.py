@@ -6,15 +6,14 @@ import itertools
 
 import pytest
 
-from rocketstream.client.core.send import (
-    choose_queue,
-    outcome_of,
-    queue_of_key,
-    split_batches,
-)
+from rocketstream.client.producer.message import split_batches
+from rocketstream.client.producer.policy import choose_queue, outcome_of, queue_of_key
 from rocketstream.errors import (
+    ClientStateError,
+    ConfigurationError,
     ConnectError,
     ConnectionLostError,
+    ForkedClientError,
     RequestTimeoutError,
     RouteNotFoundError,
     SendOutcome,
@@ -61,6 +60,10 @@ def test_a_sharding_key_always_names_the_same_queue(key: str) -> None:
         ([ConnectError("")], SendOutcome.NOT_SENT),
         ([TooManyRequestsError("")], SendOutcome.NOT_SENT),
         ([RouteNotFoundError("")], SendOutcome.NOT_SENT),
+        ([ClientStateError("")], SendOutcome.NOT_SENT),  # shut down between two tries
+        ([ForkedClientError("")], SendOutcome.NOT_SENT),
+        ([ConfigurationError("")], SendOutcome.NOT_SENT),  # a route with an address that is none
+        ([ClientStateError(""), RequestTimeoutError("")], SendOutcome.UNKNOWN),
         ([broker_error(1, "")], SendOutcome.REJECTED),
         ([ConnectError(""), broker_error(1, "")], SendOutcome.REJECTED),
         ([broker_error(14, "")], SendOutcome.UNKNOWN),  # a failed flush: it may be in the log

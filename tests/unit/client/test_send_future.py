@@ -27,25 +27,16 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @pytest.fixture
-def callbacks() -> Iterator[CallbackThread]:
+def callbacks(loop: asyncio.AbstractEventLoop) -> Iterator[CallbackThread]:
     """The thread callbacks run on."""
-    thread = CallbackThread()
+    thread = CallbackThread(loop, NO_THREAD)
     yield thread
     thread.close()
 
 
-def future_of(
-    callbacks: CallbackThread, loop: asyncio.AbstractEventLoop, thread_id: int = NO_THREAD
-) -> SendFuture:
-    """A fresh future."""
-    return SendFuture(callbacks, loop, thread_id)
-
-
-def test_a_waiting_thread_gets_the_result(
-    callbacks: CallbackThread, loop: asyncio.AbstractEventLoop
-) -> None:
+def test_a_waiting_thread_gets_the_result(callbacks: CallbackThread) -> None:
     """Whoever waits before the end is woken by it."""
-    future = future_of(callbacks, loop)
+    future = SendFuture(callbacks)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(future.result, 30)
         future.set_result(RESULT)
@@ -56,11 +47,9 @@ def test_a_waiting_thread_gets_the_result(
     assert not future.cancelled()
 
 
-def test_an_error_is_raised_and_returned(
-    callbacks: CallbackThread, loop: asyncio.AbstractEventLoop
-) -> None:
+def test_an_error_is_raised_and_returned(callbacks: CallbackThread) -> None:
     """Both ways of asking, before and after the end."""
-    future = future_of(callbacks, loop)
+    future = SendFuture(callbacks)
     with pytest.raises(concurrent.futures.TimeoutError):
         future.exception(0)
     future.set_exception(ERROR)
@@ -69,9 +58,9 @@ def test_an_error_is_raised_and_returned(
         future.result()
 
 
-def test_it_ends_once(callbacks: CallbackThread, loop: asyncio.AbstractEventLoop) -> None:
+def test_it_ends_once(callbacks: CallbackThread) -> None:
     """A second end is a mistake, and changes nothing."""
-    future = future_of(callbacks, loop)
+    future = SendFuture(callbacks)
     assert "running" in repr(future)
     future.set_result(RESULT)
     with pytest.raises(concurrent.futures.InvalidStateError):
@@ -81,11 +70,9 @@ def test_it_ends_once(callbacks: CallbackThread, loop: asyncio.AbstractEventLoop
 
 
 @pytest.mark.parametrize("amount_before", [0, 1, 3])
-def test_wait_and_as_completed_take_it(
-    callbacks: CallbackThread, loop: asyncio.AbstractEventLoop, amount_before: int
-) -> None:
+def test_wait_and_as_completed_take_it(callbacks: CallbackThread, amount_before: int) -> None:
     """Ended before, ended meanwhile: each comes out once."""
-    futures = [future_of(callbacks, loop) for _ in range(3)]
+    futures = [SendFuture(callbacks) for _ in range(3)]
     for future in futures[:amount_before]:
         future.set_result(RESULT)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -96,11 +83,22 @@ def test_wait_and_as_completed_take_it(
     assert concurrent.futures.wait(futures, 30).done == set(futures)
 
 
-def test_callbacks_run_once_whenever_they_came(
-    callbacks: CallbackThread, loop: asyncio.AbstractEventLoop
-) -> None:
+def test_the_main_thread_waits_for_several_that_are_under_way(callbacks: CallbackThread) -> None:
+    """It holds the condition of each for a moment, as only a signal handler is refused to."""
+    assert threading.current_thread() is threading.main_thread()
+    futures = [SendFuture(callbacks) for _ in range(3)]
+    futures[0].set_result(RESULT)
+    waited = concurrent.futures.wait(futures, 30, concurrent.futures.FIRST_COMPLETED)
+    assert waited.done == {futures[0]}
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        for future in futures[1:]:
+            pool.submit(future.set_result, RESULT)
+        assert set(concurrent.futures.as_completed(futures, 30)) == set(futures)
+
+
+def test_callbacks_run_once_whenever_they_came(callbacks: CallbackThread) -> None:
     """Before the end and after it, also when one of them raises."""
-    future = future_of(callbacks, loop)
+    future = SendFuture(callbacks)
     seen: list[int] = []
 
     def broken(_: SendFuture) -> None:
@@ -114,11 +112,10 @@ def test_callbacks_run_once_whenever_they_came(
     assert seen == [0, 1, 2]
 
 
-def test_callbacks_never_run_on_the_network_thread(
-    callbacks: CallbackThread, loop: asyncio.AbstractEventLoop
-) -> None:
+def test_callbacks_never_run_on_the_network_thread(loop: asyncio.AbstractEventLoop) -> None:
     """There they are collected and handed to the thread for callbacks."""
-    future = future_of(callbacks, loop, threading.get_ident())
+    callbacks = CallbackThread(loop, threading.get_ident())
+    future = SendFuture(callbacks)
     ran_on: list[int] = []
     done = threading.Event()
 
@@ -132,13 +129,14 @@ def test_callbacks_never_run_on_the_network_thread(
     callbacks.hand_over()
     assert done.wait(30)
     assert ran_on != [threading.get_ident()]
+    callbacks.close()
 
 
 def test_asyncio_can_await_it(callbacks: CallbackThread) -> None:
     """``asyncio.wrap_future`` builds on the callbacks."""
 
     async def main() -> SendResult:
-        future = future_of(callbacks, asyncio.get_running_loop())
+        future = SendFuture(callbacks)
         wrapped = asyncio.wrap_future(future)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             pool.submit(future.set_result, RESULT).result(30)

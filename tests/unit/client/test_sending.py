@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.producer.sending import MessagePreparer
+from rocketstream.client.producer.message import MessagePreparer
+from rocketstream.client.producer.settings import ProducerSettings
 from rocketstream.errors import BrokerError, MessageInvalidError, RemoteProtocolError
 from rocketstream.model import Message, MessageQueue, SendStatus
 from rocketstream.protocol.command import RemotingCommand

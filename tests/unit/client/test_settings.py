@@ -11,8 +11,8 @@ import pytest
 from rocketstream import ClientConfig, Message, Producer, PushConsumer
 from rocketstream.client.config import local_address, month_start_ms, unique_ids
 from rocketstream.client.consumer.listener import listener_of
-from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.consumer.settings import PushConsumerSettings
+from rocketstream.client.producer.settings import ProducerSettings
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import ConsumeConcurrentlyStatus
 

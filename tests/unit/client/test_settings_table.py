@@ -11,13 +11,19 @@ from typing import Any
 
 import pytest
 
-from rocketstream import LitePullConsumer, Producer, PullConsumer, PushConsumer, TransactionProducer
+from rocketstream import (
+    ClientConfig,
+    LitePullConsumer,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    TransactionProducer,
+)
 from rocketstream.aio import LitePullConsumer as AioLitePullConsumer
 from rocketstream.aio import Producer as AioProducer
 from rocketstream.aio import PullConsumer as AioPullConsumer
 from rocketstream.aio import PushConsumer as AioPushConsumer
 from rocketstream.aio import TransactionProducer as AioTransactionProducer
-from rocketstream.client.config import ClientConfig
 from rocketstream.errors import ConfigurationError
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.settings import about, keyword_fields

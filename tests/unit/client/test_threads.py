@@ -10,7 +10,7 @@ import pytest
 
 from rocketstream import ClientConfig, Message, Producer, PushConsumer
 from rocketstream.client.instance import engine as engines
-from rocketstream.client.instance.callbacks import CallbackExecutor
+from rocketstream.client.instance.background import CallbackExecutor
 from rocketstream.errors import ClientStateError
 from tests.behaviour.support import Seen
 from tests.unit.client.fake_broker import GROUP, TOPIC, WAIT_S, FakeBroker

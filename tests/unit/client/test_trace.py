@@ -9,25 +9,26 @@ from typing import Any
 
 import pytest
 
-from rocketstream import LitePullConsumer, limits
-from rocketstream.client.config import CLOUD, ClientConfig
-from rocketstream.client.hooks import (
+from rocketstream import (
+    ClientConfig,
     EndTransactionContext,
+    LitePullConsumer,
     MessageType,
     SendMessageContext,
+    limits,
 )
+from rocketstream.client.config import CLOUD
+from rocketstream.client.instance.groups import Groups
 from rocketstream.client.instance.outage_log import OutageLog
-from rocketstream.client.trace.dispatcher import (
+from rocketstream.client.trace import (
     CONSUME,
     INSTANCE_PREFIX,
     PRODUCE,
     AsyncTraceDispatcher,
-)
-from rocketstream.client.trace.hooks import (
     EndTransactionTraceHook,
     SendMessageTraceHook,
+    tracing_of,
 )
-from rocketstream.client.trace.of_client import tracing_of
 from rocketstream.errors import ConfigurationError, SendError, SendOutcome
 from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
 from rocketstream.protocol.trace import (
@@ -48,7 +49,7 @@ class Loop:
 
     def __init__(self) -> None:
         self.instance = self
-        self.outages = OutageLog(ManualClock())
+        self.outages = OutageLog(ManualClock(), "me", Groups())
         self.calls: list[Callable[[], object]] = []
         self.sent: list[Any] = []
         self.done: list[Callable[..., object]] = []

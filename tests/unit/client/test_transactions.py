@@ -21,7 +21,7 @@ from rocketstream import (
     TransactionProducer,
     aio,
 )
-from rocketstream.client.core.transaction import TransactionSettings
+from rocketstream.client.producer.settings import TransactionSettings
 from rocketstream.errors import ConfigurationError, MessageInvalidError, SendError
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
@@ -189,6 +189,37 @@ def test_the_local_transaction_runs_on_the_callers_thread(broker: FakeBroker) ->
     listener = Answers()
     sync_send(broker, Message(TOPIC, b"x"), listener)
     assert listener.executed[0][2] == threading.get_ident()
+
+
+def test_plain_local_transactions_of_asyncio_run_beside_each_other_and_the_checks(
+    broker: FakeBroker,
+) -> None:
+    """Covers C-484, C-486: a broker may ask about one of them, which then must be answered."""
+    together, asked = threading.Barrier(3), threading.Event()
+
+    class Meeting(Answers):
+        def execute_local_transaction(self, message: Message, arg: Any) -> Any:
+            together.wait(WAIT_S)
+            assert asked.wait(WAIT_S)
+            return COMMIT
+
+        def check_local_transaction(self, message: MessageExt) -> Any:
+            asked.set()
+            return UNKNOW
+
+    async def scenario() -> list[Any]:
+        async with aio.TransactionProducer(
+            "pg", namesrv_addr=broker.address, transaction_listener=Meeting()
+        ) as producer:
+            sends = [
+                asyncio.create_task(producer.send_message_in_transaction(Message(TOPIC, b"x")))
+                for _ in range(2)
+            ]
+            await asyncio.to_thread(together.wait, WAIT_S)
+            await asyncio.to_thread(ask, broker)
+            return [(await each).local_transaction_state for each in sends]
+
+    assert asyncio.run(scenario()) == [COMMIT, COMMIT]
 
 
 def test_a_half_that_is_refused_never_reaches_the_listener(broker: FakeBroker) -> None:

@@ -16,7 +16,7 @@ import pytest
 from rocketstream import ConsumeConcurrentlyStatus, MessageExt, PushConsumer, aio
 from rocketstream._util import waiting
 from rocketstream._util.waiting import Latch, wait_until
-from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.instance.life_cycle import ServiceState
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.protocol.codes import RequestCode
 from tests.unit.client.fake_broker import GROUP, TOPIC, WAIT_S, FakeBroker, found

@@ -24,7 +24,7 @@ from rocketstream import (
     aio,
 )
 from rocketstream.client.instance import engine as engines
-from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.instance.life_cycle import ServiceState
 from rocketstream.errors import BrokerError, ClientStateError, ConnectError
 from rocketstream.model import MessageQueue, MessageSelector
 from rocketstream.protocol.bodies import HeartbeatData
@@ -365,7 +365,7 @@ def test_a_subscription_that_is_refused_inside_changes_nothing(
         async with block(make(kind, broker, subscription=before)) as client:
             with pytest.raises(BrokerError, match="no such condition"):
                 await done(client.subscribe(TOPIC, CONDITION))
-            kept = {topic: each.sub_string for topic, each in client._plan.subscriptions.items()}
+            kept = {each.topic: each.sub_string for each in client._plan.subscriptions}
             assert kept == (before or {})
             await done(client.subscribe(TOPIC, "B"))
             await asyncio.to_thread(broker.wait_pull, 0)

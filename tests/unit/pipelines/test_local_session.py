@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from rocketstream.pipelines.local_session import expect_no_answers
+from rocketstream.pipelines.local_session import _workers_outlived, expect_no_answers
+
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen(["cat"], stdout=subprocess.DEVNULL)
+print(child.pid, flush=True)
+child.wait()
+"""
+"""Ends, as Spark's JVM does, before what it started, which ends with its input."""
 
 
 @pytest.fixture
@@ -32,3 +46,22 @@ def test_interrupted_calls_of_py4j_are_not_told(caplog: pytest.LogCaptureFixture
     logging.getLogger("py4j.java_gateway").critical("no answer")
     logging.getLogger("rocketstream").error("still told")
     assert [record.message for record in caplog.records] == ["before", "still told"]
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only children can be waited for here")
+def test_what_a_jvm_started_is_outlived() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as jvm:
+        assert jvm.stdin is not None
+        assert jvm.stdout is not None
+        child = os.pidfd_open(int(jvm.stdout.readline()))
+        later = threading.Timer(0.2, jvm.stdin.close)
+        with _workers_outlived(jvm.pid):
+            jvm.send_signal(signal.SIGKILL)
+            jvm.wait()
+            assert not select.select([child], [], [], 0)[0], "ended before it was to be waited for"
+            later.start()
+        assert select.select([child], [], [], 0)[0]
+        later.join()
+        os.close(child)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocketstream.errors import ConfigurationError
+from rocketstream.errors import ConfigurationError, StoreDamagedError
+from rocketstream.testing.sim import cluster
 from rocketstream.testing.sim.__main__ import main
 from rocketstream.testing.sim.campaign import CampaignReport, parse_seeds, run_campaign
 from rocketstream.testing.sim.options import COUNTED, Options
@@ -69,3 +70,30 @@ def test_command_runs_and_replays(capsys: pytest.CaptureFixture[str]) -> None:
 def test_command_refuses_what_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--replay", "1", "--scenario", "nonsense"]) == 2
     assert "there are clustering" in capsys.readouterr().out
+
+
+def test_an_exception_in_the_check_itself_fails_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the campaign with a traceback, and nobody knew which seed to repeat."""
+
+    def unreadable(*_: object) -> list[object]:
+        raise StoreDamagedError("a record")
+
+    monkeypatch.setattr(cluster, "_read_queue", unreadable)
+    result = run_seed(7, "clustering")
+    assert result.failure == "the check itself failed: StoreDamagedError: a record"
+    assert "--replay 7 --scenario clustering" in result.report()
+
+
+@pytest.mark.parametrize("seed", [5, 8, 15])
+def test_a_bit_that_flipped_as_faults_ended_is_put_right_before_the_run_is_judged(
+    seed: int,
+) -> None:
+    options = Options(
+        seed, queues=1, messages=20, members=3, body_bytes_max=20, delay_levels="1s 1s 1s 1s",
+        faults=("bit flip",), fault_ms=10_000, fault_interval_ms=300, flush_interval_ms=100,
+        keep_interval_ms=200, persist_interval_ms=500, commit_log_file_bytes=262_144,
+        heartbeat_ms=5_000, rebalance_ms=1_000, consume_batch=5, request_timeout_ms=500,
+    )  # fmt: skip
+    result = run_seed(seed, "clustering", options)
+    assert result.ok, result.report()
+    assert result.faults["bit flip"] > 3

@@ -250,6 +250,26 @@ def test_stalled_segment_holds_up_those_behind_it() -> None:
     assert server.data == b"hello"
 
 
+def test_a_connection_gone_silent_delivers_nothing_and_tells_nobody() -> None:
+    """As long as it is written to: the sender's kernel sees every byte taken."""
+    net = Net(give_up_s=1.0)
+    client, server = net.connected()
+    stream = next(s for s in net.network.connections() if s.target.host.address == THERE)
+    client.transport.write(b"before")
+    net.run(1)
+    stream.silence()
+    for _ in range(4):
+        client.transport.write(bytes(WINDOW_BYTES))
+        net.run(2)
+    assert client.transport.get_write_buffer_size() == 0
+    server.transport.write(b"the other way")
+    net.run(2)
+    client.transport.close()
+    net.run(2)
+    assert (server.data, server.lost) == (b"before", [])
+    assert client.data == b"the other way"
+
+
 def test_killed_process_closes_its_connections() -> None:
     net = Net()
     client, server = net.connected()

@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.record import BatchItem, encode_batch
 from rocketstream.spark.arrow import decode as decoding
 from rocketstream.spark.arrow.decode import decode
 from rocketstream.spark.arrow.layout import Piece
@@ -61,3 +62,18 @@ def rows(pieces: list[Piece], way: str, **options: Any) -> list[dict[str, Any]]:
 
 
 WAYS = pytest.mark.parametrize("way", ["vector", "plain"])
+
+WRAPPED = 0xC0
+THREE = [
+    BatchItem(7, b"one", b"TAGS\x01A\x02KEYS\x01k1\x02UNIQ_KEY\x01ID1"),
+    BatchItem(8, b"", b""),
+    BatchItem(9, b"three" * 9, b"TAGS\x01B\x02"),
+]
+
+
+def batch(offset: int, items: list[BatchItem] = THREE, **fields: Any) -> bytes:
+    """A record that holds several messages, as SendMessageProcessor of 5.x has it stored."""
+    told = f"TAGS\x01outer\x02INNER_NUM\x01{fields.pop('told', len(items))}\x02".encode()
+    flags = fields.pop("sys_flag", WRAPPED)
+    body = fields.pop("body", encode_batch(items))
+    return record(offset, body, told, sys_flag=flags, **fields)

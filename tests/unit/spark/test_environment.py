@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from rocketstream.client.credentials import (
-    ACCESS_KEY_VARIABLE,
-    SECRET_KEY_VARIABLE,
-    SECURITY_TOKEN_VARIABLE,
-)
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.environment import _TLS, with_environment
 from rocketstream.spark.options.connecting import CONNECT_OPTIONS
@@ -18,16 +13,20 @@ GIVEN = {"nameServer": "127.0.0.1:1"}
 
 
 def test_spark_gets_the_keys_of_the_environment_since_its_executors_have_another() -> None:
-    named = {ACCESS_KEY_VARIABLE: "desk", SECRET_KEY_VARIABLE: "s=e:cret"}
+    named = {"ROCKETMQ_ACCESS_KEY": "desk", "ROCKETMQ_SECRET_KEY": "s=e:cret"}
     assert with_environment(GIVEN, {}) == GIVEN
     assert with_environment(GIVEN, named) == {**BOTH, **GIVEN}
-    named[SECURITY_TOKEN_VARIABLE] = "t"
+    named["ROCKETMQ_SECURITY_TOKEN"] = "t"
     assert with_environment(GIVEN, named) == {**BOTH, "securityToken": "t", **GIVEN}
 
 
 @pytest.mark.parametrize("own", [{"keyFile": "f"}, {"accessKey": "a", "secretKey": "b"}])
 def test_keys_given_to_spark_are_not_mixed_with_the_environments(own: dict[str, str]) -> None:
-    named = {ACCESS_KEY_VARIABLE: "desk", SECRET_KEY_VARIABLE: "s", SECURITY_TOKEN_VARIABLE: "t"}
+    named = {
+        "ROCKETMQ_ACCESS_KEY": "desk",
+        "ROCKETMQ_SECRET_KEY": "s",
+        "ROCKETMQ_SECURITY_TOKEN": "t",
+    }
     assert with_environment(own, named) == own
 
 
@@ -41,5 +40,5 @@ def test_spark_trusts_the_certificates_the_environment_names() -> None:
 
 
 def test_half_an_account_is_refused_before_spark_starts() -> None:
-    with pytest.raises(ConfigurationError, match=f"{SECRET_KEY_VARIABLE} is not set"):
-        with_environment(GIVEN, {ACCESS_KEY_VARIABLE: "desk"})
+    with pytest.raises(ConfigurationError, match="ROCKETMQ_SECRET_KEY is not set"):
+        with_environment(GIVEN, {"ROCKETMQ_ACCESS_KEY": "desk"})

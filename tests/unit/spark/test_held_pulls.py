@@ -57,9 +57,11 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sent: list[int] = []
     original = BlockingConnection._send
 
-    def send(self: BlockingConnection, command: RemotingCommand) -> None:
+    def send(
+        self: BlockingConnection, command: RemotingCommand, deadline_ms: float | None = None
+    ) -> None:
         sent.append(command.code)
-        original(self, command)
+        original(self, command, deadline_ms)
 
     monkeypatch.setattr(BlockingConnection, "_send", send)
     return sent

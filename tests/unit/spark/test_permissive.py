@@ -18,12 +18,11 @@ from rocketstream.spark.arrow import undecodable
 from rocketstream.spark.arrow.decode import decode_permissive
 from rocketstream.spark.arrow.layout import Piece
 from rocketstream.spark.arrow.whole import Checks
-from rocketstream.spark.columns import ALL_COLUMNS, ERROR, Column, Wish, choose, ddl
+from rocketstream.spark.columns import ALL_COLUMNS, ERROR, Column, RequestedColumn, choose, ddl
 from rocketstream.spark.losses import KeptAside
 from rocketstream.spark.options import is_permissive, read_options
 from rocketstream.spark.scan import new_scan
-from tests.unit.spark.records import QUEUE, WAYS, piece, record
-from tests.unit.spark.test_unwrap import THREE, batch
+from tests.unit.spark.records import QUEUE, THREE, WAYS, batch, piece, record
 
 WITH_ERROR = (*ALL_COLUMNS, Column(ERROR, ERROR))
 SHORT = tuple(Column(name, name) for name in ("queueOffset", "body", ERROR))
@@ -300,7 +299,7 @@ def test_permissive_rows_can_be_told_from_others() -> None:
     assert new_scan(permissive_options, SHORT).columns == SHORT
     assert choose([("Error", "string")]) == (Column(ERROR, "Error"),)
     with pytest.raises(ConfigurationError, match="'error' is null where"):
-        choose([Wish(ERROR, "string", False)])
+        choose([RequestedColumn(ERROR, "string", False)])
 
 
 @WAYS

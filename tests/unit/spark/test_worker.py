@@ -26,8 +26,9 @@ from rocketstream.testing.clock import ManualClock
 
 @pytest.fixture
 def thawed() -> Iterator[None]:
-    """Undo a freeze of this process, unless it was frozen before."""
+    """Have nothing prepared yet; undo a freeze of this process, unless it was frozen before."""
     frozen = gc.get_freeze_count()
+    worker._keeper().frozen_pid = 0
     yield
     if not frozen:
         gc.unfreeze()

@@ -5,17 +5,20 @@ Law: helpers of the store tests; no tests here.
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rocketstream.protocol.record import new_record, pack_host
+from rocketstream._util.workers import Step, Worker
+from rocketstream.protocol.record import HEAD_V4, new_record, pack_host, stamp_record
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.store import GetResult, MessageStore, PutResult, StoreConfig
-from rocketstream.server.store.files import Files
+from rocketstream.server.store.files import FileMap, Files
 from rocketstream.testing.clock import ManualClock
 
 HOST = pack_host("10.0.0.1", 10911)
@@ -66,6 +69,20 @@ def make_record(
         body,
         text.encode(),
     )
+
+
+def put_record_in_body(
+    store: MessageStore, topic: str, queue_offset: int, body: bytes = b"forged"
+) -> int:
+    """Store a message of T1 whose body is a whole record of a topic; return where that begins.
+
+    Its sender knows beforehand where the body will lie.
+    """
+    inner = make_record(body, topic=topic)
+    at = store.physical_max_offset + HEAD_V4.size
+    stamp_record(inner, queue_offset, at, 1_700_000_000_000)
+    assert put(store, bytes(inner)).physical_offset == at - HEAD_V4.size
+    return at
 
 
 def put(
@@ -181,3 +198,70 @@ class FaultyFiles(Files):
             data = data[: self.write_bytes_left]
             self.write_bytes_left -= len(data)
         return super().pwrite(fd, data, position)
+
+
+class HandWorkers:
+    """Workers whose steps a test calls, on its own thread; a simulation does the same by time."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, Step] = {}
+        self.woken: list[str] = []
+
+    def start(self, name: str, step: Step, *, first_s: float) -> Worker:
+        self.steps[name] = step
+        workers = self
+
+        class ByHand:
+            def wake(self) -> None:
+                workers.woken.append(name)
+
+            def stop(self) -> None:
+                workers.steps.pop(name, None)
+
+        return ByHand()
+
+    def submit(self, function: Callable[[], object]) -> asyncio.Future[object]:
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        future.set_result(function())
+        return future
+
+    def close(self) -> None:
+        pass
+
+
+class BreakingFiles(QuickFiles):
+    """Once told to count, fail some requests in a row; writes are torn before they fail."""
+
+    def __init__(self, code: int, first: int, count: int) -> None:
+        self.code, self.first, self.last = code, first, first + count - 1
+        self.counts = False
+        self.asked = 0
+
+    def may_fail(self) -> bool:
+        if self.counts:
+            self.asked += 1
+        return self.counts and self.first <= self.asked <= self.last
+
+    def fail(self) -> OSError:
+        return OSError(self.code, os.strerror(self.code))
+
+    def open(self, path: Path, **how: bool) -> int:
+        if self.may_fail():
+            raise self.fail()
+        return super().open(path, **how)
+
+    def reserve(self, handle: int, start: int, size: int) -> None:
+        if self.may_fail():
+            raise self.fail()
+        super().reserve(handle, start, size)
+
+    def map(self, handle: int, size: int) -> FileMap:
+        if self.may_fail():
+            raise self.fail()
+        return super().map(handle, size)
+
+    def pwrite(self, handle: int, data: bytes | bytearray, position: int) -> int:
+        if self.may_fail():
+            super().pwrite(handle, data[: len(data) * 3 // 4], position)
+            raise self.fail()
+        return super().pwrite(handle, data, position)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import errno
 import itertools
-import os
 from pathlib import Path
 
 import pytest
 
 from rocketstream.errors import StoreError
+from rocketstream.protocol.record import read_head
 from rocketstream.server.store import MessageStore
-from rocketstream.server.store.files import FileMap
+from rocketstream.server.store.log_walk import record_at
 from rocketstream.testing.clock import ManualClock
 from tests.unit.store.kit import (
     TOPIC,
-    QuickFiles,
+    BreakingFiles,
     all_bodies,
     bodies,
     make_record,
@@ -26,44 +26,6 @@ from tests.unit.store.kit import (
 
 PREPARED = 4
 FOR_EVER_MS = 1 << 60
-
-
-class BreakingFiles(QuickFiles):
-    """Once told to count, fail some requests in a row; writes are torn before they fail."""
-
-    def __init__(self, code: int, first: int, count: int) -> None:
-        self.code, self.first, self.last = code, first, first + count - 1
-        self.counts = False
-        self.asked = 0
-
-    def may_fail(self) -> bool:
-        if self.counts:
-            self.asked += 1
-        return self.counts and self.first <= self.asked <= self.last
-
-    def fail(self) -> OSError:
-        return OSError(self.code, os.strerror(self.code))
-
-    def open(self, path: Path, **how: bool) -> int:
-        if self.may_fail():
-            raise self.fail()
-        return super().open(path, **how)
-
-    def reserve(self, handle: int, start: int, size: int) -> None:
-        if self.may_fail():
-            raise self.fail()
-        super().reserve(handle, start, size)
-
-    def map(self, handle: int, size: int) -> FileMap:
-        if self.may_fail():
-            raise self.fail()
-        return super().map(handle, size)
-
-    def pwrite(self, handle: int, data: bytes | bytearray, position: int) -> int:
-        if self.may_fail():
-            super().pwrite(handle, data[: len(data) * 3 // 4], position)
-            raise self.fail()
-        return super().pwrite(handle, data, position)
 
 
 def put_all(store: MessageStore, files: BreakingFiles) -> tuple[list[bytes], list[bytes]]:
@@ -87,7 +49,7 @@ def put_all(store: MessageStore, files: BreakingFiles) -> tuple[list[bytes], lis
         except StoreError:
             pass
         else:
-            assert store.read(place.physical_offset) == bytes(half)
+            assert record_at(store._log, place.physical_offset) == read_head(half)
         counts, files.counts = files.counts, False
         assert_shows(store, taken, refused)
         files.counts = counts

@@ -228,6 +228,7 @@ def test_first_unit_beyond_zero_is_preceded_by_fillers(tmp_path: Path) -> None:
         path.unlink()
     for path in (tmp_path / "consumequeue" / "T1" / "0").iterdir():
         path.unlink()
+    (tmp_path / "checkpoint").unlink()  # with it the files would be missed
     with opened(tmp_path) as store:
         (path,) = (tmp_path / "consumequeue" / "T1" / "0").iterdir()
         assert path.name == f"{200:020d}"

@@ -8,8 +8,7 @@ import pytest
 
 from rocketstream.server.store import MessageStore
 from rocketstream.testing.clock import ManualClock
-from tests.unit.store.kit import FaultyFiles, opened, put, small_config
-from tests.unit.store.test_workers import HandWorkers
+from tests.unit.store.kit import FaultyFiles, HandWorkers, opened, put, small_config
 
 
 class FullForIndex(FaultyFiles):

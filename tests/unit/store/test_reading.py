@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
+from rocketstream.errors import StoreDamagedError
+from rocketstream.protocol.record import HEAD_V4, sealable
 from rocketstream.protocol.tag_hash import tags_code
-from rocketstream.server.store import GetMessageStatus, MessageStore, reading
+from rocketstream.server.store import GetMessageStatus, MessageStore, log_walk, units
+from rocketstream.server.store.commit_log import CommitLog
 from rocketstream.server.store.consume_queue import FILLER_SIZE, UNIT
-from rocketstream.server.store.results import GetResult, StoreConfig
+from rocketstream.server.store.dispatch import DispatchEntry
+from rocketstream.server.store.log_walk import WalkEnd
 from rocketstream.testing.clock import ManualClock
-from tests.unit.store.kit import all_bodies, bodies, make_record, opened, put, small_config
+from tests.unit.store.kit import (
+    all_bodies,
+    bodies,
+    make_record,
+    opened,
+    put,
+    put_record_in_body,
+    small_config,
+)
 
 BIG = {"commit_log_file_bytes": 1 << 20, "consume_queue_file_bytes": 20 * 1000}
 Status = GetMessageStatus
@@ -39,6 +49,24 @@ def test_statuses_at_the_bounds_of_a_queue(tmp_path: Path) -> None:
         result = store.get("T1", 0, 3, 5)
         assert (result.min_offset, result.max_offset, result.count) == (0, 40, 5)
         assert bodies(result) == [b"3", b"4", b"5", b"6", b"7"]
+
+
+def test_a_record_inside_a_body_is_none_of_the_store(tmp_path: Path) -> None:
+    """No unit points at it, whichever queue it names; the messages beside it are found."""
+    with opened(tmp_path, small_config(**BIG)) as store:
+        first = put(store, b"first", topic="T2")
+        for topic, queue_offset in (("T2", 0), ("T2", 1), ("T3", 0), ("T1", 0), ("T1", 4)):
+            inside = put_record_in_body(store, topic, queue_offset)
+            assert store.read(inside) is None
+            carrier = store.read(inside - HEAD_V4.size)
+            assert carrier is not None
+            assert b"forged" in carrier
+        found = store.read(first.physical_offset)
+        assert found is not None
+        assert b"first" in found
+        assert store.read(first.physical_offset + 1) is None
+        store.delete_topic("T2")
+        assert store.read(first.physical_offset) is None, "nor is one of a deleted topic"
 
 
 def test_tag_match_skips_and_counts_what_was_scanned(tmp_path: Path) -> None:
@@ -136,60 +164,15 @@ def test_neighbours_in_the_log_come_as_one_range(tmp_path: Path) -> None:
         assert (result.count, result.total_bytes) == (5, 5 * 94)
 
 
-class RangesOf:
-    """A commit log that says which range was read; its files are of 1,000 bytes."""
-
-    def __init__(self, low: int, end: int) -> None:
-        self.min_offset, self.end = low, end
-
-    def slice(self, start: int, end: int) -> tuple[int, int]:
-        return start, end
-
-    def next_file(self, physical: int) -> int:
-        return physical - physical % 1_000 + 1_000
-
-
-good_units = st.tuples(st.sampled_from([0, 0, 5]), st.sampled_from([10, 300]))
-odd_units = st.tuples(st.sampled_from([0, -40]), st.sampled_from([10, 0, FILLER_SIZE]))
-
-
-@given(
-    st.lists(good_units, max_size=8),
-    st.lists(odd_units | good_units, max_size=2),
-    st.lists(good_units, max_size=8),
-    st.sampled_from([0, 100]),
-    st.sampled_from([200, 3_000, 1 << 40]),
-    st.sampled_from([0, 500, 1 << 41]),
-    st.sampled_from([1, 7, 32]),
-)
-@example([], [(0, FILLER_SIZE)], [], 0, 1 << 40, 1 << 41, 7)
-@example([], [(0, 0)], [], 0, 3_000, 1 << 41, 7)
-@example([(0, 300)], [(-40, 10)], [], 0, 3_000, 1 << 41, 7)
-@example([(0, 300)], [(-40, 300)], [(0, 10)], 0, 3_000, 1 << 41, 7)
-@settings(max_examples=300)
-def test_a_filter_that_passes_everything_reads_what_none_does(
-    before: list[tuple[int, int]],
-    odd: list[tuple[int, int]],
-    after: list[tuple[int, int]],
-    low: int,
-    end: int,
-    memory: int,
-    count: int,
-) -> None:
+def test_a_filter_that_passes_everything_reads_what_none_does(tmp_path: Path) -> None:
     """Covers C-368, C-370: whatever the units are, good, odd or gone."""
-    units, at = [], 0
-    for gap, size in before + odd + after + [(0, 10)]:
-        at = max(0, at + gap)
-        units.append(UNIT.pack(at, size, 0))
-        at += size if size != FILLER_SIZE else 0
-    config = StoreConfig(transfer_bytes_in_memory_max=1_000)
-    log = cast(Any, RangesOf(low, end))
-    found = []
-    for match in (None, lambda code: True):
-        result = GetResult(Status.NO_MATCHED_MESSAGE, 0, 0, len(units))
-        reading._scan(b"".join(units), log, config, memory, count, match, None, None, result)
-        found.append(result)
-    assert found[0] == found[1]
+    with opened(tmp_path, small_config(**BIG)) as store:
+        for number in range(40):
+            put(store, b"%d" % number)
+        queue = store._queues["T1", 0]
+        UNIT.pack_into(queue._tail_map, 7 * 20, 0, FILLER_SIZE, 0)
+        for count in (1, 7, 32):
+            assert store.get("T1", 0, 5, count) == store.get("T1", 0, 5, count, lambda code: True)
 
 
 def test_what_was_read_does_not_change_by_later_puts(tmp_path: Path) -> None:
@@ -224,9 +207,123 @@ def test_only_removed_records_give_message_was_removing(tmp_path: Path) -> None:
         put(store)
         put(store)
         queue = store._queues["T1", 0]
-        UNIT.pack_into(queue._tail_map, 0, 1 << 40, 100, 0)
-        UNIT.pack_into(queue._tail_map, 20, 0, 0, 0)
+        for at in (0, 20):
+            UNIT.pack_into(queue._tail_map, at, 0, FILLER_SIZE, 0)
         assert answer(store, 0) == (Status.MESSAGE_WAS_REMOVING, 2)
+
+
+@pytest.mark.parametrize("is_old", [False, True], ids=["written since", "found at the start"])
+@pytest.mark.parametrize("where", [0, 7, 19])
+@pytest.mark.parametrize(
+    "unit", [(1 << 40, 94, 0), (0, 0, 0), (100, 94, 0), (94, 94, 0), (-1, 94, 0), (658, 95, 0)]
+)
+def test_a_damaged_unit_is_mended_when_it_is_read(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    unit: tuple[int, int, int],
+    where: int,
+    is_old: bool,
+) -> None:
+    """Not taken for a removed message, nor its neighbours with it: the log has the record."""
+    config = small_config(**BIG, verify_bytes_max=0)
+    with opened(tmp_path, config) as store:
+        for number in range(20):
+            put(store, b"%05d" % number, tags="A")
+        if not is_old:
+            assert_mended(store, caplog, unit, where)
+            return
+    with opened(tmp_path, config) as store:
+        put(store, b"last")  # maps the file
+        assert_mended(store, caplog, unit, where)
+
+
+def assert_mended(
+    store: MessageStore, caplog: pytest.LogCaptureFixture, unit: tuple[int, int, int], where: int
+) -> None:
+    queue = store._queues["T1", 0]
+    before = queue.unit(where)
+    UNIT.pack_into(queue._tail_map, where * 20, *unit)
+    assert bodies(store.get("T1", 0, 0, 20)) == [b"%05d" % number for number in range(20)]
+    assert queue.unit(where) == before
+    assert [f"offset={where}:" in each.message for each in caplog.records] == [True]
+    assert "condition=UNIT_MENDED" in caplog.text
+
+
+@pytest.mark.parametrize("unit", [(0, 0, 0), (1 << 40, 94, 0), (-1, 94, 0), (94, 3, 0)])
+def test_a_damaged_unit_is_mended_for_who_wants_one_tag_alone(
+    tmp_path: Path, unit: tuple[int, int, int]
+) -> None:
+    """A zeroed page of an index names no tag either; a message of another tag stays left out."""
+    with opened(tmp_path, small_config(**BIG, verify_bytes_max=0)) as store:
+        for number in range(20):
+            put(store, b"%05d" % number, tags="AB"[number % 2])
+        queue = store._queues["T1", 0]
+        for where in (6, 7):
+            UNIT.pack_into(queue._tail_map, where * 20, *unit)
+        found = store.get("T1", 0, 0, 32, lambda code: code == tags_code("A"))
+        assert bodies(found) == [b"%05d" % number for number in range(0, 20, 2)]
+
+
+def test_a_unit_of_no_record_is_named_once_and_only_it_is_passed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A whole log without the message: there is nothing to wait for."""
+    with opened(tmp_path, small_config(**BIG)) as store:
+        for number in range(5):
+            put(store, b"%d" % number)
+        queue = store._queues["T1", 0]
+        queue.append(1 << 40, 94, 0)
+        for _ in range(4):
+            queue.append(*queue.unit(4))
+        put(store, b"new")
+        for _ in range(2):
+            assert bodies(store.get("T1", 0, 0, 32)) == [b"0", b"1", b"2", b"3", b"4", b"new"]
+        told = [each.message for each in caplog.records]
+        assert len(told) == 5
+        assert told[0].startswith("condition=UNIT_POINTS_NOWHERE topic=T1 queue=0 offset=5:")
+
+
+def test_the_log_is_searched_once_for_neighbours_of_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spoilt page of units must not have the log read once a unit, and again at each pull."""
+    searches: list[int] = []
+
+    def counted(log: CommitLog, end: WalkEnd) -> Iterator[DispatchEntry]:
+        searches.append(end.offset)
+        return log_walk.walk(log, end)
+
+    monkeypatch.setattr(units, "walk", counted)
+    with opened(tmp_path, small_config(**BIG)) as store:
+        put(store, b"old")
+        queue = store._queues["T1", 0]
+        for _ in range(200):
+            queue.append(1 << 40, 94, 0)
+        put(store, b"new")
+        for _ in range(2):
+            assert bodies(store.get("T1", 0, 0, 300)) == [b"old", b"new"]
+    assert len(searches) == 1
+
+
+@pytest.mark.parametrize("byte", [0, 4, 12, 20, 28, 88, 92, 98, 110])
+def test_a_damaged_record_is_not_served_and_a_reset_passes_it(tmp_path: Path, byte: int) -> None:
+    """Any byte of an old record: what stands before it is served, then an operator must choose."""
+    config = small_config(**BIG, verify_bytes_max=0)
+    with opened(tmp_path, config) as store:
+        record = make_record(b"sealed", extra=sealable(b"KEYS\x01k").decode())
+        places = [put(store, b"%d" % number).physical_offset for number in range(3)]
+        places.append(store.put("T1", 0, record, 0).physical_offset)
+        put(store, b"4")
+    path = tmp_path / "commitlog" / ("0" * 20)
+    data = bytearray(path.read_bytes())
+    data[places[3] + byte] ^= 1
+    path.write_bytes(data)
+    with opened(tmp_path, config) as store:
+        result = store.get("T1", 0, 0, 32)
+        assert (bodies(result), result.next_begin_offset) == ([b"0", b"1", b"2"], 3)
+        with pytest.raises(StoreDamagedError, match="group reset GROUP T1 --queue 0 --to-offset 4"):
+            store.get("T1", 0, 3, 32)
+        assert bodies(store.get("T1", 0, 4, 32)) == [b"4"]
 
 
 @pytest.mark.parametrize(

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from rocketstream.errors import FlushFailedError, StoreDamagedError, StoreError
-from rocketstream.server.store import MessageStore, recovery
+from rocketstream.server.store import MessageStore, log_walk
 from rocketstream.server.store import files as files_module
 from rocketstream.server.store.files import Files
 from rocketstream.testing.clock import ManualClock
 from tests.unit.store.kit import (
     FaultyFiles,
+    HandWorkers,
     QuickFiles,
     all_bodies,
     opened,
     put,
     small_config,
 )
-from tests.unit.store.test_workers import HandWorkers
 
 DAYS_4 = 4 * 24 * 3_600_000
 
@@ -52,7 +52,7 @@ def test_indexing_goes_on_over_a_file_that_is_removed(tmp_path: Path) -> None:
     """The keeper walks the log while retention takes the file it stands in."""
     with opened(tmp_path) as store:
         with_expired_files(store)
-        walk = recovery.index_backlog(store._log, -1)
+        walk = log_walk.index_backlog(store._log, -1)
         assert next(walk)[0] == 0
         store.delete_expired(manual=True, disk_used_ratio=0.1)
         assert len(list(walk)) <= 5

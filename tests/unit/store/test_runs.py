@@ -10,11 +10,12 @@ import pytest
 
 from rocketstream.errors import DiskFullError, StoreError
 from rocketstream.protocol.drafts import Draft, draft_tail, may_be_draft, topic_head
-from rocketstream.protocol.record import new_record, pack_host
+from rocketstream.protocol.record import new_record, pack_host, sealable
 from rocketstream.server.store import MessageStore
 from rocketstream.testing.clock import ManualClock
 from tests.unit.store.kit import (
     HOST,
+    BreakingFiles,
     FaultyFiles,
     QuickFiles,
     all_bodies,
@@ -22,7 +23,6 @@ from tests.unit.store.kit import (
     small_config,
     tree,
 )
-from tests.unit.store.test_failed_puts import BreakingFiles
 
 BORN_MS = 1_700_000_000_000
 
@@ -33,7 +33,9 @@ def draft(body: bytes, queue_id: int = 0, topic: str = "T1", keys: tuple[str, ..
 
 
 def record(body: bytes, queue_id: int = 0, topic: str = "T1") -> bytearray:
-    return new_record(topic.encode(), queue_id, 3, 1, BORN_MS, HOST, HOST, 0, 0, body, b"TAGS\x01a")
+    return new_record(
+        topic.encode(), queue_id, 3, 1, BORN_MS, HOST, HOST, 0, 0, body, sealable(b"TAGS\x01a")
+    )
 
 
 def test_a_run_leaves_the_files_that_single_puts_leave(tmp_path: Path) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rocketstream._util.workers import Step, ThreadWorkers, Worker
+from rocketstream._util.workers import ThreadWorkers
 from rocketstream.server.store import MessageStore
 from rocketstream.testing.clock import ManualClock
-from tests.unit.store.kit import FOREVER_MS, QuickFiles, all_bodies, put, small_config
+from tests.unit.store.kit import FOREVER_MS, HandWorkers, QuickFiles, all_bodies, put, small_config
 
 FOREVER_S = FOREVER_MS / 1000
 
@@ -108,35 +107,6 @@ def test_submitted_functions_run_in_order_and_close_waits_for_them() -> None:
         return done
 
     asyncio.run(main())
-
-
-class HandWorkers:
-    """Workers whose steps a test calls, on its own thread; a simulation does the same by time."""
-
-    def __init__(self) -> None:
-        self.steps: dict[str, Step] = {}
-        self.woken: list[str] = []
-
-    def start(self, name: str, step: Step, *, first_s: float) -> Worker:
-        self.steps[name] = step
-        workers = self
-
-        class ByHand:
-            def wake(self) -> None:
-                workers.woken.append(name)
-
-            def stop(self) -> None:
-                workers.steps.pop(name, None)
-
-        return ByHand()
-
-    def submit(self, function: Callable[[], object]) -> asyncio.Future[object]:
-        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        future.set_result(function())
-        return future
-
-    def close(self) -> None:
-        pass
 
 
 def test_store_runs_on_one_thread_with_workers_called_by_hand(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A test that no time-out ends: its worker ends and says where it stood."""
+"""A test that no time-out ends."""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import select
+import signal
 import socket
 import struct
 import threading
@@ -28,19 +30,19 @@ from rocketstream.testing import ManualClock
 from rocketstream.transport import blocking_connection
 from rocketstream.transport.aio import Connection
 from rocketstream.transport.blocking import BlockingConnection, BlockingPool
-from tests.unit.transport.conftest import ThreadedServer, request
-from tests.unit.transport.test_connection import HOSTILE
+from tests.unit.transport.conftest import ThreadedServer, echo, request
+from tests.unit.transport.peers import HOSTILE
 
 LONG_MS = 20_000
 
 
-@pytest.fixture(autouse=True, params=["kernel", "python"])
-def _timekeeper(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run everything with the kernel's timeouts, where there are such, and with Python's."""
-    if request.param == "python":
-        monkeypatch.setattr(blocking_connection, "_KERNEL_TIMEOUTS", False)
-    elif not blocking_connection._KERNEL_TIMEOUTS:
-        pytest.skip("no kernel timeouts here")
+@pytest.fixture(autouse=True, params=["poll", "select"])
+def _waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run everything with poll(), where there is one, and without, as on Windows."""
+    if request.param == "select":
+        monkeypatch.delattr(select, "poll", raising=False)
+    elif not hasattr(select, "poll"):
+        pytest.skip("no poll() here")
 
 
 @pytest.fixture
@@ -150,6 +152,17 @@ def test_requests_of_the_peer_are_refused_and_skipped() -> None:
     assert [(each.code, each.is_response) for each in refusals] == [(3, True)]
 
 
+def test_a_timeout_of_months_is_no_error() -> None:
+    """The system takes less than 25 days at a time."""
+
+    def play(sock: socket.socket) -> None:
+        (command,) = read_commands(sock, 1)
+        sock.sendall(answer_to(command))
+
+    with Script(play) as peer, BlockingConnection(peer.address) as connection:
+        assert connection.request(request(body=b"x"), 2.0**32).code == 0
+
+
 def test_timeout_closes_the_connection() -> None:
     """Upstream closes too (W 1.1): the late answer must not meet the next request."""
 
@@ -179,6 +192,58 @@ def test_peer_that_takes_no_bytes_times_the_write_out() -> None:
         ):
             connection.submit(request(body=bytes(16_000_000)))
         done.set()
+
+
+@pytest.fixture
+def signals() -> Iterator[list[int]]:
+    """A signal every 5 ms whose handler fails the test when they are too many to wait for."""
+    came: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        came.append(number)
+        if len(came) == 600:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            pytest.fail("still waiting after 600 signals")
+
+    before = signal.signal(signal.SIGALRM, note)
+    signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
+    yield came
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a periodic signal")
+@pytest.mark.parametrize("pieces", [0, 1], ids=["silent", "begun"])
+def test_periodic_signals_do_not_put_a_timeout_off(pieces: int, signals: list[int]) -> None:
+    """A profiler's timer, a watchdog's: each signal began the kernel's timeout anew."""
+
+    def play(sock: socket.socket) -> None:
+        (command,) = read_commands(sock, 1)
+        sock.sendall(answer_to(command)[: 4 * pieces])
+        assert sock.recv(1) == b""
+
+    with Script(play) as peer, BlockingConnection(peer.address) as connection:
+        with pytest.raises(RequestTimeoutError):
+            connection.request(request(body=b"x"), 40)
+        assert connection.is_closed
+    assert signals
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a periodic signal")
+def test_periodic_signals_do_not_put_the_end_of_a_write_off(signals: list[int]) -> None:
+    done = threading.Event()
+
+    def play(_: socket.socket) -> None:
+        assert done.wait(20)
+
+    with Script(play) as peer:
+        with (
+            BlockingConnection(peer.address, connect_timeout_ms=40) as connection,
+            pytest.raises(ConnectError, match="takes no more bytes"),
+        ):
+            connection.submit(request(body=bytes(16_000_000)))
+        done.set()
+    assert signals
 
 
 def test_lost_connection_is_told_with_an_unknown_outcome() -> None:
@@ -292,6 +357,26 @@ def test_restarted_peer_does_not_fail_the_next_request(server: ThreadedServer) -
         with ThreadedServer(port=port) as again:
             assert pool.request(again.address, request(body=b"back"), LONG_MS).body == b"back"
         assert one.is_closed
+
+
+def test_a_request_that_times_out_takes_the_idle_connections_with_it() -> None:
+    """What forgot one connection has forgotten all: they would time out one after the other."""
+    forgotten: set[Connection] = set()
+
+    def silent(connection: Connection, command: RemotingCommand) -> None:
+        if connection not in forgotten:
+            echo(connection, command)
+
+    with ThreadedServer(on_request=silent) as server, BlockingPool() as pool:
+        with pool.connection(server.address) as one, pool.connection(server.address) as other:
+            one.request(request(), LONG_MS)
+            other.request(request(), LONG_MS)
+        forgotten.update(server.server.connections)
+        with pytest.raises(RequestTimeoutError):
+            pool.request(server.address, request(), 20)
+        assert one.is_closed
+        assert other.is_closed
+        assert pool.request(server.address, request(body=b"new"), LONG_MS).body == b"new"
 
 
 def test_pool_does_not_reuse_what_broke_or_has_answers_to_come(server: ThreadedServer) -> None:
@@ -460,8 +545,9 @@ def test_looking_in_vain_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
                 gate.acquire(timeout=20)
             sock.sendall(encode_frame(commands[0].answer(RemotingCommand.response(0))))
 
-    looking = blocking_connection._KERNEL_TIMEOUTS  # only plain sockets on Linux are looked at
-    with Script(play) as peer, BlockingConnection(peer.address) as connection:
+    looking = hasattr(select, "poll")
+    clock = ManualClock()  # on a busy machine giving way takes long, and looking pauses
+    with Script(play) as peer, BlockingConnection(peer.address, clock=clock) as connection:
         for _ in range(count):
             connection.request(request(), LONG_MS, alone=True)
     assert looks == (blocking_connection._LOOKS_IN_VAIN_MAX if looking else 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -28,6 +27,7 @@ from rocketstream.transport.aio import (
     RequestHandler,
 )
 from tests.unit.transport.conftest import Run, echo, request
+from tests.unit.transport.peers import HOSTILE, Held
 
 LONG_MS = 20_000
 
@@ -45,19 +45,6 @@ async def pair(
     finally:
         await client.close()
         await server.close()
-
-
-class Held:
-    """A handler that keeps requests for the test to answer."""
-
-    def __init__(self) -> None:
-        self.queue: asyncio.Queue[tuple[Connection, RemotingCommand]] = asyncio.Queue()
-
-    def __call__(self, connection: Connection, command: RemotingCommand) -> None:
-        self.queue.put_nowait((connection, command))
-
-    async def take(self) -> tuple[Connection, RemotingCommand]:
-        return await self.queue.get()
 
 
 def test_answers_find_their_requests_in_any_order(run: Run) -> None:
@@ -342,16 +329,6 @@ def test_connection_closed_by_a_handler_takes_no_more_requests(run: Run) -> None
 # --- bytes --------------------------------------------------------------------------------------
 
 JSON_HEAD = b'{"code":1,"flag":0,"opaque":1}'
-HOSTILE = {
-    "longer than the maximum": struct.pack(">i", 16_777_213),
-    "negative length": struct.pack(">i", -1),
-    "length without a header": struct.pack(">i", 3) + b"abc",
-    "header longer than the frame": struct.pack(">iI", 10, 7) + b"abcdef",
-    "unknown serialize type": struct.pack(">iI", 6, 0x02000002) + b"{}",
-    "header that is not JSON": struct.pack(">iI", 9, 5) + b"\xff\xfe{{{",
-    "a web browser": b"GET / HTTP/1.1\r\n\r\n",
-    "TLS where none is offered": b"\x16\x03\x01\x02\x00\x01",
-}
 
 
 @pytest.mark.parametrize("data", list(HOSTILE.values()), ids=list(HOSTILE))
@@ -557,5 +534,141 @@ def test_traffic_in_either_direction_keeps_a_connection_open(run: Run) -> None:
         connection._check_idle()
         assert connection.close_reason == "idle for 20000 ms"
         connection.connection_lost(None)
+
+    run(main())
+
+
+# --- silence --------------------------------------------------------------------------------------
+
+SILENT = ConnectionLimits(silent_close_ms=40)
+
+
+def test_a_connection_that_goes_silent_is_closed_and_used_no_more(run: Run) -> None:
+    """A firewall that forgot it: what waits ends at once, the next request has a new connection."""
+
+    async def main() -> None:
+        held = Held()
+        async with pair(held, bounds=SILENT) as (_, connection):
+            waiting = connection.request_future(request(body=b"held"), LONG_MS)
+            with pytest.raises(RequestTimeoutError, match="no answer from"):
+                await connection.request(request(), 50)
+            assert connection.is_closed
+            with pytest.raises(ConnectionLostError, match="no answer has come from it for 0"):
+                await waiting
+            await connection.wait_closed()
+            assert "though it was asked" in str(connection.close_reason)
+
+    run(main())
+
+
+def test_who_is_told_of_the_timeout_already_finds_the_connection_closed(run: Run) -> None:
+    """A send that is tried again at once would else be lost with the connection it timed out on."""
+
+    async def main() -> None:
+        async with pair(Held(), bounds=SILENT) as (_, connection):
+            told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            connection.request_callback(
+                request(), 50, lambda answer, error: told.set_result(connection.is_closed)
+            )
+            assert await told
+
+    run(main())
+
+
+def test_what_a_peer_holds_is_no_silence_while_it_answers_others(run: Run) -> None:
+    """A pull held by its broker times out alone; so does one sent before anything else came."""
+
+    async def main() -> None:
+        held = Held()
+        async with pair(held, bounds=SILENT) as (_, connection):
+            long = connection.request_future(request(), LONG_MS)
+            pull = connection.request_future(request(body=b"pull"), 60)
+            await held.take()
+            await held.take()
+            while not pull.done():
+                echo_me = asyncio.ensure_future(connection.request(request(), LONG_MS))
+                echo(*await held.take())
+                await echo_me
+            assert isinstance(pull.exception(), RequestTimeoutError)
+            assert not connection.is_closed
+            long.cancel()
+
+    run(main())
+
+
+def test_requests_too_short_to_tell_add_up(run: Run) -> None:
+    async def main() -> None:
+        async with pair(Held(), bounds=ConnectionLimits(silent_close_ms=500)) as (_, connection):
+            with pytest.raises(RequestTimeoutError):
+                await connection.request(request(), 10)
+            assert not connection.is_closed
+            while not connection.is_closed:
+                with pytest.raises(RequestTimeoutError):
+                    await connection.request(request(), 10)
+
+    run(main())
+
+
+def test_a_peer_that_asks_and_never_answers_is_silent(run: Run) -> None:
+    """Its requests come, ours are lost: a firewall may forget one direction."""
+
+    async def main() -> None:
+        def asks(connection: Connection, command: RemotingCommand) -> None:
+            connection.oneway(request())
+
+        async with pair(asks, bounds=SILENT) as (_, connection):
+            with pytest.raises(RequestTimeoutError):
+                await connection.request(request(), 80)
+            assert connection.is_closed
+
+    run(main())
+
+
+def test_half_a_frame_and_then_nothing_is_silence(run: Run) -> None:
+    async def main() -> None:
+        def half(connection: Connection, command: RemotingCommand) -> None:
+            answer = RemotingCommand.response(0, None, None, b"body")
+            command.answer(answer)
+            connection.send_frames(encode_frame(answer)[:-2])
+
+        async with pair(half, bounds=SILENT) as (_, connection):
+            with pytest.raises(RequestTimeoutError):
+                await connection.request(request(), 80)
+            assert connection.is_closed
+
+    run(main())
+
+
+def test_a_peer_that_takes_bytes_is_not_silent(run: Run) -> None:
+    """A slow way up: nothing can have been answered while the request is not yet there."""
+
+    async def main() -> None:
+        async with pair(Held(), bounds=SILENT) as (_, connection):
+            late = connection.request_future(request(), 60)
+            while not late.done():
+                connection.pause_writing()
+                connection.resume_writing()
+                await asyncio.sleep(0)
+            assert isinstance(late.exception(), RequestTimeoutError)
+            assert not connection.is_closed
+
+    run(main())
+
+
+def test_a_server_keeps_a_client_that_does_not_answer(run: Run) -> None:
+    """A program that computes for seconds still has its connection, and with it its queues."""
+
+    async def main() -> None:
+        held = Held()
+        server = RemotingServer(held, bounds=SILENT)
+        await server.start()
+        client = RemotingClient(on_request=lambda *_: None)
+        (await client.connection(server.address)).oneway(request())
+        peer, _ = await held.take()
+        with pytest.raises(RequestTimeoutError):
+            await peer.request(request(), 60)
+        assert not peer.is_closed
+        await client.close()
+        await server.close()
 
     run(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import sys
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from rocketstream._util.loops import LoopThread, new_event_loop
-from rocketstream.errors import ClientStateError, ForkedClientError
+from rocketstream.errors import ClientStateError, ForkedClientError, NotSupportedError
 
 
 async def _name() -> str:
@@ -31,6 +32,25 @@ def test_result_and_error_of_a_coroutine_reach_the_caller() -> None:
             loop.run(_fail())
 
 
+@pytest.mark.parametrize(
+    ("module", "asked", "name"),
+    [("gevent.monkey", "is_module_patched", "threading"),
+     ("eventlet.patcher", "is_monkey_patched", "thread")],
+    ids=["gevent", "eventlet"],
+)  # fmt: skip
+def test_threads_that_are_greenlets_are_refused_at_once(
+    module: str, asked: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop would never give way to the greenlet that waits for it."""
+    patched = {name}
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{asked: patched.__contains__}))
+    with pytest.raises(NotSupportedError, match=f"{module.partition('.')[0]} has made greenlets"):
+        LoopThread()
+    patched.clear()  # sockets may be patched, threads may not
+    with LoopThread() as loop:
+        assert loop.run(_name())
+
+
 def test_timeout_cancels_the_coroutine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clean-up is run; one that had not begun by then has none."""
     began, cancelled = threading.Event(), threading.Event()
@@ -45,8 +65,8 @@ def test_timeout_cancels_the_coroutine(monkeypatch: pytest.MonkeyPatch) -> None:
     with LoopThread() as loop:
         submit = loop.submit
 
-        def submit_and_see_it_begin(coro: Any) -> Any:
-            future = submit(coro)
+        def submit_and_see_it_begin(*arguments: Any) -> Any:
+            future = submit(*arguments)
             assert began.wait(5)
             return future
 

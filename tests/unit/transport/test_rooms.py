@@ -16,7 +16,7 @@ from rocketstream.transport.served import ServedConnection
 from rocketstream.transport.sharing import Sharing
 from tests.plugins.pipes import Pipe, turn
 from tests.unit.transport.conftest import Run, echo, request
-from tests.unit.transport.test_sharing import Holder
+from tests.unit.transport.peers import Holder
 
 
 def join(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import struct
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -20,6 +21,7 @@ from rocketstream.transport.served import ServedConnection
 from rocketstream.transport.sharing import AnswerSteps, Sharing, Steps
 from tests.plugins.pipes import Pipe, turn
 from tests.unit.transport.conftest import Run, request
+from tests.unit.transport.peers import Holder
 
 BYTES_MAX = 10_000_000
 
@@ -136,19 +138,64 @@ def test_many_peers_at_once_leave_the_loop_free_too(play: Play) -> None:
     play(main)
 
 
-def test_use_is_forgiven_with_time(play: Play) -> None:
+def test_nobody_passes_those_who_wait_for_their_first_turn(play: Play) -> None:
+    """A producer that was just answered and sends again was served before others at full load."""
+
     async def main(server: Server) -> None:
-        server.cost_ms = limits.WORK_CREDIT_MS
-        peer, _ = server.join()
-        peer.data_received(frames(1))
+        server.cost_ms = limits.WORK_PASS_MS
+        peers = [server.join()[0] for _ in range(10)]
+        for peer in peers:
+            peer.data_received(frames(1))
         await turn()
+        served = len(server.done)
+        assert served < 10
+        peers[0].data_received(frames(1))
+        assert len(server.done) == served, "others wait, so it waits"
+        server.sharing.close()
+        assert server.done == [*peers, peers[0]]
+
+    play(main)
+
+
+def test_one_that_waits_reads_its_next_small_requests_and_no_more(play: Play) -> None:
+    """Stopping and starting its reading would cost more than most requests."""
+
+    async def main(server: Server) -> None:
+        server.cost_ms = limits.WORK_PASS_MS
+        first, _ = server.join()
+        peer, pipe = server.join()
+        first.data_received(frames(1))
         peer.data_received(frames(1))
-        assert len(server.done) == 1, "it has used its credit and waits in line"
+        assert (server.done, pipe.reading) == ([first], True)
+        while pipe.reading:
+            peer.data_received(frames(10))
+        assert limits.SERVER_LINE_BYTES < peer.bytes_held < limits.SERVER_LINE_BYTES + 2_000
+        server.sharing.close()
         await turn()
-        await turn()
-        server.clock.advance(limits.WORK_CREDIT_MS * 3 / limits.WORK_FORGIVEN)
-        peer.data_received(frames(1))
-        assert len(server.done) == 3
+        assert pipe.reading
+
+    play(main)
+
+
+def test_a_frame_that_trickles_in_gets_no_more_time_by_waiting_in_line(play: Play) -> None:
+    """Each piece of it may wait for a turn; its time runs from its first byte."""
+
+    async def main(server: Server) -> None:
+        server.cost_ms = limits.WORK_PASS_MS
+        busy, _ = server.join()
+        slow, pipe = server.join()
+        frame = encode_frame(request())
+        due = []
+        for number in range(3):
+            busy.data_received(frames(1))
+            slow.data_received(frame[number : number + 1] if number else frame[:8])
+            while slow.is_waiting:
+                await turn()
+            assert pipe.reading
+            due.append(slow.frame_due_s)
+            await asyncio.sleep(0.01)
+        assert due == [due[0]] * 3
+        assert due[0] < math.inf
 
     play(main)
 
@@ -290,18 +337,18 @@ def test_answers_owed_keep_up_with_the_requests_they_are_owed_for(play: Play) ->
     play(main)
 
 
-def test_who_uses_much_goes_on_among_very_many_who_use_little(play: Play) -> None:
+def test_who_asks_much_goes_on_among_very_many_who_ask_little(play: Play) -> None:
     """A reader of much among a crowd of producers got no turn at all while they kept sending."""
 
     async def main(server: Server) -> None:
         server.cost_ms = limits.WORK_SLICE_MS
         reader, _ = server.join()
-        reader.used_ms = 2 * limits.WORK_CREDIT_MS
         reader.data_received(frames(1_000))
         crowd = [server.join()[0] for _ in range(1_000)]
         for number in range(200):
             for connection in crowd[number % 10 :: 10]:
-                connection.data_received(frames(1))
+                if not connection.is_waiting:  # else the answer to its last request is to come
+                    connection.data_received(frames(1))
             await turn()
         assert server.done.count(reader) >= 50
         assert len(server.done) - server.done.count(reader) >= 100
@@ -415,29 +462,6 @@ def test_drained_peer_is_told_of_and_a_lost_one_is_not(play: Play) -> None:
 
 
 # --- memory ---------------------------------------------------------------------------------------
-
-
-class Holder:
-    """Something that holds memory."""
-
-    used_ms = used_at_ms = 0.0
-    is_waiting = False
-    frame_due_s = float("inf")
-
-    def __init__(self, size: int) -> None:
-        self.bytes_held = size
-        self.holds_since_s = float("inf")
-        self.reasons: list[str] = []
-        self.rooms = 0
-
-    def room_given(self) -> None:
-        self.rooms += 1
-
-    def work(self, until: Callable[[], bool]) -> bool:
-        return False
-
-    def drop(self, reason: str) -> None:
-        self.reasons.append(reason)
 
 
 def test_who_holds_most_goes_first(play: Play) -> None:

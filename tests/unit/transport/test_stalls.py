@@ -15,7 +15,7 @@ from rocketstream.errors import ConnectError, RequestTimeoutError
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.transport.aio import Connection, RemotingClient
 from tests.unit.transport.conftest import Run, ThreadedServer, request
-from tests.unit.transport.test_connection import Held
+from tests.unit.transport.peers import Held
 
 TIMEOUT_MS = 60.0
 LONG_MS = 20_000

@@ -149,3 +149,22 @@ class Kept:
 
     def past(self) -> Past | None:
         return self.before
+
+
+BEGIN_MS = START_MS // 600_000 * 600_000
+
+
+def lagging(at_ms: int, lag: int | None, *, arrived: int = 0) -> ClusterState:
+    end = 1_000 + arrived
+    return cluster(
+        at_ms,
+        group(
+            "billing",
+            at_ms,
+            queue(
+                end=end,
+                committed=None if lag is None else end - lag,
+                next_stored_ms=at_ms - 5_000 if lag else None,
+            ),
+        ),
+    )

@@ -18,26 +18,9 @@ from rocketstream.admin.state import ClusterState, GroupVerdict, QueueKind, Verd
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.testing.clock import START_MS, ManualClock
 from rocketstream.watch import History, Point, VerdictChange
-from tests.unit.watch.states import cluster, group, queue
+from tests.unit.watch.states import BEGIN_MS, cluster, group, lagging, queue
 
 HOUR_MS = 3_600_000
-BEGIN_MS = START_MS // 600_000 * 600_000
-
-
-def lagging(at_ms: int, lag: int | None, *, arrived: int = 0) -> ClusterState:
-    end = 1_000 + arrived
-    return cluster(
-        at_ms,
-        group(
-            "billing",
-            at_ms,
-            queue(
-                end=end,
-                committed=None if lag is None else end - lag,
-                next_stored_ms=at_ms - 5_000 if lag else None,
-            ),
-        ),
-    )
 
 
 def fill(history: History, seconds: int, lag: int = 3, begin_ms: int = BEGIN_MS) -> int:
@@ -229,6 +212,46 @@ def test_damage_found_while_it_runs_costs_the_past_and_not_the_future(
     assert "HISTORY_SET_ASIDE" in caplog.text
 
 
+def test_every_zeroed_page_is_told_when_the_file_is_opened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such a file opened in silence, and had no figures where the page was."""
+    path = tmp_path / "h.db"
+    with History(path) as history:
+        fill(history, 100)
+        whole = all_of(history)
+    text = path.read_bytes()
+    silent = 0
+    for start in range(0, len(text), 4_096):
+        path.write_bytes(text[:start] + bytes(4_096) + text[start + 4_096 :])
+        caplog.clear()
+        with History(path) as history:
+            if "HISTORY_SET_ASIDE" not in caplog.text:
+                silent += 1
+                assert all_of(history) == whole
+        for each in tmp_path.iterdir():
+            each.unlink()
+    assert silent <= 2, "pages that hold nothing"
+
+
+def test_damage_a_reader_meets_is_mended_with_the_next_sweep(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "h.db"
+    with History(path) as history:
+        fill(history, 5_000)
+        history._damage = None
+        with path.open("r+b") as file:
+            file.seek(4096)
+            file.write(b"\xa5" * (path.stat().st_size - 4096))
+        history._drop_connections()
+        assert all_of(history) == []
+        assert "HISTORY_NOT_READ" in caplog.text
+        fill(history, 30)
+        assert "HISTORY_SET_ASIDE" in caplog.text
+        assert [p.lag for p in all_of(history)] == [3, 3, 3]
+
+
 @pytest.mark.parametrize("what", ["held", "no database"])
 def test_a_writer_that_is_refused_leaves_nothing_open(
     tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
@@ -350,7 +373,7 @@ def test_a_day_of_a_thousand_topics_and_two_hundred_groups_stays_small(tmp_path:
 WRITER = """
 import sys
 from rocketstream.watch import History
-from tests.unit.watch.test_history import BEGIN_MS, lagging
+from tests.unit.watch.states import BEGIN_MS, lagging
 with History(sys.argv[1]) as history:
     for n in range(1_000_000):
         history.add(lagging(BEGIN_MS + n * 10_000, n + 1, arrived=n))

@@ -1,4 +1,4 @@
-"""Carries out changes of topics, groups and offsets: checked again, made, read back.
+"""The application of planned changes of topics, groups and offsets: checked again, made, read back.
 
 Law: makes the steps of a ``ChangePlan`` and no others; ``core.steps`` decides what a plan says.
 """
@@ -32,7 +32,7 @@ from rocketstream.protocol.codes import ResponseCode
 
 _LOOK_EVERY_S: Final = 0.05
 Place = tuple[str, str]
-"""The server a step is made at, and the name of what the step changes."""
+"""The server of a step, and the name of the topic or group it changes."""
 
 
 class ApplyAdmin(ResetAdmin):

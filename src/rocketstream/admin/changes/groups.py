@@ -1,7 +1,4 @@
-"""Plans changes of consumer groups: making, changing, pausing, deleting them.
-
-Law: plans only; ``applying`` carries them out.
-"""
+"""Plans of changes of consumer groups: making, changing, pausing, deleting them."""
 
 from __future__ import annotations
 
@@ -81,8 +78,7 @@ class GroupSettingsAdmin(TopicChangeAdmin):
         """Return what pausing a group would do: brokers give its members nothing more.
 
         No request pauses the members, together or singly. Instead the brokers refuse the pulls of
-        the whole group (``consumeEnable``), whatever language its members are written in. Progress
-        stays.
+        the whole group (``consumeEnable``), for members in any language. Progress stays.
 
         Raises:
             ConfigurationError: no broker knows the group.

@@ -1,6 +1,6 @@
-"""Refuses a plan that is not forced when it has problems or is no longer true.
+"""The refusal of a plan that is not forced and has problems, or is no longer true.
 
-Law: pure; plans of resets and of other changes are refused in the same words.
+Pure: plans of resets and of other changes are refused in the same words.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ def refuse_problems(refused: str, problems: Sequence[str], **about: str) -> None
     """Raise if a plan has problems.
 
     Args:
-        refused: what is not done; the error begins with it.
+        refused: the action, as the error names it at its beginning.
         problems: the plan's problems, in sentences.
         about: the parameters of the error.
 

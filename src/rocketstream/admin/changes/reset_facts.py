@@ -1,4 +1,4 @@
-"""What is known of a group and its queues before it is moved, and of groups with similar names.
+"""The facts about a group and its queues before it is moved, and groups with similar names.
 
 Law: asks and joins; changes nothing.
 """
@@ -6,6 +6,7 @@ Law: asks and joins; changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketstream.admin.core.joining import kind_of
@@ -15,7 +16,6 @@ from rocketstream.admin.core.moves import QueueFacts, ResetKind, ResetTarget
 from rocketstream.admin.progress.groups import GroupAdmin
 from rocketstream.admin.state import QueueKind
 from rocketstream.errors import ClientStateError, ConfigurationError, RouteNotFoundError
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What the brokers answered before a plan is made.
+class ResetFacts:
+    """The brokers' answers before a plan is made.
 
     Attributes:
         masters: the address of each broker's master.
@@ -43,9 +43,9 @@ class Known:
 
 
 class ResetFactsAdmin(GroupAdmin):
-    """The part of ``Admin`` that finds out what a move of a group depends on."""
+    """The part of ``Admin`` that gathers the facts a move of a group depends on."""
 
-    def _known_of(self, group: str) -> Known:
+    def _known_of(self, group: str) -> ResetFacts:
         masters = self._wire.masters()
         tables = self._all_offsets(masters)
         connections = self._connections(group, masters)
@@ -55,7 +55,7 @@ class ResetFactsAdmin(GroupAdmin):
             groups.update(self._wire.group_configs(address))
         if connections:
             groups.add(group)
-        return Known(
+        return ResetFacts(
             masters=masters,
             connections=connections,
             offsets=None if tables is None else offsets_of_group(tables, group),
@@ -64,9 +64,9 @@ class ResetFactsAdmin(GroupAdmin):
         )
 
     def _facts_of(
-        self, known: Known, group: str, topic: str | None, target: ResetTarget
+        self, known: ResetFacts, group: str, topic: str | None, target: ResetTarget
     ) -> list[QueueFacts]:
-        """Return what is known of each queue the target may cover."""
+        """Return the facts about each queue the target may cover."""
         found: Mapping[MessageQueue, int] = {}
         if target.kind is ResetKind.COPY:
             found = self._offsets_to_copy(known, target.group or "", topic)
@@ -88,7 +88,7 @@ class ResetFactsAdmin(GroupAdmin):
 
     def _facts_now(
         self,
-        known: Known,
+        known: ResetFacts,
         group: str,
         queues: Sequence[MessageQueue],
         found: Mapping[MessageQueue, int],
@@ -147,7 +147,7 @@ class ResetFactsAdmin(GroupAdmin):
         return found
 
     def _offsets_to_copy(
-        self, known: Known, source: str, topic: str | None
+        self, known: ResetFacts, source: str, topic: str | None
     ) -> dict[MessageQueue, int]:
         names.check_group(source)
         if source not in known.groups:

@@ -1,6 +1,6 @@
-"""Moves consumer groups: planned, shown, carried out, read back, taken back (C-531 to C-537).
+"""Moves of consumer groups: planned, shown, carried out, read back, taken back (C-531 to C-537).
 
-Law: plans are values of ``core.moves``; nothing is changed that no plan showed.
+Law: nothing is changed that no plan showed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstream._util.stopping import wait_unless_stopped
 from rocketstream.admin.changes.refusing import refuse_changed, refuse_problems
-from rocketstream.admin.changes.reset_facts import Known, ResetFactsAdmin, unknown_group
+from rocketstream.admin.changes.reset_facts import ResetFacts, ResetFactsAdmin, unknown_group
 from rocketstream.admin.core.moves import (
     GroupMember,
     QueueFacts,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketstream.admin")
 
 TOLD_AGAIN_MAX: Final = 5
-"""How often members are told again if they commit between storing and telling.
+"""How often members get the request again if they commit between storing and sending it.
 """
 JAVA_PAUSE_MS: Final = 11_000
 """Java's members wait ten seconds before they store the offsets they were sent to (C-532)."""
@@ -212,7 +212,7 @@ class ResetAdmin(ResetFactsAdmin):
 
     def _plan(
         self,
-        known: Known,
+        known: ResetFacts,
         group: str,
         topic: str | None,
         target: ResetTarget,
@@ -240,7 +240,7 @@ class ResetAdmin(ResetFactsAdmin):
             warnings=tuple(_pulling(members, by.values())),
         )
 
-    def _by(self, known: Known, broker_name: str) -> ResetBy:
+    def _by(self, known: ResetFacts, broker_name: str) -> ResetBy:
         if broker_name not in known.connections:
             return ResetBy.BROKER
         address = known.masters.get(broker_name)
@@ -288,11 +288,11 @@ class ResetAdmin(ResetFactsAdmin):
             change.wire.send_to(address, group, row.queue, row.to_offset)
 
     def _tell(self, change: Change, address: str, group: str, rows: Sequence[ResetRow]) -> None:
-        """Have a broker tell the members (220) to go to exactly these offsets.
+        """Make a broker send the members (220) to exactly these offsets.
 
         Such a broker resets to times only. But when it is asked to skip to the end without force,
-        it tells every member the stored offsets. So the offsets are stored first. If a member
-        commits in between, the broker tells it its own offset; the answer shows that.
+        it sends every member to the stored offsets. So the offsets are stored first. If a member
+        commits in between, the broker sends it to its own offset; the answer shows that.
         """
         for topic in sorted({row.topic for row in rows}):
             here = [row for row in rows if row.topic == topic]
@@ -372,7 +372,7 @@ def _only(
     return [each for each in facts if each.queue in set(queues)]
 
 
-def _foreign(plan: ResetPlan, known: Known, group: str, new_group: bool) -> list[str]:
+def _foreign(plan: ResetPlan, known: ResetFacts, group: str, new_group: bool) -> list[str]:
     """Return the problem of a group that neither has offsets in the topic nor subscribes it."""
     subscribed = {t for each in known.connections.values() for t in each.subscription_table}
     if (
@@ -412,7 +412,7 @@ def _others_told(plan: ResetPlan) -> list[str]:
 
 
 def _cannot_tell(plan: ResetPlan, every: Iterable[QueueFacts]) -> list[str]:
-    """Return the problem of brokers that tell members nothing while a queue has no stored
+    """Return the problem of brokers that send members no request while a queue has no stored
     offset.
     """
     tells = {row.broker_name for row in plan.rows if row.by is ResetBy.MEMBERS}

@@ -1,7 +1,4 @@
-"""Planning changes of topics: making, changing, deleting them, and what is lost by that.
-
-Law: plans only; ``applying`` carries them out.
-"""
+"""Plans of changes of topics: making, changing, deleting them, and the losses that brings."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Exports topics, groups and offsets of a cluster, and imports them into a cluster.
+"""The export of topics, groups and offsets of a cluster, and their import into a cluster.
 
-Law: reads files and asks brokers; ``core.transfers`` decides what differs, ``applying`` changes it.
+``core.transfers`` decides what differs, ``applying`` changes it.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ class TransferAdmin(GroupSettingsAdmin):
     ) -> ChangePlan:
         """Return what would change if a cluster were made like an export; ``change_apply`` does it.
 
-        Whatever the file does not name is left alone: nothing is deleted. Offsets are positions, so
-        they fit only where the messages are the same; offsets beyond the end of a queue are left
-        out.
+        Topics and groups the file does not name are left alone: nothing is deleted. Offsets are
+        positions, so they fit only where the messages are the same; offsets beyond the end of a
+        queue are left out.
 
         Args:
             path: the file.

@@ -1,7 +1,6 @@
-"""Brokers and name servers one by one, their settings, and who produces.
+"""Brokers and name servers one by one, their settings, and the producers connected to them.
 
-Law: joins the answers ``admin.wire`` got. A server that does not answer is a row with the reason,
-never a missing row.
+Law: a server that does not answer is a row with the reason, never a missing row.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -23,7 +22,6 @@ from rocketstream.errors import (
     RocketMQError,
     RouteNotFoundError,
 )
-from rocketstream.late import dataclass
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import ProducerConnection
 from rocketstream.protocol.codes import ResponseCode
@@ -292,7 +290,7 @@ class BrokerAdmin(TopicAdmin):
         if len(what) < 2:
             return [ask(each) for each in what]
         with ThreadPoolExecutor(min(len(what), limits.ADMIN_BROKERS_AT_ONCE_MAX)) as pool:
-            # Each call gets the caller's context, so that it can be told to end (see
-            # ``_util.stopping``).
+            # Each call gets the caller's context, so that its end can be requested
+            # (``_util.stopping``).
             asked = [pool.submit(copy_context().run, ask, each) for each in what]
             return [each.result() for each in asked]

@@ -1,6 +1,6 @@
 """Brokers and topics of a cluster: which exist, what they hold, and creating topics.
 
-Law: joins the answers ``admin.wire`` got; every failure is one of ``rocketstream.errors``.
+Law: every failure is one of ``rocketstream.errors``.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class TopicAdmin:
         )
 
     def topic_status(self, topic: str) -> list[TopicStatusRow]:
-        """Return what each queue of a topic holds (C-538), from the masters.
+        """Return the offsets of each queue of a topic (C-538), from the masters.
 
         Raises:
             RouteNotFoundError: the name server does not know the topic.

@@ -1,4 +1,4 @@
-"""Looks into the members of a group, and finds out why it is behind.
+"""The members of a group and their state, and the causes why the group is behind.
 
-Law: evidence is gathered here, causes are named in ``core``.
+Evidence is gathered here, ``core`` names causes.
 """

@@ -1,6 +1,6 @@
-"""Looks into consumers: connections, running info, consuming one message (C-530, C-538).
+"""Consumers: connections, running info, consuming one message (C-530, C-538).
 
-Law: only asks; consuming a message is the only operation that makes a member act.
+Law: consuming a message is the only operation that makes a member act.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class MemberAdmin(MessageAdmin):
     """The operations of ``Admin`` that look into running consumers."""
 
     def group_connections(self, group: str) -> ConnectionRow:
-        """Return the connected members of a group and what they subscribe (C-530).
+        """Return the connected members of a group and their subscriptions (C-530).
 
         Raises:
             ConsumerNotOnlineError: nobody is connected.
@@ -64,7 +64,7 @@ class MemberAdmin(MessageAdmin):
     def running_info(
         self, group: str, client_id: str | None = None, *, stacks: bool = False
     ) -> list[RunningInfoRow]:
-        """Ask members what they are doing (307); blocks for up to 10 s per silent member.
+        """Ask members for their running info (307); blocks for up to 10 s per silent member.
 
         Args:
             group: the consumer group.
@@ -89,7 +89,7 @@ class MemberAdmin(MessageAdmin):
     def consumer_status(
         self, group: str, topic: str, client_id: str | None = None
     ) -> dict[str, dict[MessageQueue, int]]:
-        """Return what each member says it has consumed of a topic (223), by client id.
+        """Return the offsets each member says it has consumed in a topic (223), by client id.
 
         Raises:
             ConsumerNotOnlineError: nobody is connected.

@@ -1,7 +1,7 @@
-"""Why a group is behind: asks brokers and members for evidence, within two seconds.
+"""The evidence why a group is behind, asked from brokers and members within two seconds.
 
-Law: asks in parallel, each question bounded, and hands the answers to ``admin.core``; decides
-nothing. Questions not answered in time are reported as unknown.
+Law: questions not answered in time are reported as unknown. They run in parallel, each bounded;
+``admin.core`` decides.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketstream import limits
@@ -35,7 +35,6 @@ from rocketstream.admin.state import (
 )
 from rocketstream.admin.wire.questions import Asking
 from rocketstream.errors import ConfigurationError, RocketMQError
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.subscription import build_subscription
@@ -74,8 +73,8 @@ class WhyAdmin(MemberAdmin):
     def group_why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
         """Find out why a group is behind; takes less than two seconds where brokers answer.
 
-        Asks brokers for the group's offsets, asks members twice what they and their threads are
-        doing, and reads the messages the group stands at. Changes nothing.
+        Asks brokers for the group's offsets, asks members twice for their running info and stacks,
+        and reads the messages the group stands at. Changes nothing.
 
         Args:
             group: the consumer group.
@@ -231,7 +230,7 @@ class _Asking:
     masters: dict[str, str] = field(default_factory=dict)
 
     def start(self, call: Callable[[], T]) -> Future[T]:
-        """Run a call on a thread, in the caller's context, so that it can be told to end."""
+        """Run a call on a thread, in the caller's context, so that its end can be requested."""
         return self.pool.submit(copy_context().run, call)
 
     # --- members ----------------------------------------------------------------------------------
@@ -329,7 +328,7 @@ class _Asking:
         return tags if tags.matching else self._looked_further(state, tags)
 
     def _evaluated(self, seen: FilterSeen, queues: Sequence[QueueState]) -> FilterSeen | None:
-        """Have brokers evaluate a condition on the newest messages, until one matches."""
+        """Let brokers evaluate a condition on the newest messages, until one matches."""
         ends_ms = self.admin._clock.monotonic_ms() + CONDITION_MS
         share = max(ENTRIES_COUNTED_MAX // len(queues), TAGS_READ_MAX)
         examined = 0
@@ -413,7 +412,7 @@ class _Asking:
         return broker_name if config is not None and not config.consume_enable else None
 
     def permissions(self, state: GroupState) -> dict[tuple[str, str], str]:
-        """Return what clients may do with a group's topics, according to their routes."""
+        """Return the permissions of a group's topics, according to their routes."""
         found: dict[tuple[str, str], str] = {}
         topics = {s.topic for s in state.subscriptions}
         topics |= {q.topic for q in state.of_kind(QueueKind.TOPIC, QueueKind.RETRY)}

@@ -1,4 +1,4 @@
 """The decisions behind operating a cluster: how answers join, what figures mean.
 
-Law: pure. No sockets, clock, threads or logging; answers come in, values go out.
+Pure: no sockets, clock, threads or logging; answers come in, values go out.
 """

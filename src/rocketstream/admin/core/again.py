@@ -1,6 +1,6 @@
-"""Which dead letters are sent again, and as which message: the decisions of a redrive.
+"""The decisions of a redrive: which dead letters are sent again, and as which message.
 
-Law: pure; messages in, messages out. Properties that a broker or a consumer added on the way to the
+Pure: messages in, messages out. Properties that a broker or a consumer added on the way to the
 dead-letter topic are not sent back.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from rocketstream.admin.core.letter_causes import (
@@ -17,7 +17,6 @@ from rocketstream.admin.core.letter_causes import (
     origin_topic,
 )
 from rocketstream.errors import ConfigurationError
-from rocketstream.late import dataclass
 from rocketstream.model import TIMER_PROPERTIES, Message
 from rocketstream.protocol.cause import CAUSE_PROPERTIES
 from rocketstream.protocol.message_ext import MessageExt

@@ -1,7 +1,9 @@
-"""Why a group is behind: evidence in, causes out, the most telling cause first.
+"""The causes why a group is behind, found in the evidence, the most telling cause first.
 
-Law: pure. A cause is named only on evidence that healthy groups do not give; what could not be
-asked is not evidence, and is reported beside the causes.
+Pure: evidence in, causes out.
+
+Law: a cause is named only on evidence that healthy groups do not give; a question without an answer
+is not evidence, and is reported beside the causes.
 """
 
 from __future__ import annotations
@@ -127,7 +129,7 @@ def _in_members(evidence: Evidence, pinning: set[str]) -> Iterator[Cause]:
 
 
 def _paused(evidence: Evidence) -> Iterator[Cause]:
-    """Brokers refuse the group's pulls by its settings, whatever its members do."""
+    """Brokers refuse the group's pulls because of its settings; its members are not the cause."""
     state, closed = evidence.state, evidence.paused_at
     if not closed:
         return
@@ -162,7 +164,7 @@ def _no_members(evidence: Evidence) -> Iterator[Cause]:
     )
 
 
-# --- who has which queue --------------------------------------------------------------------------
+# --- owners of queues -----------------------------------------------------------------------------
 
 
 def _ownership(evidence: Evidence) -> Iterator[Cause]:

@@ -1,17 +1,16 @@
-"""What was found out about a group to explain why it is behind: values, without judgement.
+"""The evidence about a group that explains why it is behind: values, without judgement.
 
-Law: plain frozen values. None means "not known", never "none".
+Pure: frozen values. None means "not known", never "none".
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from rocketstream.admin.core.stacks import ThreadStack
 from rocketstream.admin.rows import SubscriptionRow
 from rocketstream.admin.state import GroupState, GroupVerdict
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 
 AVERAGELY = "AllocateMessageQueueAveragely"
@@ -67,7 +66,7 @@ class TopicRates:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one member reported at one moment.
+    """The report of one member at one moment.
 
     Attributes:
         taken_ms: when, ms since 1970 by the clock of the asking process.
@@ -179,7 +178,7 @@ class FilterSeen:
     """Which of the newest messages of a topic a group's filter matches.
 
     Attributes:
-        expression: what the members subscribe: tags, or a condition.
+        expression: the members' subscription: tags, or a condition.
         examined: how many messages were looked at.
         matching: how many of them the filter matches, by the broker's hash of the tag or by the
             broker's evaluation of the condition; with a condition the search ends at the first

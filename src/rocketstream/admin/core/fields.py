@@ -1,6 +1,6 @@
 """The meaning of single fields of an answer: a time, a permission, the kind of a topic.
 
-Law: pure, and light to import, because listing topics does not need the joins.
+Pure, and light to import, because listing topics does not need the joins.
 """
 
 from __future__ import annotations

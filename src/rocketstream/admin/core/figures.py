@@ -1,15 +1,13 @@
 """The figures a broker reports about itself (code 28), as numbers.
 
-Law: pure; a figure that is missing or not a number is None, never zero.
+Pure: a figure that is missing or not a number is None, never zero.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
-
-from rocketstream.late import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,14 @@
-"""How many messages a filter wants: which to look at, and what follows from looking at some.
+"""The count of messages a filter selects: which to read, and what follows from reading some.
 
-Law: pure arithmetic on counts and places in a queue.
+Pure: arithmetic on counts and places in a queue.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-
-from rocketstream.late import dataclass
 
 CERTAINTY = 1.96
 """Standard deviations to either side that hold the truth in 95 of 100 cases."""

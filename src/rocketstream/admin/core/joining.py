@@ -1,20 +1,20 @@
-"""Joins what brokers answered in one sweep to the states of groups and topics.
+"""The join of brokers' answers in one sweep to the states of groups and topics.
 
-Law: pure joins and subtractions. What a broker did not answer stays None, with the reason beside
-it.
+Pure: joins and subtractions.
+
+Law: a figure that a broker did not answer stays None, with the reason beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rocketstream.admin.core.fields import known_ms, permission
 from rocketstream.admin.core.filtering import Count
 from rocketstream.admin.rows import MemberRow, SubscriptionRow
 from rocketstream.admin.state import GroupState, QueueKind, QueueState, TopicState
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 
@@ -53,7 +53,7 @@ class Matching:
 
 @dataclass(slots=True)
 class BrokerAnswers:
-    """What one broker answered during a sweep.
+    """The answers of one broker during a sweep.
 
     Attributes:
         topics: settings by topic; None where it refused.
@@ -119,7 +119,7 @@ class BrokerAnswers:
         )
 
     def subscribed(self, group: str) -> Mapping[str, SubscriptionData]:
-        """Return what the connected members of a group subscribe, by topic."""
+        """Return the subscriptions of a group's connected members, by topic."""
         found = self.connections.get(group)
         return {} if found is None else found.subscription_table
 

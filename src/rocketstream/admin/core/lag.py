@@ -1,6 +1,6 @@
 """Sums of lag, and offset tables by group.
 
-Law: pure. What a broker did not answer stays None.
+Pure: a figure that a broker did not answer stays None.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Groups dead letters by cause: what is known of why each was given up.
+"""Dead letters grouped by cause: the known facts why each was given up.
 
-Law: pure; letters in, groups out. Texts that differ only in a number, an id or a quoted value
-are one text.
+Pure: letters in, groups out. Texts that differ only in a number, an id or a quoted value are one
+text.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
 from rocketstream import limits
-from rocketstream.late import dataclass
 from rocketstream.protocol.cause import SendBackCause, cause_of
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.properties import PROPERTY_RETRY_TOPIC
@@ -41,11 +40,11 @@ def template(message: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CauseKey:
-    """What two dead letters of the same cause have in common.
+    """The key that dead letters of one cause share.
 
     Attributes:
-        kind: the exception's class, or what else the letter says; None where it says nothing: then
-            the last three fields hold what is known of the letter.
+        kind: the exception's class, or another reason the letter gives; None where it gives none:
+            then the last three fields hold the known facts of the letter.
         text: the exception's text as a template, ``ANY_TEXT`` where there are too many.
         where: the place that raised it.
     """

@@ -1,6 +1,6 @@
-"""Finds known names similar to a given one, for errors that help.
+"""Known names similar to a given one, for errors that help.
 
-Law: pure.
+Pure: names in, names out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Causes that show inside members: in their threads, process queues and locks.
 
-Law: pure; evidence in, causes out. Each rule names a cause only where healthy members could not
-look the same; the spans below separate the two.
+Pure: evidence in, causes out.
+
+Law: each rule names a cause only where healthy members could not look the same; the spans below
+separate the two.
 """
 
 from __future__ import annotations
@@ -167,7 +169,7 @@ def failing_in_order(evidence: Evidence, member: Member) -> Cause | None:
 
 
 def held_up(evidence: Evidence, member: Member) -> Cause | None:
-    """Messages wait, the member holds none and gets none: it was told to pause."""
+    """Messages wait, the member holds none and gets none: its consumption is suspended."""
     first, second = member.first, member.second
     if first is None or second is None:
         return None
@@ -292,7 +294,8 @@ def _oldest_ms(evidence: Evidence) -> int:
 
 
 def _drained_ms(evidence: Evidence) -> float:
-    """Return how long the waiting messages take at the members' pace, less what arrives, in ms."""
+    """Return how long the waiting messages take at the members' pace, less the arriving ones, in
+    ms."""
     looks = told(evidence).values()
     topics = {q.topic for q in evidence.state.of_kind(QueueKind.TOPIC)}
     pace = sum(r.ok_tps for look in looks for topic, r in look.rates.items() if topic in topics)
@@ -330,7 +333,7 @@ def _where(busy: Iterable[ThreadStack]) -> tuple[str, ...]:
 
 
 def _kind(busy: Sequence[ThreadStack]) -> str:
-    """Return what calls the listener: threads, or the tasks of a coroutine."""
+    """Return the callers of the listener: threads, or the tasks of a coroutine."""
     return "task" if busy and busy[0].is_task else "thread"
 
 

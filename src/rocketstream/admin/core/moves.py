@@ -1,18 +1,18 @@
-"""Where a reset moves a group's queues, what that skips and repeats, and what speaks against it.
+"""The moves of a reset: where each queue of a group goes, what that skips and repeats, its risks.
 
-Law: pure: offsets, members and targets in, rows and sentences out.
+Pure: offsets, members and targets in, rows and sentences out.
 """
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
 from rocketstream.admin.core.words import plural
 from rocketstream.errors import ConfigurationError
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 
 
@@ -30,7 +30,7 @@ class ResetKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResetTarget:
-    """Where a group is to go; made by one of the class methods.
+    """The target of a reset; made by one of the class methods.
 
     Attributes:
         value: the time in ms since 1970, the offset, or how far to shift; None for other kinds.
@@ -130,19 +130,20 @@ class ResetTarget:
 
 
 class ResetBy(StrEnum):
-    """Who moves a queue."""
+    """The party that moves a queue."""
 
     BROKER = "broker"
     """The stored offset is replaced; nobody is connected."""
     PULL = "pull"
     """The broker replaces it and sends the members there when they pull next (5.x)."""
     MEMBERS = "members"
-    """Each member is told and moves itself, Java's after ten seconds' pause (4.x, embedded)."""
+    """Each member gets a request and moves itself, Java's after ten seconds' pause (4.x,
+    embedded)."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """What is known of one queue before a reset.
+    """The facts about one queue before a reset.
 
     Attributes:
         min_offset: the oldest message kept.
@@ -161,7 +162,7 @@ class QueueFacts:
 
 @dataclass(frozen=True, slots=True)
 class ResetRow:
-    """What a reset does to one queue.
+    """The move of one queue by a reset.
 
     Attributes:
         min_offset: the oldest message kept.
@@ -169,7 +170,7 @@ class ResetRow:
         from_offset: the offset stored now; None when the group has none stored.
         to_offset: the offset at which the group will continue.
         wanted_offset: the target's offset, before it was clamped to the messages kept.
-        by: who moves it.
+        by: the party that moves it.
     """
 
     topic: str
@@ -222,7 +223,7 @@ class ResetRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A connected member, with what decides whether it can be told to move."""
+    """A connected member, with the facts that decide whether a request can move it."""
 
     client_id: str
     language: str
@@ -232,7 +233,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class ResetPlan:
-    """What a reset would do, to be shown before it is done.
+    """The moves of a reset, to be shown before they are made.
 
     Attributes:
         topic: None when every topic of a copied group, or of an undo, is meant.
@@ -296,10 +297,10 @@ class ResetPlan:
 
 @dataclass(frozen=True, slots=True)
 class ResetDoneRow:
-    """What became of one queue.
+    """The result for one queue.
 
     Attributes:
-        row: what was planned for it.
+        row: its planned move.
         stored_offset: the offset the broker has stored now; None when it could not be asked.
         moved: whether the group went there; None when the offset alone cannot show it, for example
             where members have already consumed as far as before.
@@ -314,7 +315,7 @@ class ResetDoneRow:
 
 @dataclass(frozen=True, slots=True)
 class ResetDone:
-    """What a reset did.
+    """The result of a reset.
 
     Attributes:
         rows: the queues that were moved.
@@ -365,8 +366,8 @@ def _wanted(facts: QueueFacts, target: ResetTarget) -> int | None:
         case ResetKind.SHIFT:
             if facts.committed is None or target.value is None:
                 return None
-            # Where the group would continue by itself: neither among expired messages nor beyond
-            # the end.
+            # Where the group would continue without a reset: neither among expired messages nor
+            # beyond the end.
             begins = min(max(facts.committed, facts.min_offset), facts.max_offset)
             return begins + target.value
         case _:
@@ -456,7 +457,8 @@ def changes_since(plan: ResetPlan, now: ResetPlan) -> list[str]:
 
 
 def still_to_move(plan: ResetPlan, now: ResetPlan) -> tuple[list[ResetRow], list[ResetRow]]:
-    """Return the rows to carry out, and the rows of queues the group has gone past by itself.
+    """Return the rows to carry out, and the rows of queues whose target the group has already
+    passed.
 
     A queue that was to go forward, or to stay, is never taken back.
     """
@@ -473,7 +475,7 @@ def still_to_move(plan: ResetPlan, now: ResetPlan) -> tuple[list[ResetRow], list
 
 
 def outcome(row: ResetRow, stored: int | None) -> ResetDoneRow:
-    """Return what the offset read back says about a queue."""
+    """Return the result for a queue, from the offset read back."""
     if stored is None:
         return ResetDoneRow(row, None, None, "what is stored now could not be read")
     if stored == row.to_offset:

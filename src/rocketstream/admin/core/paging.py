@@ -1,7 +1,7 @@
-"""Going through several queues as one sequence in order of time, page by page.
+"""Pages over several queues, as one sequence in order of time.
 
-Law: pure; decides which range of which queue is read next, which message comes next, and where
-another page begins.
+Pure: decides which range of which queue is read next, which message comes next, and where another
+page begins.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import binascii
 import json
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 

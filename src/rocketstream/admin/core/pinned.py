@@ -1,12 +1,13 @@
 """RocketMQ's own stuck case: one message never leaves a process queue while others go on.
 
-Law: pure. Decides from two looks into a member. A message is called pinned only when it is held for
-longer than a backlog, a slow listener or threads finishing out of order explain.
+Pure: two looks into a member in, a decision out. A message is called pinned only when it is held
+for longer than a backlog, a slow listener or threads finishing out of order explain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rocketstream.admin.core.evidence import (
     Evidence,
@@ -18,7 +19,6 @@ from rocketstream.admin.core.evidence import (
 )
 from rocketstream.admin.core.stacks import ThreadStack, busy_listeners
 from rocketstream.admin.state import PinnedMessage, QueueState
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 
 HELD_MS = 30_000
@@ -26,14 +26,14 @@ HELD_MS = 30_000
 SLOWER = 3
 """A message in a listener's hands for less than this many mean calls is being worked on, too."""
 MINUTE_MS = 60_000
-"""Members report what they pulled and finished over a minute."""
+"""Members report how many messages they pulled and finished over a minute."""
 ROUNDING = 1.1
-"""That minute may be up to ten seconds longer."""
+"""A member's minute may be up to ten seconds longer."""
 ONE_PULL = 32
 SPAN_MAX = 2_000
 """The span of held offsets at which a member stops pulling until the first one is finished."""
 STEADY = (0.3, 2.0)
-"""A member that finishes this many times what arrives neither falls behind nor catches up.
+"""A member that finishes this many times the arriving messages neither falls behind nor catches up.
 """
 
 
@@ -124,8 +124,8 @@ class _Case:
     def _quiet_ms(self) -> int:
         """Return how many ms nothing of the queue was finished, although something behind it was.
 
-        What was finished behind it was handed out later; so it was in a listener's hands when the
-        last of them was finished. Where a thread is free, others are not what it waits for.
+        The messages finished behind it were handed out later; so it was in a listener's hands when
+        the last of them was finished. Where a thread is free, it does not wait for others.
         """
         in_hand = sum(held.held for held in self.second.queues.values())
         last_ms, now_ms = self.held.last_consume_ms, self.second.now_ms

@@ -1,6 +1,6 @@
-"""Turns the answers of brokers and members into evidence.
+"""The answers of brokers and members, read as evidence.
 
-Law: pure; peers' names and encodings end here.
+Pure: peers' names and encodings end here.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def arrival_tps(first: GroupState, second: GroupState) -> dict[str, float]:
 
 
 def not_told(evidence: Evidence) -> Iterable[str]:
-    """Yield what no answer tells about this group."""
+    """Yield the facts about this group that no answer has."""
     state = evidence.state
     if state.message_model == "BROADCASTING":
         yield "a broadcasting group's progress is at its members, each has its own"
@@ -161,5 +161,5 @@ def _known(timestamp: int) -> int | None:
 
 
 def is_retry(topic: str) -> bool:
-    """Return whether a topic holds the messages a group is to try again."""
+    """Return whether a topic holds a group's messages for another try."""
     return topic.startswith(names.RETRY_PREFIX)

@@ -1,6 +1,6 @@
 """The sentence that explains each verdict, with its figures, for an operator.
 
-Law: pure; words only, nothing is decided here.
+Pure: words; nothing is decided here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The stacks a member reports of its threads, Java's and Python's, and where its listeners stand.
 
-Law: pure; text in, values out. A line that is neither a thread nor a frame is left out.
+Pure: text in, values out. A line that is neither a thread nor a frame is left out.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from rocketstream.late import dataclass
 from rocketstream.protocol.names import LISTENER_THREAD_PREFIX, THREAD_GROUP_CHARS_MAX
 
 STACK_LINES_MAX = 12
@@ -23,7 +23,7 @@ _JAVA_RUN = ("ConsumeMessageConcurrentlyService$ConsumeRequest.run",
 _JAVA_CLIENT = "org.apache.rocketmq.client.impl.consumer."
 _JAVA_OWN = ("java.", "javax.", "jdk.", "sun.", "com.sun.")
 _JAVA_MODULE = re.compile(r"^(?:[\w.-]*(?:@[\w.+-]+)?/){1,2}(?=[\w$.]+\()")
-"""What may precede a frame's class: ``app//``, ``java.base@17.0.1/``."""
+"""The prefix a frame's class may have: ``app//``, ``java.base@17.0.1/``."""
 _OUR_CALLER = re.compile(r"[/\\]rocketstream[/\\]client[/\\]consumer[/\\]consume[/\\]")
 _PYTHON_OWN = re.compile(
     r"[/\\](?:lib[/\\]python3[^/\\]*|Lib)[/\\](?!site-packages|dist-packages)|^<"
@@ -37,7 +37,7 @@ class ThreadStack:
     Attributes:
         frames: its stack, the innermost frame first.
         state: its state in Java's terms (``TIMED_WAITING``); None for a Python thread.
-        listener: the part of ``frames`` in the user's listener and what it called; empty while the
+        listener: the part of ``frames`` in the user's listener and its callees; empty while the
             thread is in no listener.
         is_task: whether it is an asyncio task.
     """
@@ -106,7 +106,7 @@ def _frame(line: str, thread: str) -> str | None:
 
 
 def _listener_part(frames: Sequence[str]) -> tuple[str, ...]:
-    """Return the frames above the client's own: the listener and what it called.
+    """Return the frames above the client's own: the listener and its callees.
 
     A listener may use a client itself, so the frame that calls listeners is searched for.
     """

@@ -1,20 +1,21 @@
 """Changes of topics, groups and offsets as values: steps with the state before and after.
 
-Law: pure: settings in, steps and sentences out. Settings are kept by upstream's names, including
-those this package does not know, so that a change loses none.
+Pure: settings in, steps and sentences out.
+
+Law: settings are kept by upstream's names, including those this package does not know, so that a
+change loses none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from rocketstream.admin.core.likeness import like
 from rocketstream.admin.core.words import some
 from rocketstream.errors import ConfigurationError
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.codes import Perm
@@ -54,7 +55,7 @@ class Step:
     queue: MessageQueue | None = None
 
     def differences(self) -> list[tuple[str, Any, Any]]:
-        """Return what changes: name, before, after; None stands for "not there"."""
+        """Return the differences: name, before, after; None stands for "not there"."""
         if self.queue is not None:
             return [("offset", self.before, self.after)]
         before = self.before if isinstance(self.before, Mapping) else {}
@@ -69,13 +70,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """What would be changed, to be shown before it is done.
+    """The steps of a change, to be shown before they are made.
 
     Attributes:
         operation: ``topic.delete``, ``group.pause``, …
         name: the topic, group or file it is about.
         steps: in the order they are made.
-        losses: what the change loses, a sentence each.
+        losses: the losses the change brings, a sentence each.
         warnings: what to know before; they do not prevent the change.
         problems: why ``change_apply`` refuses it without ``force``.
         arguments: the arguments it was planned from, and is planned from again before it is carried
@@ -126,7 +127,7 @@ class ChangeDone:
 
 
 def topic_settings(raw: Settings) -> dict[str, Any]:
-    """Return a topic's settings in one form, whichever kind of broker reported them."""
+    """Return a topic's settings in one form, for every kind of broker."""
     return {
         "readQueueNums": int(raw.get("readQueueNums", 0)),
         "writeQueueNums": int(raw.get("writeQueueNums", 0)),
@@ -145,7 +146,7 @@ def new_topic_settings(queues: int, perm: int, order: bool, attributes: Settings
 
 
 def check_topic_settings(settings: Settings) -> None:
-    """Check the settings a topic is to get.
+    """Check the new settings of a topic.
 
     Raises:
         ConfigurationError: there are too few or too many queues, or the permission is not one.

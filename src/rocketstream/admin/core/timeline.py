@@ -1,16 +1,15 @@
-"""What happened to one message, from the trace records of its producer and consumers.
+"""The timeline of one message, from the trace records of its producer and consumers.
 
-Law: pure; records in, a timeline out. Times are by the clocks of the machines that recorded them;
-none is corrected.
+Pure: records in, a timeline out. Times are by the clocks of the machines that recorded them; none
+is corrected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from rocketstream.late import dataclass
 from rocketstream.protocol.trace import (
     TraceEndTransaction,
     TracePub,
@@ -81,7 +80,7 @@ class TraceEnd:
 
 @dataclass(frozen=True, slots=True)
 class TraceTimeline:
-    """What is recorded of one message.
+    """The recorded events of one message.
 
     Attributes:
         store_ms: when the broker stored it, by the broker's clock; None where the message is gone.

@@ -1,15 +1,15 @@
-"""What became of a message in one group, from its copies and the group's progress.
+"""The fate of a message in one group, from its copies and the group's progress.
 
-Law: pure; facts in, a status and the sentence that explains it out. What the facts do not decide is
-UNKNOWN, with the reason.
+Pure: facts in, a status and the sentence that explains it out.
+
+Law: where the facts do not decide, the status is UNKNOWN, with the reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
-
-from rocketstream.late import dataclass
 
 CONSUMED: Final = "CONSUMED"
 FILTERED: Final = "CONSUMED_BUT_FILTERED"
@@ -80,7 +80,7 @@ class TrackFacts:
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """What became of it; see ``TrackRow``."""
+    """The fate of a message in a group; see ``TrackRow``."""
 
     status: str
     why: str | None = None
@@ -90,7 +90,7 @@ class Tracked:
 
 
 def track(facts: TrackFacts) -> Tracked:
-    """Return what became of a message."""
+    """Return the fate of a message."""
     last = max(
         facts.copies or (), key=lambda c: (c.tries, c.store_ms, _ORDER[c.kind]), default=None
     )

@@ -1,13 +1,13 @@
 """Topics, groups and offsets as one document, and the changes its import would make.
 
-Law: pure: documents and the brokers' settings in, steps and sentences out. The format is documented
-in docs/operating.md; a document of another version is refused.
+Pure: documents and the brokers' settings in, steps and sentences out. The format is documented in
+docs/operating.md; a document of another version is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rocketstream.admin.core.steps import (
@@ -20,7 +20,6 @@ from rocketstream.admin.core.steps import (
 )
 from rocketstream.admin.core.words import plural
 from rocketstream.errors import ConfigurationError
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 
 FORMAT: Final = "rocketstream-export"
@@ -163,7 +162,7 @@ def broker_names(
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What the cluster has now.
+    """The present state of the cluster.
 
     Attributes:
         topics: settings by broker and topic, as the brokers report them.
@@ -186,7 +185,7 @@ class Here:
 
 @dataclass(slots=True)
 class Differences:
-    """What an import changes."""
+    """The changes of an import."""
 
     steps: list[Step] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

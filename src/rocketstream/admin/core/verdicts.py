@@ -1,15 +1,17 @@
-"""How a group does: a verdict and the sentence that explains it, from a window of its states.
+"""The verdict on a group and the sentence that explains it, from a window of its states.
 
-Law: pure. No threshold is a user's to set. What healthy groups do (commit every few seconds, hand
-queues over, restart one by one, work off a burst, run now and then) is never called a fault. Where
-the window cannot tell a fault from such behaviour, the verdict is UNKNOWN and says what would
-decide it.
+Pure: states in, a verdict out.
+
+Law: the behaviour of healthy groups (commit every few seconds, hand queues over, restart one by
+one, work off a burst, run now and then) is never called a fault. Where the window cannot tell a
+fault from such behaviour, the verdict is UNKNOWN and says what would decide it. Thresholds are not
+settings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from rocketstream.admin.core import sentences
@@ -32,7 +34,6 @@ from rocketstream.admin.state import (
     QueueState,
     Verdict,
 )
-from rocketstream.late import dataclass
 
 WINDOW_MS = 20 * 60_000
 """A window this long shows everything; states older than this change no verdict."""
@@ -159,7 +160,7 @@ def _judged(
 
 
 def suspects(window: Sequence[GroupState]) -> tuple[QueueState, ...]:
-    """Return the queues that have stood still long enough to ask their member what holds them."""
+    """Return the queues that have stood still long enough to ask their member for the cause."""
     states = sorted(window, key=lambda state: state.taken_ms)
     if not states:
         return ()
@@ -287,7 +288,7 @@ def _standing(view: _View) -> GroupVerdict | None:
     if now.members is None:
         return _stands_members_unknown(view, since_ms, stood_ms)
     if now.members:
-        # Where the figures of some queues are unknown, each queue is judged by itself.
+        # Where the figures of some queues are unknown, each queue is judged alone.
         return None if view.unknown else _stands_with_members(view, since_ms)
     return _stands_alone(view, since_ms, stood_ms)
 
@@ -299,7 +300,8 @@ def _stands_alone(view: _View, since_ms: int, stood_ms: int) -> GroupVerdict | N
         now.of_kind(QueueKind.RETRY)  # a broker creates it when the first member connects
     )
     cadence = cadence_ms(view.tracks)
-    # What waited before the window began: by the brokers' clock, and only where it is a long time.
+    # Waits from before the window began are by the brokers' clock, and count only where they are
+    # long.
     long_ms = max(stood_ms, view.stored_age_ms) if since_ms <= view.window[0].taken_ms else 0
     if _was(view, Verdict.STOPPED) and since_ms <= view.window[0].taken_ms:
         stopped = True

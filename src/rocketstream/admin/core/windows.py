@@ -1,23 +1,23 @@
-"""What a window of states says of each queue: how long it stands, how old waiting messages are.
+"""The facts about each queue in a window of states: how long it stands, how old messages are.
 
-Law: pure arithmetic over ``GroupState`` values, no judgement. Spans are measured by one clock, that
-of the asking process, so that differing clocks of brokers change nothing.
+Pure: arithmetic over ``GroupState`` values, no judgement. Spans are measured by one clock, that of
+the asking process, so that differing clocks of brokers change nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 from rocketstream.admin.state import GroupState, QueueKind, QueueState
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 
 REDELIVERY_MS = 90_000
-"""An offset that goes back by what was consumed in this span is redelivery: a queue that changed
-hands continues at the offset stored last (5 s old), and a broker that was killed knows offsets some
-10 s old.
+"""An offset that goes back by the messages consumed in this span is redelivery: a queue that
+changed hands continues at the offset stored last (5 s old), and a broker that was killed knows
+offsets some 10 s old.
 """
 RATE_MIN_MS = 10_000
 """Offsets are committed every 5 s: over a shorter span than this there is no rate."""
@@ -44,8 +44,8 @@ class Track:
 
     Attributes:
         queue: its newest state.
-        points: oldest first: only moments with all figures known, and only since the queue was made
-            (anew); the last is of the newest state.
+        points: oldest first: only moments with all figures known, and only since the queue was
+            made, or made again; the last is of the newest state.
         unsure: why the number of waiting messages is unknown, although the broker answered
             everything.
     """
@@ -263,8 +263,7 @@ def given_up(window: Sequence[GroupState]) -> tuple[int, int]:
 def waiting_after_commits(tracks: Sequence[Track]) -> list[tuple[int, int]]:
     """Return when anything was finished and how many messages waited then, where all is known.
 
-    Between commits the number of waiting messages grows whatever the group does; these are the low
-    points.
+    Between commits the number of waiting messages grows in any case; these are the low points.
     """
     if not tracks or not all(track.known for track in tracks):
         return []

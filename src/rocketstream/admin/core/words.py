@@ -1,6 +1,6 @@
 """Figures as an operator reads them in a sentence.
 
-Law: pure; one way to say a count, a span, a rate.
+Pure: one way to write a count, a span, a rate.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
 """Dead letters by cause: which messages a group gave up and why, counted.
 
-Law: only asks. ``core.letter_causes`` decides which letters share a cause, and nothing leaves here
-unmasked.
+Law: nothing leaves here unmasked. ``core.letter_causes`` decides which letters share a cause.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, overload
 
 from rocketstream.admin.core.again import LetterFilter, progress_group
 from rocketstream.admin.core.letter_causes import CauseCount, CauseKey, Tally, key_of
 from rocketstream.admin.letters.redrive import RedriveAdmin
 from rocketstream.admin.messages.shown import ShownMessage
-from rocketstream.late import dataclass
 from rocketstream.protocol.cause import PROPERTY_SEND_BACK_CAUSE, PROPERTY_SEND_BACK_WHERE
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import retry_topic
@@ -30,9 +29,9 @@ class LetterCause:
 
     Attributes:
         id: identifies the cause; ``LetterFilter(cause=…)`` accepts it.
-        is_told: whether the consumer recorded why; if not, the letters share origin, tag and number
-            of tries.
-        cause: what was raised, without the parts that differ from letter to letter.
+        is_told: whether the consumer recorded the cause; if not, the letters share origin, tag and
+            number of tries.
+        cause: the exception, without the parts that differ from letter to letter.
         where: the file, line and function that raised it; None where they are not recorded.
         count: how many letters.
         redriven: how many of them redrives of this cause, or of all, have sent again.

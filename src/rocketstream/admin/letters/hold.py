@@ -1,7 +1,6 @@
-"""Locks queues at their brokers, so that only one program works on them.
+"""Locks of queues at their brokers, so that only one program works on them.
 
-Law: blocking; uses the broker's own queue locks (codes 41 and 42), which end a minute after a
-crash. The caller decides what is done with the queues.
+The locks are the broker's own queue locks (codes 41 and 42), which end a minute after a crash.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _ASKED_MAX: Final = 3
 _AGAIN_AFTER_S: Final = 0.2
 
 
-class QueueHold:
+class QueueLock:
     """Queues locked for this program; used by one thread, a context manager.
 
     Args:
@@ -41,7 +40,7 @@ class QueueHold:
         group: the group in whose name the queues are locked; others that use the same group are
             kept out.
         queues: the queues to lock.
-        what: what is done with the queues, for error texts: "a redrive of billing".
+        what: the work on the queues, for error texts: "a redrive of billing".
         clock: measures the age of the locks.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Sends dead letters back where they came from: planned, paced, and resumed where it ended.
+"""The redrive of dead letters to where they came from: planned, paced, and resumed where it ended.
 
 Law: at least once. A letter counts as done only when its copy is stored. The place of a redrive is
 kept at the brokers, as the offsets of a group that nobody joins.
@@ -10,7 +10,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rocketstream._util.clock import Clock
@@ -23,15 +23,15 @@ from rocketstream.admin.core.again import (
     target_topic,
 )
 from rocketstream.admin.core.lag import groups_of_offsets
-from rocketstream.admin.letters.hold import QueueHold
+from rocketstream.admin.letters.hold import QueueLock
 from rocketstream.admin.letters.sent_before import SentBefore
 from rocketstream.admin.messages.viewing import MessageAdmin
+from rocketstream.client.producer.policy import unsafe
 from rocketstream.errors import (
     ConfigurationError,
     RocketMQError,
     RouteNotFoundError,
 )
-from rocketstream.late import dataclass
 from rocketstream.model import Message, MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.message_ext import MessageExt
@@ -55,7 +55,7 @@ OnSent = Callable[[MessageExt, Message], None]
 
 @dataclass(frozen=True, slots=True)
 class RedrivePlan:
-    """What a redrive would send.
+    """The letters a redrive would send.
 
     Attributes:
         group: the group whose dead letters are sent.
@@ -85,13 +85,15 @@ class RedrivePlan:
 
 @dataclass(slots=True)
 class RedriveResult:
-    """What a redrive sent.
+    """The letters a redrive sent.
 
     Attributes:
         by_topic: how many letters were sent to each topic.
         odd: how many letters were stored with a status other than SEND_OK, by send status
-            (``FLUSH_DISK_TIMEOUT`` and the like).
-        is_complete: whether all selected letters are sent; False after ``limit``, or when stopped.
+            (``FLUSH_DISK_TIMEOUT`` and the like). The place stays before the first of each queue:
+            the next run sends again those whose messages are not there.
+        is_complete: whether all selected letters are sent, and safe; False after ``limit``, when
+            stopped, and with ``odd`` ones.
         already_sent: how many letters were found in the topic they would have been sent to, and
             left alone.
     """
@@ -207,8 +209,8 @@ class RedriveAdmin(MessageAdmin):
         """Send dead letters again, and keep the place; blocks until it is done.
 
         Sends only letters that exist when it begins, so that a letter that dies again is not sent
-        in a circle. Only one redrive of a group runs at a time, whatever it selects; the brokers
-        keep others out. After an interruption or a failure the next call with the same selection
+        in a circle. Only one redrive of a group runs at a time, for any selection; the brokers keep
+        others out. After an interruption or a failure the next call with the same selection
         continues behind the last letter sent. The place is kept every 32 letters or every second.
         Letters sent after that before a crash are found in the target topic by the sender's id and
         left alone; only letters without an id, or at brokers without a key index, are then sent
@@ -252,7 +254,11 @@ class RedriveAdmin(MessageAdmin):
             hold = cleanup.enter_context(self._hold(run))
             run = self._located(run)
             sender = producer or cleanup.enter_context(
-                Producer(PROGRESS_GROUP, **self._producer_settings)
+                Producer(
+                    PROGRESS_GROUP,
+                    retry_another_broker_when_not_store_ok=True,
+                    **self._producer_settings,
+                )
             )
             pace = Pace(rate, self._clock, hold.wait)
             store = change.wire.store_offset_making_group
@@ -269,14 +275,14 @@ class RedriveAdmin(MessageAdmin):
                         place.passed(letter)
                         continue
                     pace.next()
-                    message = self._send(run, letter, sender, result)
-                    place.passed(letter)
+                    message, is_safe = self._send(run, letter, sender, result)
+                    place.passed(letter) if is_safe else place.stays_before(letter)
                     if on_sent is not None:
                         on_sent(*self._masked_pair(run, letter, message))
                 else:
                     place.passed(letter)
             place.ended()
-        result.is_complete = True
+        result.is_complete = not result.odd
         return result
 
     # --- parts -----------------------------------------------------------------------------------
@@ -337,10 +343,10 @@ class RedriveAdmin(MessageAdmin):
             ranges[queue] = (begin, high[queue])
         return dataclasses.replace(run, ranges=ranges)
 
-    def _hold(self, run: _Run) -> QueueHold:
+    def _hold(self, run: _Run) -> QueueLock:
         # One lock for all selections: two that overlap would send the letters of both twice.
         what = f"a redrive of the dead letters of {run.group}"
-        return QueueHold(self._wire, self._client, PROGRESS_GROUP, run.queues, what, self._clock)
+        return QueueLock(self._wire, self._client, PROGRESS_GROUP, run.queues, what, self._clock)
 
     def _letters(self, run: _Run) -> Iterator[tuple[MessageExt, bool]]:
         """Yield each letter of the ranges and whether it is wanted, queue by queue."""
@@ -348,31 +354,34 @@ class RedriveAdmin(MessageAdmin):
             at = begin
             while at < end:
                 address = self._client.address(queue.broker_name)
-                # Not as the group that keeps the place: brokers create groups for whoever pulls.
+                # Not as the group that keeps the place: brokers create a group when it pulls.
                 found, at = self._wire.pull(
                     address, names.TOOLS_CONSUMER_GROUP, queue, at, PULL_MAX
                 )
                 for letter in found:
                     if letter.queue_offset < end:
-                        letter.broker_name = queue.broker_name
+                        letter._broker_name = queue.broker_name
                         yield letter, run.wanted.wants(letter)
 
     def _send(
         self, run: _Run, letter: MessageExt, sender: Producer, result: RedriveResult
-    ) -> Message:
+    ) -> tuple[Message, bool]:
+        """Send a letter; return its message, and whether it is stored safely."""
         message = again(run.group, letter, run.to, run.by)
         if message.topic not in result.by_topic:
-            # A broker may create topics by itself, and nobody would consume such a topic.
+            # A broker may create a missing topic, and nobody would consume such a topic.
             problem = self._problem(message.topic)
             if problem is not None:
                 raise ConfigurationError(f"{problem}; {place_of(run.group, letter)} is the next")
         key = message.properties.get(SHARDING_KEY)
         stored = sender.send(message, sharding_key=key)
         result.by_topic[message.topic] = result.by_topic.get(message.topic, 0) + 1
-        status = stored.send_status.value
-        if status != "SEND_OK":
+        doubt = unsafe(stored)
+        if doubt is not None:
+            logger.warning("%s: %s", place_of(run.group, letter), doubt)
+            status = stored.send_status.value
             result.odd[status] = result.odd.get(status, 0) + 1
-        return message
+        return message, doubt is None
 
     def _problems(self, by_topic: Mapping[str | None, int]) -> Iterator[str]:
         for topic, count in by_topic.items():
@@ -419,7 +428,7 @@ class _Place:
     def __init__(
         self,
         run: _Run,
-        hold: QueueHold,
+        hold: QueueLock,
         store: Callable[[str, MessageQueue, int], None],
         clock: Clock,
     ) -> None:
@@ -428,6 +437,7 @@ class _Place:
         self._hold = hold
         self._clock = clock
         self._changed: dict[MessageQueue, int] = {}
+        self._stays: set[MessageQueue] = set()
         self._count = 0
         self._saved_at = clock.monotonic_ms()
 
@@ -442,21 +452,31 @@ class _Place:
         except RocketMQError as error:
             if kind is None:
                 raise
-            # The first error is what matters; losing the place costs some letters sent twice.
+            # The first error matters; a lost place costs some letters sent twice.
             logger.warning("the place of the redrive could not be kept: %s", error)
 
     def passed(self, letter: MessageExt) -> None:
         """Note that a letter is done."""
-        queue = MessageQueue(self._run.topic, letter.broker_name, letter.queue_id)
-        self._changed[queue] = letter.queue_offset + 1
+        queue = self._queue_of(letter)
+        if queue not in self._stays:
+            self._changed[queue] = letter.queue_offset + 1
         self._count += 1
         late = self._clock.monotonic_ms() - self._saved_at >= SAVED_AFTER_MS
         if self._count >= SAVED_AFTER or late:
             self.save()
 
+    def stays_before(self, letter: MessageExt) -> None:
+        """Note that the next run must look for a letter, and for those of its queue behind it."""
+        self._stays.add(self._queue_of(letter))
+
     def ended(self) -> None:
         """Note that all ranges are done, also where they end in letters that no longer exist."""
-        self._changed |= {queue: end for queue, (_, end) in self._run.ranges.items()}
+        for queue, (_, end) in self._run.ranges.items():
+            if queue not in self._stays:
+                self._changed[queue] = end
+
+    def _queue_of(self, letter: MessageExt) -> MessageQueue:
+        return MessageQueue(self._run.topic, letter.broker_name, letter.queue_id)
 
     def save(self) -> None:
         """Store the place at the brokers."""

@@ -1,7 +1,7 @@
-"""Whether a dead letter was already sent again: looks for the message that was sent for it.
+"""The search for a message that was already sent for a dead letter.
 
-Law: only asks. A letter counts as sent only where its message was seen; a letter that is not found
-is sent, so none is ever left out.
+Law: a letter counts as sent only where its message was seen; a letter that is not found is sent, so
+none is ever left out.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class SentBefore:
         if found is None:
             try:
                 brokers = self._wire.route(topic).broker_datas
-            except RouteNotFoundError:  # the error is raised when the letter is to be sent
+            except RouteNotFoundError:  # the error is raised when the letter is sent
                 brokers = []
             found = [data.broker_addrs[0] for data in brokers if 0 in data.broker_addrs]
             self._masters[topic] = found

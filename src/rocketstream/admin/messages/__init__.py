@@ -1,4 +1,4 @@
-"""Looks at messages: finds, follows, traces, decodes and masks them.
+"""Messages for operators: found, followed, traced, decoded and masked.
 
-Law: only asks; no message leaves without ``shown``.
+Law: no message leaves without ``shown``; nothing is changed.
 """

@@ -1,7 +1,7 @@
-"""Decodes bodies: text, JSON, Avro, Protobuf or, otherwise, its bytes in hex.
+"""Bodies decoded: text, JSON, Avro, Protobuf or, otherwise, their bytes in hex.
 
-Law: bytes in, a value out; only the file of a schema is read. Output is bounded, and a body that
-does not decode says so and why.
+Law: output is bounded, and a body that does not decode says so and why. Only the file of a schema
+is read.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import io
 import json
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from rocketstream import limits
 from rocketstream.errors import ConfigurationError
-from rocketstream.late import dataclass
 
 FORMATS: Final = ("auto", "text", "json", "hex", "avro", "protobuf")
 HIDDEN: Final = "hidden"
@@ -118,7 +118,7 @@ class BodyFormat:
         return cls(name, _protobuf_decoder(schema, message))
 
     def decode(self, body: bytes, most: int = limits.SHOWN_BODY_CHARS_MAX) -> DecodedBody:
-        """Return the decoded body; never raises, whatever a body holds.
+        """Return the decoded body; never raises, for any bytes.
 
         Args:
             body: the uncompressed body.
@@ -150,7 +150,7 @@ class BodyFormat:
             text = to_json(value)
         except RecursionError:
             return _hex(body, most, UNDECODABLE, "it is nested too deeply")
-        except Exception as error:  # the libraries raise whatever error occurs to them
+        except Exception as error:  # the libraries raise errors of any type
             why = " ".join(str(error).split())[:200] or type(error).__name__
             return _hex(
                 body, most, UNDECODABLE, f"it is not a value of the {self.name} schema: {why}"
@@ -181,7 +181,7 @@ def hidden(size: int, why: str) -> DecodedBody:
 # --- JSON -----------------------------------------------------------------------------------------
 
 NO_JSON: Final = object()
-"""What ``parse_json`` returns for a text that is not JSON."""
+"""The value ``parse_json`` returns for a text that is not JSON."""
 
 
 def parse_json(text: str) -> Any:

@@ -1,6 +1,6 @@
-"""Searches the brokers' index for one key, page by page backwards in time.
+"""The search of the brokers' index for one key, page by page backwards in time.
 
-Law: only asks. What the index cannot reach is reported, never left out: Apache's index keeps whole
+Law: messages the index cannot reach are reported, never left out: Apache's index keeps whole
 seconds, so if one second has more messages than an answer holds, the rest must be read from the
 queues.
 """
@@ -8,12 +8,12 @@ queues.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from rocketstream.admin.core.paging import Range
 from rocketstream.admin.messages.index_pages import LAST_MS, index_pages
 from rocketstream.admin.messages.viewing import MessageAdmin
 from rocketstream.errors import RocketMQError
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.properties import KEY_SEPARATOR
@@ -100,7 +100,7 @@ def _ask_index(
     for page in index_pages(admin._wire, address, search.topic, search.key, last_ms=last_ms):
         looked, floor_ms = looked + len(page.fresh), page.floor_ms
         for message in page.fresh:
-            message.broker_name = name
+            message._broker_name = name
             # Apache's index knows only seconds and hashes: later messages and other keys are among
             # them.
             if (

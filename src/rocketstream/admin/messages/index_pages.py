@@ -1,16 +1,16 @@
 """The answers of one broker's index for a key, page by page backwards in time.
 
-Law: only asks. An answer holds at most 64 messages and, from our broker, as many as fit
-``QUERY_BYTES_MAX``: to get all one has to ask again, whatever ended an answer.
+An answer holds at most 64 messages and, from our broker, as many as fit ``QUERY_BYTES_MAX``: the
+next page is asked for, whichever bound ended an answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rocketstream import limits
-from rocketstream.late import dataclass
 
 if TYPE_CHECKING:
     from rocketstream.protocol.message_ext import MessageExt

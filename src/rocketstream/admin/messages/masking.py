@@ -1,7 +1,7 @@
 """Hides parts of messages by the rules of a TOML file, before any face gets a message.
 
-Law: values in, values out; fails closed: where a rule cannot be applied, nothing of the body is
-shown. Only ``Masking.from_file`` reads a file, once.
+Law: fails closed: where a rule cannot be applied, nothing of the body is shown. Only
+``Masking.from_file`` reads a file, once.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from rocketstream import limits
 from rocketstream.admin.messages.bodies import HIDDEN, DecodedBody, hidden, parse_json, to_json
 from rocketstream.errors import ConfigurationError
-from rocketstream.late import dataclass
 from rocketstream.protocol import names
 from rocketstream.protocol.namespace import without_any_namespace
 from rocketstream.protocol.properties import (
@@ -114,7 +114,7 @@ class Masking:
 
         Raises:
             ConfigurationError: the file does not exist or is not TOML, or a rule makes no sense.
-                All rules are refused then, because leaving one out would show what it hides.
+                All rules are refused then, because leaving one out would show the text it hides.
         """
         import tomllib
 
@@ -162,13 +162,13 @@ class Masking:
         )
 
     def apply(self, topic: str, properties: Mapping[str, str], body: DecodedBody) -> Masked:
-        """Return what may be shown of a message; never raises."""
+        """Return the part of a message that may be shown; never raises."""
         rules = self.of(topic, properties)
         if not rules:
             return Masked(body, properties, ())
         try:
             return _Application(self._key, rules).run(topic, properties, body)
-        except Exception as error:  # whatever goes wrong, nothing is shown
+        except Exception as error:  # on any error nothing is shown
             why = f"masking failed: {type(error).__name__}"
             return Masked(hidden(body.size, why), dict.fromkeys(properties, MASKED), ("all",))
 

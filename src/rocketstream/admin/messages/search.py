@@ -1,13 +1,13 @@
-"""Finds messages by id, key, time and offset, bounded, page by page.
+"""The search for messages by id, key, time and offset, bounded, page by page.
 
-Law: only asks; joins no group, stores no offset. Filters compare the masked message: they reveal
-nothing that masking hides.
+Law: joins no group, stores no offset. Filters compare the masked message: they reveal nothing that
+masking hides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rocketstream import limits
@@ -24,7 +24,6 @@ from rocketstream.admin.messages.index_pages import MESSAGES_MAX
 from rocketstream.admin.messages.shown import ShownMessage
 from rocketstream.admin.messages.viewing import MessageAdmin
 from rocketstream.errors import ConfigurationError, RocketMQError, SubscriptionError
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import TOOLS_CONSUMER_GROUP
@@ -234,7 +233,7 @@ class SearchAdmin(MessageAdmin):
                 problems.append(f"broker {name}: {error.message}")
                 continue
             for message in some:
-                message.broker_name = name
+                message._broker_name = name
                 found[name, message.commit_log_offset] = message
         if not found and (message_at := self._message_by_offset_id(asked.topic, msg_id)):
             found[message_at.broker_name, message_at.commit_log_offset] = message_at
@@ -263,7 +262,7 @@ class SearchAdmin(MessageAdmin):
         examined_most: int,
         deadline: float,
     ) -> SearchPage:
-        """Return what the index finds, and beyond its reach what reading the queues finds."""
+        """Return the messages of the index, and beyond its reach those read from the queues."""
         asked = replace(asked, newest_first=place.newest_first)
 
         def is_wanted(message: MessageExt) -> bool:
@@ -316,7 +315,7 @@ class SearchAdmin(MessageAdmin):
         edge_ms: int | None,
         problems: list[str],
     ) -> SearchPlace:
-        """Return where a search by key continues, after what was found up to a time."""
+        """Return where a search by key continues, after the messages found up to a time."""
         if edge_ms is not None and asked.newest_first:
             until_ms = edge_ms + 1 if place.until_ms is None else min(edge_ms + 1, place.until_ms)
             place = replace(place, until_ms=until_ms)
@@ -489,6 +488,6 @@ def read_range(admin: MessageAdmin, queue: MessageQueue, span: Range) -> list[Me
         some, at = admin._wire.pull(address, TOOLS_CONSUMER_GROUP, queue, at, min(32, end - at))
         for message in some:
             if message.queue_offset < end:
-                message.broker_name = queue.broker_name
+                message._broker_name = queue.broker_name
                 found.append(message)
     return found

@@ -1,7 +1,4 @@
-"""Messages as they are shown: decoded and masked, before any face gets them.
-
-Law: values in, values out; sends no request.
-"""
+"""Messages as they are shown: decoded and masked, before any face gets them."""
 
 from __future__ import annotations
 
@@ -9,12 +6,12 @@ import base64
 import dataclasses
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rocketstream.admin.messages.bodies import AUTO, HIDDEN, BodyFormat, DecodedBody, undecodable
 from rocketstream.admin.messages.masking import MASK_VARIABLE, Masking
 from rocketstream.errors import NotSupportedError, RemoteProtocolError
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.addresses import parse_address
 from rocketstream.protocol.message_ext import MessageExt, assemble_message
@@ -106,7 +103,7 @@ class Showing:
         self.masking = masking
 
     def shown(self, message: MessageExt, how: BodyFormat = AUTO) -> ShownMessage:
-        """Return a message as it may be shown; never raises, whatever the message holds."""
+        """Return a message as it may be shown; never raises, for any message."""
         try:
             properties: Mapping[str, str] = message.properties
         except RemoteProtocolError as error:

@@ -1,13 +1,13 @@
-"""Follows a topic as it grows: arriving messages, decoded, masked and filtered.
+"""The tail of a topic: arriving messages, decoded, masked and filtered.
 
-Law: only asks; joins no group, stores no offset. Bounded: one question to each broker per round
-shows which queues grew, and messages that arrive faster than they are read are passed over and
-counted.
+Law: joins no group, stores no offset. Bounded: one question to each broker per round shows which
+queues grew, and messages that arrive faster than they are read are passed over and counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from rocketstream.admin.messages.bodies import AUTO, BodyFormat
@@ -15,7 +15,6 @@ from rocketstream.admin.messages.search import MessageFilter, read_range
 from rocketstream.admin.messages.shown import ShownMessage
 from rocketstream.admin.messages.viewing import MessageAdmin
 from rocketstream.errors import ConfigurationError, RocketMQError
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 
 TAIL_BEHIND_MAX: Final = 1_000
@@ -90,7 +89,7 @@ class TailAdmin(MessageAdmin):
         examined = passed = 0
         for queue, (low, high) in sorted(spans.items()):
             at = places.get(queue, low)
-            if at > high:  # the topic was deleted and made anew
+            if at > high:  # the topic was deleted and made again
                 at = low
             begin = max(at, low, high - behind_max)
             try:

@@ -1,6 +1,6 @@
 """The trace of a message: the records its producer and consumers wrote, as a timeline.
 
-Law: only asks; ``core.timeline`` decides what records mean.
+``core.timeline`` decides what records mean.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TraceAdmin(MessageAdmin):
     """Reads message traces."""
 
     def trace(self, topic: str, msg_id: str, *, trace_topic: str = TRACE_TOPIC) -> TraceTimeline:
-        """Return what producers and consumers recorded of a message.
+        """Return the events producers and consumers recorded of a message.
 
         Clients record a message only if their tracing is on; without a record the timeline is
         empty. The store time is asked of the broker. Records of Java's clients and of ours are

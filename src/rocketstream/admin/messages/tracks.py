@@ -1,6 +1,6 @@
-"""What became of a message in every group: its copies and the groups' progress, looked up (C-538).
+"""The fate of a message in every group: its copies and the groups' progress, looked up (C-538).
 
-Law: only asks; ``core.tracking`` decides what the facts mean.
+``core.tracking`` decides what the facts mean.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class TrackAdmin(MessageAdmin):
     """Follows a message, group by group."""
 
     def message_track(self, topic: str, msg_id: str) -> list[TrackRow]:
-        """Return what became of a message in every group that consumes its topic.
+        """Return the fate of a message in every group that consumes its topic.
 
         Copies a group sent back are looked for in its retry and dead-letter topics and in the delay
-        topic, by the sender's id, which every copy keeps. That takes one request for each topic,
-        and three about the group. A message that was dead-lettered and sent again is followed from
-        there.
+        topic, by the sender's id, which every copy keeps. The search takes one request for each
+        topic, and three about the group. A message that was dead-lettered and sent again is
+        followed from there.
 
         Raises:
             OffsetNotFoundError: no broker has such a message.
@@ -135,7 +135,7 @@ class _Looked:
                 address, topic, str(self._id), MESSAGES_MAX, unique=True
             )
             for message in found:
-                message.broker_name = name
+                message._broker_name = name
                 yield message
 
     def copies(self, group: str) -> tuple[Sequence[Copy], MessageExt | None]:
@@ -201,7 +201,7 @@ def _due_ms(message: MessageExt) -> int | None:
 
 
 def _is_wanted(connection: ConsumerConnection, message: MessageExt) -> bool | None:
-    """Whether the group's subscription wants a message; None where it cannot be told."""
+    """Whether the group's subscription selects a message; None where that is unknown."""
     subscription = connection.subscription_table.get(message.topic)
     if subscription is None:
         return None

@@ -1,7 +1,4 @@
-"""Single messages and who consumes them: view, query, time spans (C-538).
-
-Law: only asks; nothing is changed.
-"""
+"""Single messages and their consumers: view, query, time spans (C-538)."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ class MessageAdmin(GroupAdmin):
         for name, address in self._topic_masters(topic).items():
             found = self._wire.messages_by_key(address, topic, msg_id, 1, unique=True)
             if found:
-                found[0].broker_name = name
+                found[0]._broker_name = name
                 return found[0]
         raise OffsetNotFoundError(
             int(ResponseCode.QUERY_NOT_FOUND), f"no message {msg_id!r} in topic {topic!r}"
@@ -77,7 +74,7 @@ class MessageAdmin(GroupAdmin):
             message = self._wire.message_at(address, offset)
         except BrokerError:
             return None
-        message.broker_name = named[0]
+        message._broker_name = named[0]
         return message if message.topic == topic else None
 
     def message_query(self, topic: str, key: str, most: int = 32) -> list[MessageExt]:
@@ -91,7 +88,7 @@ class MessageAdmin(GroupAdmin):
             told = 0
             for page in index_pages(self._wire, address, topic, key, most=min(most, MESSAGES_MAX)):
                 for message in page.fresh:
-                    message.broker_name = name
+                    message._broker_name = name
                 found += page.fresh
                 told += len(page.fresh)
                 if told >= most:

@@ -1,4 +1,1 @@
-"""The progress of groups: sweeps over a cluster, and single groups.
-
-Law: only asks; what answers mean is decided in ``core``.
-"""
+"""The progress of groups: sweeps over a cluster, and single groups."""

@@ -1,15 +1,16 @@
 """Lag under a group's filter: how many of the messages not consumed the group will get.
 
-Law: asks one broker and counts; ``core.filtering`` decides which messages are looked at and what
-follows from them. Reads no message twice, and never more than the bounds below.
+``core.filtering`` decides which messages are read and what follows from them.
+
+Law: no message is read twice, and never more than the bounds below.
 
 Tags: a broker selects by the hash of a message's tag, which its consume queue holds (request 321),
-and the client drops what has the hash but not the text. The hashes are counted, all of them up to
-``entries_max``; then some of the messages they select are read (request 33). If the tag of each is
-one of the texts, the count stands: two tags of one hash in one topic do not happen by accident
+and the client drops messages with the hash but not the text. The hashes are counted, all of them up
+to ``entries_max``; then some of the messages they select are read (request 33). If the tag of each
+is one of the texts, the count stands: two tags of one hash in one topic do not happen by accident
 (``Aa`` and ``BB`` have it). If the tag of one is not, all selected messages are read if they are
-not too many, else the share is estimated. So the count is what a consumer would get; an estimate is
-marked as one.
+not too many, else the share is estimated. So the count is that of the messages a consumer would
+get; an estimate is marked as one.
 
 SQL92: the broker evaluates each message's properties, which no index has. Some messages spread over
 the queue are read and evaluated, all where there are few.
@@ -17,7 +18,7 @@ the queue are read and evaluated, all where there are few.
 Batch queues (5.x, ``queue.type=BatchCQ``): an entry may stand for several messages, and the answer
 does not say for how many. Where there are as many entries as offsets each stands for one; a
 condition is evaluated at single offsets. Else the count is unknown, and says why. So it is where a
-topic is compacted: of what was not consumed only the last message of a key is ever given.
+topic is compacted: of the messages not consumed only the last one of a key is ever given.
 
 Neither pulls: a pull would count as consumption in the broker's statistics and could make a group.
 """
@@ -25,6 +26,7 @@ Neither pulls: a pull would count as consumption in the broker's statistics and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketstream import limits
@@ -45,7 +47,6 @@ from rocketstream.errors import (
     RocketMQError,
     SubscriptionError,
 )
-from rocketstream.late import dataclass
 
 if TYPE_CHECKING:
     from rocketstream.protocol.bodies import SubscriptionData, TopicConfig
@@ -82,7 +83,7 @@ class _Read:
     """The result of reading some messages.
 
     Attributes:
-        wanted: how many the filter wants.
+        wanted: how many the filter selects.
         looked_at: how many could be read.
         first: place and store time of the first that is wanted.
     """
@@ -109,12 +110,12 @@ def count_matching(
     *,
     config: TopicConfig | None,
 ) -> Matching:
-    """Return how many messages of a queue a group has not consumed and its filter wants.
+    """Return how many messages of a queue a group has not consumed and its filter selects.
 
     Args:
         asking: asks the queue's broker.
         queue: the queue with its offsets.
-        subscription: what the group's members subscribe of the topic.
+        subscription: the members' subscription of the topic.
         entries_max: how many entries of the index to look at; with more the result is an estimate.
         config: the topic's settings at this broker; None where it did not answer, and then the
             queue may be of either kind.

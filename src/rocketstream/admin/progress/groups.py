@@ -1,6 +1,6 @@
-"""Consumer groups: who is connected, what they have consumed, how far behind they are.
+"""Consumer groups: their connected members, their offsets, how far behind they are.
 
-Law: joins the answers ``admin.wire`` got; what no broker answered stays None.
+Law: a figure that no broker answered stays None.
 """
 
 from __future__ import annotations

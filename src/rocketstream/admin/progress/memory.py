@@ -1,16 +1,15 @@
-"""What an ``Admin`` remembers from sweep to sweep, so that the next costs less and misses less.
+"""The memory of an ``Admin`` from sweep to sweep, so that the next costs less and misses less.
 
-Law: holds answers, bounded; asks nobody. Lent to one sweep at a time.
+Law: lent to one sweep at a time; bounded.
 """
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from rocketstream import limits
 from rocketstream.admin.core.joining import BrokerAnswers, Times
 from rocketstream.admin.state import QueueState
-from rocketstream.late import dataclass
 
 Spot = tuple[str, int, int]
 """Topic, queue and offset."""
@@ -45,7 +44,7 @@ class BrokerMemory:
             self._used[spot(queue)] = times
 
     def compare_ends(self, broker: BrokerAnswers) -> None:
-        """Forget queues that have fewer messages than before: they were made anew."""
+        """Forget queues that have fewer messages than before: they were deleted and made again."""
         renewed: set[tuple[str, int]] = set()
         for topic, ends in broker.ends.items():
             for queue_id, held in ends.items():
@@ -56,7 +55,7 @@ class BrokerMemory:
             self._times = {at: t for at, t in self._times.items() if at[:2] not in renewed}
 
     def end_sweep(self, everything: bool) -> None:
-        """Keep what was used; of the rest keep what a smaller sweep did not look at."""
+        """Keep the used answers; of the rest keep those a smaller sweep did not look at."""
         kept = {} if everything else self._times
         if len(kept) + len(self._used) > limits.ADMIN_STORE_TIMES_MAX:
             kept = {}

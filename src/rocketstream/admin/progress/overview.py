@@ -1,7 +1,7 @@
 """The progress of many groups as rows, with the reason for each unknown figure.
 
-Law: renders one sweep; nobody is asked here. A row with an unknown figure says why it is unknown; a
-broker that stays silent leaves a row that names it.
+Law: a row with an unknown figure says why it is unknown; a broker that stays silent leaves a row
+that names it. The rows are of one finished sweep.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 
 from rocketstream.admin.core import joining
 from rocketstream.admin.core.joining import BrokerAnswers
-from rocketstream.admin.progress.survey import Wish, groups_at
+from rocketstream.admin.progress.survey import SweepScope, groups_at
 from rocketstream.admin.progress.sweep import SweepAdmin
 from rocketstream.admin.rows import ProgressRow
 from rocketstream.admin.state import GroupState, QueueKind, QueueState
@@ -41,7 +41,7 @@ class ProgressAdmin(SweepAdmin):
             owners: also ask members which queues they hold, where a group has several.
 
         Returns:
-            Rows sorted by group, topic, broker and queue; those that only tell of an error first.
+            Rows sorted by group, topic, broker and queue; those with only an error first.
 
         Raises:
             ConnectError: no name server answered.
@@ -58,8 +58,8 @@ class ProgressAdmin(SweepAdmin):
             return group in named
 
         only = None if topics is None else frozenset(topics)
-        wish = Wish(wanted, only, owners=owners, tps=True)
-        found = self._look(wish)
+        scope = SweepScope(wanted, only, owners=owners, tps=True)
+        found = self._look(scope)
         known = {group for broker in found.brokers for group in groups_at(broker) if wanted(group)}
         if not found.brokers:
             unknown: list[str | None] = [*sorted(named)]
@@ -69,7 +69,7 @@ class ProgressAdmin(SweepAdmin):
         rows = [
             row
             for group in known | named
-            for row in _rows(self._state_of(group, found, wish), found.brokers)
+            for row in _rows(self._state_of(group, found, scope), found.brokers)
         ]
         return sorted(rows, key=_order)
 

@@ -1,19 +1,21 @@
 """The questions one broker is asked in a sweep, in the order that keeps it cheap.
 
-Law: asks one broker over one connection, with several requests under way; ``admin.core`` decides
-what the answers mean. A refusal is noted as the reason for what is missing; silence ends the
-survey, and earlier answers stay.
+Law: a refusal is noted as the reason for the missing figures; silence ends the survey, and earlier
+answers stay. One connection has several requests under way; ``admin.core`` decides what the answers
+mean.
 
-What a sweep costs a broker (request codes in brackets): five requests for its settings and all
-offsets (28, 21, 201, 43, 45) and one for its clock; one a group for its members (203); one a topic
-for its queues (202); and where a group is behind, one for each topic for lag in time (303), unless
-it stands where it stood in the sweep before. GET_CONSUME_STATS (208) would read a message from the
-disk for every queue of every group, GET_BROKER_CONSUME_STATS (317) all of them within one request.
+The price of a sweep for a broker (request codes in brackets): five requests for its settings and
+all offsets (28, 21, 201, 43, 45) and one for its clock; one a group for its members (203); one a
+topic for its queues (202); and where a group is behind, one for each topic for lag in time (303),
+unless it stands where it stood in the sweep before. GET_CONSUME_STATS (208) would read a message
+from the disk for every queue of every group, GET_BROKER_CONSUME_STATS (317) all of them within one
+request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketstream import limits
@@ -25,7 +27,7 @@ from rocketstream.admin.progress.memory import BrokerMemory, spot
 from rocketstream.admin.state import QueueState
 from rocketstream.admin.wire import questions
 from rocketstream.admin.wire.questions import Asking
-from rocketstream.client.core import offset_questions
+from rocketstream.client.instance import offset_questions
 from rocketstream.errors import (
     AccessDeniedError,
     ConsumerNotOnlineError,
@@ -33,7 +35,6 @@ from rocketstream.errors import (
     TopicNotExistError,
     TransportError,
 )
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import TopicOffset
@@ -50,8 +51,8 @@ CLOCK_GROUP = "ROCKETSTREAM_CLOCK"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What a sweep is to find out.
+class SweepScope:
+    """The scope of a sweep.
 
     Attributes:
         wanted: returns whether a group is wanted.
@@ -80,9 +81,9 @@ class Survey:
     Args:
         broker: receives the answers.
         asking: asks the broker's master.
-        memory: what is remembered of it from earlier sweeps.
-        wish: what is wanted.
-        clock: tells when answers came.
+        memory: answers kept from earlier sweeps.
+        scope: the scope of the sweep.
+        clock: dates the answers.
     """
 
     def __init__(
@@ -90,13 +91,13 @@ class Survey:
         broker: BrokerAnswers,
         asking: Asking,
         memory: BrokerMemory,
-        wish: Wish,
+        scope: SweepScope,
         clock: Clock,
     ) -> None:
         self._broker = broker
         self._asking = asking
         self._memory = memory
-        self._wish = wish
+        self._scope = scope
         self._clock = clock
         self._groups: list[str] = []
 
@@ -105,7 +106,7 @@ class Survey:
         broker = self._broker
         try:
             self._ask_settings()
-            self._groups = [g for g in groups_at(broker) if self._wish.wanted(g)]
+            self._groups = [g for g in groups_at(broker) if self._scope.wanted(g)]
             self._ask_members()
             if "offsets" in broker.refused:
                 self._ask_stats_instead()
@@ -113,11 +114,11 @@ class Survey:
             self._memory.compare_ends(broker)
             self._ask_times()
             self._ask_delayed()
-            if not self._wish.all_topics:
+            if not self._scope.all_topics:
                 broker.ends.pop(names.SCHEDULE_TOPIC, None)  # nobody asked for it
-            if self._wish.entries_max:
+            if self._scope.entries_max:
                 self._ask_matching()
-            if self._wish.tps:
+            if self._scope.tps:
                 self._ask_tps()
         except (TransportError, AccessDeniedError) as error:
             keep_failure(broker, error)
@@ -147,7 +148,7 @@ class Survey:
         broker.delays = None if isinstance(delays, RocketMQError) else delays
 
     def _ask_stats_instead(self) -> None:
-        """Ask for each group's offsets (208) where the broker refuses to tell all of them (43).
+        """Ask for each group's offsets (208) where the broker refuses all of them together (43).
 
         The answer is 0 where no offset is stored, so 0 counts as unknown (C-527).
         """
@@ -178,8 +179,8 @@ class Survey:
     def _ask_ends(self) -> None:
         broker = self._broker
         topics = {topic for group in self._groups for topic in self._topics_of(group)}
-        if self._wish.all_topics:
-            topics |= {topic for topic in broker.topics or () if self._wish.wants_topic(topic)}
+        if self._scope.all_topics:
+            topics |= {topic for topic in broker.topics or () if self._scope.wants_topic(topic)}
         if self._groups and broker.delays is not None:
             topics.add(names.SCHEDULE_TOPIC)
         wanted = sorted(topics)
@@ -308,8 +309,8 @@ class Survey:
         """Read which group each message waiting in the delay topic is of, each once.
 
         A message sent back waits in SCHEDULE_TOPIC_XXXX, in the queue of its delay level, whose
-        index has the due times but not the groups. 5.x keeps them there too: only what a producer
-        gave a time of its own goes to the timer's topic.
+        index has the due times but not the groups. 5.x keeps them there too: only messages with a
+        delivery time go to the timer's topic.
         """
         broker = self._broker
         retries = {names.retry_topic(group) for group in self._groups}
@@ -369,7 +370,7 @@ class Survey:
                 behind = self._behind(group, topic)
                 config = (broker.topics or {}).get(topic)
                 for queue in behind:
-                    most = self._wish.entries_max // len(behind)
+                    most = self._scope.entries_max // len(behind)
                     found = count_matching(self._asking, queue, subscription, most, config=config)
                     broker.matching[group, topic, queue.queue_id] = found
 
@@ -384,7 +385,7 @@ class Survey:
 
     def _topics_of(self, group: str) -> list[str]:
         found = joining.topics_of(group, self._broker)
-        return [topic for topic in found if self._wish.wants_topic(topic)]
+        return [topic for topic in found if self._scope.wants_topic(topic)]
 
     def _consumed(self) -> Iterable[tuple[str, str]]:
         for group in self._groups:
@@ -403,7 +404,7 @@ def groups_at(broker: BrokerAnswers) -> list[str]:
 
 
 def keep_facts(broker: BrokerAnswers, told: Mapping[str, str] | RocketMQError) -> None:
-    """Keep what a broker reports about itself, or why it does not."""
+    """Keep a broker's report about itself, or why there is none."""
     if isinstance(told, RocketMQError):
         broker.refused["facts"] = f"broker {broker.name} does not tell of itself: {told}"
     else:

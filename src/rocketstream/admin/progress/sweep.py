@@ -1,14 +1,14 @@
 """One sweep over a cluster: every group, topic and broker at one moment, for a bounded price.
 
-Law: has brokers asked in parallel and hands the answers to ``admin.core``; decides nothing. A
-broker that falls silent is not asked again in the same sweep. ``survey`` has what a broker is
-asked, and what that costs it.
+Law: a broker that falls silent is not asked again in the same sweep. Brokers are asked in parallel;
+``survey`` has the questions and their price, ``admin.core`` decides what the answers mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketstream import limits
@@ -21,7 +21,7 @@ from rocketstream.admin.core.likeness import like
 from rocketstream.admin.progress.memory import BrokerMemory
 from rocketstream.admin.progress.survey import (
     Survey,
-    Wish,
+    SweepScope,
     groups_at,
     keep_facts,
     keep_failure,
@@ -42,7 +42,6 @@ from rocketstream.errors import (
     RouteNotFoundError,
     TransportError,
 )
-from rocketstream.late import dataclass
 from rocketstream.protocol import names
 
 if TYPE_CHECKING:
@@ -83,8 +82,8 @@ class _Found:
             raise denials[0]
 
     def check_told(self, known: Collection[object]) -> None:
-        """Raise if no broker answered and nothing else is known: silence must not look like
-        emptiness.
+        """Raise if no broker answered and nothing else is known: it must not look like an empty
+        cluster.
 
         Raises:
             RouteNotFoundError: there is no broker.
@@ -127,7 +126,7 @@ class SweepAdmin(TopicAdmin):
             owners: also ask members which queues they hold, where a group has several.
         """
         wanted = _wants(groups)
-        wish = Wish(
+        scope = SweepScope(
             wanted,
             None if topics is None else frozenset(topics),
             all_topics=groups is None or topics is not None,
@@ -136,20 +135,20 @@ class SweepAdmin(TopicAdmin):
         )
         before_ms = self._clock.monotonic_ms()
         try:
-            found = self._look(wish, groups is None and topics is None)
+            found = self._look(scope, groups is None and topics is None)
         except (TransportError, BrokerError, RemoteProtocolError) as error:
             taken_ms = self._clock.now_ms()
             return ClusterState(taken_ms, 0, len(self._client.name_servers), error=str(error))
         known = {group for broker in found.brokers for group in _groups_of(broker)}
         states = {
-            group: self._state_of(group, found, wish) for group in sorted(known) if wanted(group)
+            group: self._state_of(group, found, scope) for group in sorted(known) if wanted(group)
         }
         return ClusterState(
             taken_ms=found.taken_ms,
             took_ms=round(self._clock.monotonic_ms() - before_ms),
             requests=found.requests,
             brokers=tuple(_broker_state(broker, found.taken_ms) for broker in found.brokers),
-            topics=self._topic_states(found, wish, states, groups is None),
+            topics=self._topic_states(found, scope, states, groups is None),
             groups=states,
             error=found.outage(),
         )
@@ -175,10 +174,10 @@ class SweepAdmin(TopicAdmin):
             self._wire.route(topic)
         only = None if topic is None else frozenset({topic})
         entries_max = limits.FILTER_ENTRIES_MAX if matching else 0
-        wish = Wish(
+        scope = SweepScope(
             lambda name: name == group, only, owners=owners, entries_max=entries_max, tps=True
         )
-        found = self._look(wish)
+        found = self._look(scope)
         self._remember_by_route(group, found)
         found.check_told([broker for broker in found.brokers if broker.knows(group)])
         if all(b.error is None for b in found.brokers) and not any(
@@ -189,7 +188,7 @@ class SweepAdmin(TopicAdmin):
             raise ConfigurationError(
                 f"consumer group {group!r} is not known to any broker{hint}", group=group
             )
-        return self._state_of(group, found, wish)
+        return self._state_of(group, found, scope)
 
     def group_states(self, topic: str | None = None) -> list[GroupState]:
         """Return every group at one moment, except upstream's own, without topics no group
@@ -204,11 +203,11 @@ class SweepAdmin(TopicAdmin):
         """
         if topic is not None:
             self._wire.route(topic)
-        wish = Wish(_wants(None), None if topic is None else frozenset({topic}))
-        found = self._look(wish)
+        scope = SweepScope(_wants(None), None if topic is None else frozenset({topic}))
+        found = self._look(scope)
         known = {group for broker in found.brokers for group in _groups_of(broker)}
         found.check_told(known)
-        states = [self._state_of(g, found, wish) for g in sorted(known) if wish.wanted(g)]
+        states = [self._state_of(g, found, scope) for g in sorted(known) if scope.wanted(g)]
         return states if topic is None else [state for state in states if state.queues]
 
     def topic_state(self, topic: str) -> TopicState:
@@ -219,8 +218,8 @@ class SweepAdmin(TopicAdmin):
             ConnectError: no name server answered.
         """
         self._wire.route(topic)
-        wish = Wish(lambda _: False, frozenset({topic}), all_topics=True)
-        found = self._look(wish)
+        scope = SweepScope(lambda _: False, frozenset({topic}), all_topics=True)
+        found = self._look(scope)
 
         def ask(broker: BrokerAnswers) -> int:
             asking = Asking(self._client, str(broker.master), self._timeout_ms)
@@ -242,7 +241,7 @@ class SweepAdmin(TopicAdmin):
         return self._topic_state(topic, found, consumers)
 
     def broker_states(self) -> tuple[BrokerState, ...]:
-        """Return every broker, with what it reports about itself (GET_BROKER_RUNTIME_INFO, 28).
+        """Return every broker, with its report about itself (GET_BROKER_RUNTIME_INFO, 28).
 
         Raises:
             ConnectError: no name server answered.
@@ -254,7 +253,7 @@ class SweepAdmin(TopicAdmin):
 
     # --- the sweep --------------------------------------------------------------------------------
 
-    def _look(self, wish: Wish, everything: bool = False) -> _Found:
+    def _look(self, scope: SweepScope, everything: bool = False) -> _Found:
         brokers = self._brokers_registered()
         found = _Found(self._clock.now_ms(), brokers)
 
@@ -262,12 +261,12 @@ class SweepAdmin(TopicAdmin):
             if broker.master is None:
                 return 0
             asking = Asking(self._client, broker.master, self._timeout_ms)
-            # Lent: another sweep that runs at the same time gets none, and its findings are not
+            # Taken out: another sweep at the same time gets no memory, and its findings are not
             # kept.
             lent = self._memories.pop(broker.name, None)
             memory = lent or BrokerMemory()
             try:
-                Survey(broker, asking, memory, wish, self._clock).run()
+                Survey(broker, asking, memory, scope, self._clock).run()
                 memory.end_sweep(everything)
             finally:
                 if lent is None:
@@ -277,8 +276,8 @@ class SweepAdmin(TopicAdmin):
             return asking.requests
 
         found.requests += sum(self._beside(survey, brokers))
-        if wish.owners:
-            found.requests += self._ask_owners(brokers, wish)
+        if scope.owners:
+            found.requests += self._ask_owners(brokers, scope)
         found.brokers += self._lost(brokers)
         for broker in found.brokers:
             if broker.error is not None:
@@ -295,7 +294,7 @@ class SweepAdmin(TopicAdmin):
         return found
 
     def _lost(self, brokers: Iterable[BrokerAnswers]) -> list[BrokerAnswers]:
-        """Return brokers that were there recently: a name server forgets a dead one at once."""
+        """Return recently registered brokers: a name server forgets a dead one at once."""
         now_ms = self._clock.monotonic_ms()
         here = {broker.name: (broker.cluster, now_ms) for broker in brokers}
         self._seen = {**self._seen, **here}
@@ -308,8 +307,8 @@ class SweepAdmin(TopicAdmin):
         return lost
 
     def _remember_by_route(self, group: str, found: _Found) -> None:
-        """Take a group's queues at a silent broker that nobody remembers from the route of the
-        topics it consumes at others.
+        """Take a group's queues at a silent broker without a memory from the routes of the topics
+        it consumes at others.
         """
         unheard = [b for b in found.brokers if b.error is not None and not b.remembered.get(group)]
         told = {t for b in found.brokers if b.error is None for t in joining.topics_of(group, b)}
@@ -333,8 +332,8 @@ class SweepAdmin(TopicAdmin):
         from concurrent.futures import ThreadPoolExecutor  # most clusters asked have one broker
 
         with ThreadPoolExecutor(min(len(brokers), limits.ADMIN_BROKERS_AT_ONCE_MAX)) as pool:
-            # Each call gets the caller's context, so that it can be told to end (see
-            # ``_util.stopping``).
+            # Each call gets the caller's context, so that its end can be requested
+            # (``_util.stopping``).
             asked = [pool.submit(copy_context().run, ask, broker) for broker in brokers]
             return [each.result() for each in asked]
 
@@ -348,7 +347,7 @@ class SweepAdmin(TopicAdmin):
             keep_failure(broker, error)
         return asking.requests
 
-    def _ask_owners(self, brokers: Sequence[BrokerAnswers], wish: Wish) -> int:
+    def _ask_owners(self, brokers: Sequence[BrokerAnswers], scope: SweepScope) -> int:
         """Ask members which queues they hold (307), each through one broker it is connected to."""
         through: dict[str, dict[tuple[str, str], None]] = {}
         asked: set[tuple[str, str]] = set()
@@ -358,7 +357,7 @@ class SweepAdmin(TopicAdmin):
                 if broker.error is not None or joining.only_owner(everywhere) is not None:
                     continue
                 for member in connection.connection_set:
-                    if (group, member.client_id) not in asked and wish.wanted(group):
+                    if (group, member.client_id) not in asked and scope.wanted(group):
                         asked.add((group, member.client_id))
                         through.setdefault(broker.name, {})[group, member.client_id] = None
 
@@ -381,9 +380,9 @@ class SweepAdmin(TopicAdmin):
 
     # --- states -----------------------------------------------------------------------------------
 
-    def _state_of(self, group: str, found: _Found, wish: Wish) -> GroupState:
-        state = joining.group_state(group, found.taken_ms, found.brokers, wish.topics)
-        if wish.topics is None:
+    def _state_of(self, group: str, found: _Found, scope: SweepScope) -> GroupState:
+        state = joining.group_state(group, found.taken_ms, found.brokers, scope.topics)
+        if scope.topics is None:
             for broker in found.brokers:
                 if broker.error is None and broker.knows(group):
                     self._queues.setdefault(broker.name, {})[group] = frozenset(
@@ -394,7 +393,7 @@ class SweepAdmin(TopicAdmin):
     def _topic_states(
         self,
         found: _Found,
-        wish: Wish,
+        scope: SweepScope,
         groups: Mapping[str, GroupState],
         everybody: bool,
     ) -> dict[str, TopicState]:
@@ -406,7 +405,7 @@ class SweepAdmin(TopicAdmin):
             topic
             for broker in found.brokers
             for topic in broker.topics or ()
-            if wish.wants_topic(topic) and (wish.all_topics or topic in broker.ends)
+            if scope.wants_topic(topic) and (scope.all_topics or topic in broker.ends)
         }
         return {
             topic: self._topic_state(

@@ -1,4 +1,4 @@
-"""The file that records every change: who, when, what, and how it ended; JSON lines.
+"""The file that records every change: by whom, when, of what, and how it ended; JSON lines.
 
 Law: a change that cannot be recorded is not made. The file never holds secrets or message bodies,
 only what an operation names as its arguments.
@@ -45,7 +45,7 @@ class AuditLog:
     Args:
         path: the file; made with its directories, readable by its owner alone. None is
             ``default_audit_path()``.
-        who: the name of whoever makes the change; None is the user of this process.
+        who: the name of the person who makes the change; None is the user of this process.
         face: the face it is made through: ``command line``, ``dashboard``, ``agents``, ``library``.
         clock: gives the times written.
     """

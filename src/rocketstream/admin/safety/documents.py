@@ -1,17 +1,17 @@
-"""Reads our own JSON documents on this machine, whole: bounded, of a known format and version.
+"""Our own JSON documents on this machine, read whole: bounded, of a known format and version.
 
-Law: only reads; a file that is not the expected document is refused by name, with what it lacks.
+Law: a file that is not the expected document is refused by name, with what it lacks.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.late import dataclass
 
 
 @dataclass(frozen=True, slots=True)

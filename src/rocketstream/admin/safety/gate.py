@@ -24,7 +24,7 @@ class Change:
 
     Attributes:
         wire: the requests that change something.
-        after: the state afterwards, for the audit file; set by whoever makes the change.
+        after: the state afterwards, for the audit file; the code that makes the change sets it.
     """
 
     def __init__(self, wire: ChangingWire) -> None:

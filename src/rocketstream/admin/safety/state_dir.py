@@ -1,4 +1,4 @@
-"""The directory on this machine where operators' tools keep what they need between runs.
+"""The directory on this machine where operators' tools keep their state between runs.
 
 Law: names a directory, creates nothing.
 """

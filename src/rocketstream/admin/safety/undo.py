@@ -1,6 +1,6 @@
 """Files that take a reset back: where every queue was, written before anything is moved.
 
-Law: reads and writes files, moves nothing; a file that is not an undo file is refused by name.
+Law: a file that is not an undo file is refused by name.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,6 @@ from rocketstream.admin.safety.documents import DocumentKind, read_document
 from rocketstream.admin.safety.state_dir import state_directory
 from rocketstream.client.config import new_uuid
 from rocketstream.errors import ClientStateError, ConfigurationError
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 
 _UNDO_FILE: Final = DocumentKind("undo file", "rocketstream-undo", version=1, bytes_max=64 << 20)

@@ -1,6 +1,6 @@
-"""Sends one request at a time to one server: the base of every set of requests here.
+"""One request at a time to one server: the base of every set of requests here.
 
-Law: no joins, no decisions; a peer's refusal is raised as the error of its code.
+Law: a peer's refusal is raised as the error of its code.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.client.core.question import Question
+from rocketstream.client.instance.offset_questions import Question
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 

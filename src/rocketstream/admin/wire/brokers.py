@@ -1,6 +1,6 @@
 """The requests about brokers, name servers and producers: one method per request code.
 
-Law: no joins, no decisions; a peer's refusal is raised as the error of its code.
+Law: a peer's refusal is raised as the error of its code.
 """
 
 from __future__ import annotations

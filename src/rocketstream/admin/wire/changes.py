@@ -1,6 +1,6 @@
-"""The requests that change a cluster: one method per request code, and what a broker needs before.
+"""The requests that change a cluster: one method per request code, and those a broker needs before.
 
-Law: no joins, no decisions; used by ``admin.safety`` only, so that looking cannot change anything.
+Law: used by ``admin.safety`` only, so that looking cannot change anything.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The requests behind the admin operations: one method per request code, typed answers.
 
-Law: no joins, no decisions; a peer's refusal is raised as the error of its code.
+Law: a peer's refusal is raised as the error of its code.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class AdminWire(BrokerWire):
         return set(TopicList.decode(body).topic_list)
 
     def route(self, topic: str) -> TopicRouteData:
-        """Return the topic's route, asked anew.
+        """Return the topic's route, without a look into the cache.
 
         Raises:
             RouteNotFoundError: no name server knows the topic.

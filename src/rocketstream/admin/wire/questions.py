@@ -1,15 +1,16 @@
 """The questions of a sweep: the requests, how answers are read, and asking many at a time.
 
-Law: no joins, no decisions; an error in an answer takes the answer's place; silence is raised.
+Law: an error in an answer takes the answer's place; silence is raised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.client.core.question import Question
+from rocketstream.client.instance.offset_questions import Question
 from rocketstream.errors import (
     BrokerError,
     RemoteProtocolError,
@@ -17,7 +18,6 @@ from rocketstream.errors import (
     TransportError,
     broker_error,
 )
-from rocketstream.late import dataclass
 from rocketstream.protocol.bodies import (
     ConsumerConnection,
     ConsumerOffsetTable,

@@ -1,6 +1,6 @@
 """``rocketstream top``: a live view of groups, topics and brokers in the terminal.
 
-Law: options in, a collector and the screen put together; what is shown is decided in ``views``.
+``views`` decides the content.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """A table made for a width that changes: columns give way, names fold, nothing is cut.
 
-Law: pure; cells in, texts of equal width out.
+Pure: cells in, texts of equal width out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from rocketstream.cli.layout import fold
 from rocketstream.cli.shown import shown, width
-from rocketstream.late import dataclass
 
 ALWAYS: Final = 9
 """The importance of a column that never gives way."""
@@ -19,7 +19,7 @@ NAME_MIN: Final = 12
 """Names are folded over several lines down to this width before a column gives way for them."""
 
 Rank = tuple[int, float, str]
-"""What a cell is sorted by: unknown last, then the number, then the text."""
+"""The sort key of a cell: unknown last, then the number, then the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Row:
     """One row.
 
     Attributes:
-        key: what it is of; opened by enter.
+        key: the name of its group, topic or broker; enter opens it.
         cells: as many as there are columns.
-        ranks: what each cell is sorted by.
+        ranks: the sort keys of the cells.
         style: of the whole row.
         styles: of single cells, by column.
     """

@@ -1,6 +1,6 @@
-"""The terminal as it was before a full screen, also for a process that ends without order.
+"""The terminal as it was before a full screen, also for a process that is killed or ends at once.
 
-Law: remembers and writes; what draws the screen gives it back itself where it ends in order.
+The screen itself gives the terminal back where it ends in order.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def given_back() -> Iterator[None]:
             os.write(out, _SCREEN_OFF.encode())
             termios.tcsetattr(place, termios.TCSANOW, before)
 
-    interrupts.do_last(give_back)
+    interrupts.on_forced_exit(give_back)
     try:
         yield
-    except BaseException:  # an interrupt amid the screen's own work leaves it as it is
+    except BaseException:  # an interrupt within the screen's own work leaves it as it is
         give_back()
         raise
     finally:
-        interrupts.do_last(None)
+        interrupts.on_forced_exit(None)

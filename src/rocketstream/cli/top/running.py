@@ -1,6 +1,6 @@
-"""Running the screen over a collector.
+"""The run of the screen over a collector.
 
-Law: life cycle only; the log is kept off the screen while it is drawn.
+Law: nothing is logged to the terminal while the screen is drawn.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def run(namesrv: str, interval_s: float, wanted: str, view: str) -> None:
 def draw(app: Top) -> None:
     """Run the screen until the user quits or a signal ends it; blocks.
 
-    A signal asks the screen to end in its own order. An exception amid the event loop's work would
-    leave tasks of the screen half done, and each of them would write a traceback.
+    A signal asks the screen to end in its own order. An exception within the event loop's work
+    would leave tasks of the screen half done, and each of them would write a traceback.
     """
     asked: list[int] = []
     loops: list[asyncio.AbstractEventLoop] = []
@@ -69,7 +69,7 @@ def draw(app: Top) -> None:
 
 @contextmanager
 def _log_in_last_line(app: Top) -> Iterator[None]:
-    """Have warnings appear in the screen's last line: written to stderr they would tear it."""
+    """Show warnings in the screen's last line: written to stderr they would tear it."""
     log = logging.getLogger("rocketstream")
     before = list(log.handlers)
     log.handlers = [_LastLine(app)]

@@ -1,12 +1,12 @@
 """The screen of ``top``: keys in, the view chosen by them drawn again after every sweep.
 
-Law: asks no broker. What is shown is the collector's and decided in ``views``; this draws it.
+Law: asks no broker. The collector has the figures, ``views`` decides which are shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, Protocol
 
 from rich.text import Text
@@ -29,14 +29,13 @@ from rocketstream.cli.top.views import (
     GroupQueues,
     Groups,
     GroupWhy,
-    Seen,
     Topics,
     View,
+    ViewData,
     arranged,
 )
 from rocketstream.cli.top.words import span
 from rocketstream.errors import RocketMQError
-from rocketstream.late import dataclass
 from rocketstream.watch import Cost, Update
 
 VIEWS: Final[dict[str, View]] = {"groups": Groups(), "topics": Topics(), "brokers": Brokers()}
@@ -65,10 +64,10 @@ DEPTH_MAX: Final = 16
 
 
 class Watched(Protocol):
-    """What the screen needs of a ``Collector``."""
+    """The part of a ``Collector`` the screen needs."""
 
     def update(self) -> Update:
-        """Return what the last sweep left."""
+        """Return the result of the last sweep."""
         ...
 
     def window(self, group: str) -> list[GroupState]:
@@ -76,7 +75,7 @@ class Watched(Protocol):
         ...
 
     def cost(self) -> Cost:
-        """Return what the collection costs."""
+        """Return the cost of the collection."""
         ...
 
     def refresh(self, timeout_s: float | None = None) -> bool:
@@ -84,7 +83,7 @@ class Watched(Protocol):
         ...
 
     def subscribe(self, callback: Callable[[Update], object]) -> Callable[[], None]:
-        """Have a function called after every sweep."""
+        """Call a function after every sweep."""
         ...
 
 
@@ -101,7 +100,7 @@ class Place:
 
 @dataclass(slots=True)
 class _Drawn:
-    """What the table shows, to change only what differs."""
+    """The content of the table, so that only differences are redrawn."""
 
     shape: object = None
     lines: list[tuple[str, ...]] = field(default_factory=list)
@@ -214,7 +213,7 @@ class Top(App[None]):
         self._leave()
 
     def on_top_swept(self) -> None:
-        """Draw what the sweep brought."""
+        """Draw the result of the sweep."""
         self._draw()
 
     class Explained(Message):
@@ -268,7 +267,7 @@ class Top(App[None]):
             self._draw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Do what was asked for."""
+        """Carry out the requested action."""
         kind, text = self._asking, event.value[1:].strip()
         self._end_asking()
         if kind == ":" and text:
@@ -419,7 +418,7 @@ class Top(App[None]):
         self._table.move_cursor(row=min(max(self._table.cursor_row + by, 0), last))
 
     def action_page(self, by: int) -> None:
-        """Move the cursor by what the table shows."""
+        """Move the cursor over the rows of the table."""
         self.action_move(by * max(self._table.size.height - 1, 1))
 
     # --- drawing ------------------------------------------------------------------------------
@@ -439,8 +438,8 @@ class Top(App[None]):
     def _key_at(self, row: int) -> str | None:
         return self._rows[row].key if 0 <= row < len(self._rows) else None
 
-    def _seen(self) -> Seen:
-        return Seen(
+    def _seen(self) -> ViewData:
+        return ViewData(
             self._watched.update(),
             self._watched.window,
             self._clock.now_ms(),

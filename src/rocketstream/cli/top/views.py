@@ -1,11 +1,12 @@
-"""What each view of ``top`` shows: groups, topics, brokers, and one of each.
+"""The views of ``top``: groups, topics, brokers, and one of each.
 
-Law: pure; an update of the collector in, rows and sentences out. Colours repeat what words say.
+An update of the collector in, rows and sentences out. Colours repeat what words say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from rocketstream.admin.core.words import UNKNOWN, number
@@ -22,7 +23,6 @@ from rocketstream.admin.state import (
 )
 from rocketstream.cli.top.fit import Head, Row
 from rocketstream.cli.top.words import NONE, bars, rank, rank_text, rate, span
-from rocketstream.late import dataclass
 from rocketstream.protocol.codes import version_name
 from rocketstream.watch import Update
 
@@ -39,16 +39,15 @@ STYLES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What there is to show.
+class ViewData:
+    """The values all views render.
 
     Attributes:
         update: of the collector; its state is the last that was found.
         window: the last states of a group.
         now_ms: the time the ages shown are from.
         internal: also show topics of RocketMQ itself, retry and dead-letter topics.
-        why: what asking why a group is behind brought: a report, or an error's text; None while
-            it is being asked.
+        why: why a group is behind: a report, or an error's text; None until the answer is there.
     """
 
     update: Update
@@ -64,11 +63,11 @@ class Seen:
 
 
 class View(Protocol):
-    """One thing to show."""
+    """A table of ``top`` with its title and keys."""
 
     @property
     def title(self) -> str:
-        """Its name, with what it is of."""
+        """Its name, with the group, topic or broker it shows."""
         ...
 
     @property
@@ -76,11 +75,11 @@ class View(Protocol):
         """Its columns; rows are sorted by the first rank of each row unless another is chosen."""
         ...
 
-    def rows(self, seen: Seen) -> list[Row]:
+    def rows(self, seen: ViewData) -> list[Row]:
         """Return its rows in their own order."""
         ...
 
-    def intro(self, seen: Seen, room: int) -> list[str]:
+    def intro(self, seen: ViewData, room: int) -> list[str]:
         """Return sentences above the table."""
         ...
 
@@ -96,7 +95,7 @@ def severity(verdict: GroupVerdict | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """All groups, those that need somebody first."""
+    """All groups, the troubled ones first."""
 
     title: str = "groups"
     heads: tuple[Head, ...] = (
@@ -114,7 +113,7 @@ class Groups:
         Head("EXPIRED", True, 1, down=True),
     )
 
-    def rows(self, seen: Seen) -> list[Row]:
+    def rows(self, seen: ViewData) -> list[Row]:
         """Return a row of each group."""
         found = [
             _group_row(group, seen.update.verdicts.get(group.group), seen)
@@ -122,7 +121,7 @@ class Groups:
         ]
         return sorted(found, key=lambda row: (row.ranks[1], -row.ranks[3][1], row.key))
 
-    def intro(self, seen: Seen, room: int) -> list[str]:
+    def intro(self, seen: ViewData, room: int) -> list[str]:
         """Return nothing: the table says it."""
         return []
 
@@ -131,7 +130,7 @@ class Groups:
         return GroupQueues(key)
 
 
-def _group_row(group: GroupState, verdict: GroupVerdict | None, seen: Seen) -> Row:
+def _group_row(group: GroupState, verdict: GroupVerdict | None, seen: ViewData) -> Row:
     kind = Verdict.UNKNOWN if verdict is None else verdict.verdict
     since = None if verdict is None or verdict.since_ms is None else seen.now_ms - verdict.since_ms
     members = None if group.members is None else len(group.members)
@@ -177,11 +176,11 @@ def _group_row(group: GroupState, verdict: GroupVerdict | None, seen: Seen) -> R
 
 @dataclass(frozen=True, slots=True)
 class _OfGroup:
-    """What the views of one group have in common."""
+    """The common part of the views of one group."""
 
     group: str
 
-    def intro(self, seen: Seen, room: int) -> list[str]:
+    def intro(self, seen: ViewData, room: int) -> list[str]:
         """Return the verdict, its sentence, and how lag went."""
         state = seen.state.groups.get(self.group)
         verdict = seen.update.verdicts.get(self.group)
@@ -232,7 +231,7 @@ class GroupQueues(_OfGroup):
             Head("NOT KNOWN", importance=2),
         )
 
-    def rows(self, seen: Seen) -> list[Row]:
+    def rows(self, seen: ViewData) -> list[Row]:
         """Return a row of each queue, dead letters last."""
         state = seen.state.groups.get(self.group)
         rows: list[Row] = []
@@ -293,7 +292,7 @@ class GroupMembers(_OfGroup):
             Head("LAG", True, 7, down=True),
         )
 
-    def rows(self, seen: Seen) -> list[Row]:
+    def rows(self, seen: ViewData) -> list[Row]:
         """Return a row of each member."""
         state = seen.state.groups.get(self.group)
         rows: list[Row] = []
@@ -331,8 +330,8 @@ class GroupWhy:
         """The columns."""
         return (Head("CAUSE"), Head("WHAT SHOWS IT, AND WHAT TO DO"))
 
-    def rows(self, seen: Seen) -> list[Row]:
-        """Return a row of each cause, of what shows it, and of what to do."""
+    def rows(self, seen: ViewData) -> list[Row]:
+        """Return a row of each cause, of its evidence, and of its remedy."""
         if not isinstance(seen.why, WhyReport):
             return []
         told: list[tuple[str, str]] = []
@@ -347,8 +346,8 @@ class GroupWhy:
             for n, cells in enumerate(told)
         ]
 
-    def intro(self, seen: Seen, room: int) -> list[str]:
-        """Return the verdict, or what asking failed with."""
+    def intro(self, seen: ViewData, room: int) -> list[str]:
+        """Return the verdict, or the error of asking."""
         if seen.why is None:
             return ["asking brokers and members; this takes up to two seconds"]
         if isinstance(seen.why, str):
@@ -381,7 +380,7 @@ class Topics:
         Head("NOT KNOWN", importance=2),
     )
 
-    def rows(self, seen: Seen) -> list[Row]:
+    def rows(self, seen: ViewData) -> list[Row]:
         """Return a row of each topic; RocketMQ's own only where wanted."""
         return [
             _topic_row(topic, seen)
@@ -389,7 +388,7 @@ class Topics:
             if seen.internal or topic.kind == "normal"
         ]
 
-    def intro(self, seen: Seen, room: int) -> list[str]:
+    def intro(self, seen: ViewData, room: int) -> list[str]:
         """Return how many are not shown."""
         hidden = sum(topic.kind != "normal" for topic in seen.state.topics.values())
         if seen.internal or not hidden:
@@ -401,7 +400,7 @@ class Topics:
         return TopicGroups(key)
 
 
-def _topic_row(topic: TopicState, seen: Seen) -> Row:
+def _topic_row(topic: TopicState, seen: ViewData) -> Row:
     newest = max((stored for *_, stored in topic.queues if stored is not None), default=None)
     age = None if newest is None else max(seen.now_ms - newest, 0)
     known = not topic.errors
@@ -435,7 +434,7 @@ def _topic_row(topic: TopicState, seen: Seen) -> Row:
     )
 
 
-def _arrives(topic: TopicState, seen: Seen) -> float | None:
+def _arrives(topic: TopicState, seen: ViewData) -> float | None:
     """Return messages a second that arrived between the last two sweeps."""
     former = seen.update.before
     before = None if former is None else former.topics.get(topic.topic)
@@ -448,7 +447,7 @@ def _arrives(topic: TopicState, seen: Seen) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class TopicGroups:
-    """Who consumes one topic."""
+    """The groups that consume one topic."""
 
     topic: str
 
@@ -468,7 +467,7 @@ class TopicGroups:
             Head("QUEUES", True, 5, down=True),
         )
 
-    def rows(self, seen: Seen) -> list[Row]:
+    def rows(self, seen: ViewData) -> list[Row]:
         """Return a row of each group."""
         rows: list[Row] = []
         topic = seen.state.topics.get(self.topic)
@@ -498,8 +497,8 @@ class TopicGroups:
             )
         return rows
 
-    def intro(self, seen: Seen, room: int) -> list[str]:
-        """Return what the topic holds."""
+    def intro(self, seen: ViewData, room: int) -> list[str]:
+        """Return the content of the topic."""
         topic = seen.state.topics.get(self.topic)
         if topic is None:
             return [f"no broker knows the topic {self.topic} (any more)"]
@@ -529,17 +528,17 @@ class Brokers:
         Head("SLAVES", True, 3, down=True),
     )
 
-    def rows(self, seen: Seen) -> list[Row]:
+    def rows(self, seen: ViewData) -> list[Row]:
         """Return a row of each broker, those that do not answer first."""
         found = [_broker_row(broker) for broker in seen.state.brokers]
         return sorted(found, key=lambda row: (row.ranks[1], row.key))
 
-    def intro(self, seen: Seen, room: int) -> list[str]:
+    def intro(self, seen: ViewData, room: int) -> list[str]:
         """Return why brokers did not answer."""
         return [broker.error for broker in seen.state.brokers if broker.error is not None][:3]
 
     def opened(self, key: str) -> View | None:
-        """Return what the broker tells of itself."""
+        """Return the broker's report of itself."""
         return BrokerFacts(key)
 
 
@@ -583,7 +582,7 @@ def _fact(broker: BrokerState, name: str, place: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """What one broker tells of itself."""
+    """The figures one broker reports of itself."""
 
     broker: str
 
@@ -597,7 +596,7 @@ class BrokerFacts:
         """The columns."""
         return (Head("FACT"), Head("VALUE"))
 
-    def rows(self, seen: Seen) -> list[Row]:
+    def rows(self, seen: ViewData) -> list[Row]:
         """Return a row of each fact."""
         return [
             Row(name, (name, value), (rank_text(name), rank_text(value)))
@@ -606,7 +605,7 @@ class BrokerFacts:
             for name, value in sorted(broker.facts.items())
         ]
 
-    def intro(self, seen: Seen, room: int) -> list[str]:
+    def intro(self, seen: ViewData, room: int) -> list[str]:
         """Return why it does not answer, where it does not."""
         found = [each for each in seen.state.brokers if each.broker_name == self.broker]
         if not found:
@@ -621,9 +620,9 @@ class BrokerFacts:
 def arranged(
     view: View, rows: Sequence[Row], wanted: str, column: int | None, backwards: bool
 ) -> list[Row]:
-    """Return the rows that have the text wanted, sorted by a column where one is chosen.
+    """Return the rows with the wanted text, sorted by a column where one is chosen.
 
-    What is not known comes last in either direction.
+    Unknown values come last in either direction.
     """
     text = wanted.casefold()
     kept = [row for row in rows if not text or any(text in c.casefold() for c in row.cells)]

@@ -1,6 +1,6 @@
 """Figures as a narrow table shows them.
 
-Law: pure; values in, short texts out, none of them cut.
+Pure: values in, short texts out, none of them cut.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def span(milliseconds: int | None) -> str:
 
 
 def rank(value: float | None) -> Rank:
-    """Return what a figure is sorted by; one that is not known comes last either way."""
+    """Return the sort key of a figure; an unknown one comes last either way."""
     return (1, 0.0, "") if value is None else (0, float(value), "")
 
 
 def rank_text(text: str) -> Rank:
-    """Return what a name is sorted by."""
+    """Return the sort key of a name."""
     return (0, 0.0, text)
 
 

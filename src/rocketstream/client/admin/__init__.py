@@ -1,4 +1,4 @@
-"""What a client asks name servers and brokers besides sending and pulling.
+"""Questions of clients and tools to name servers and brokers.
 
-Law: questions and answers; what they mean to an operator is told by ``rocketstream.admin``.
+``rocketstream.admin`` says what the answers mean to an operator.
 """

@@ -1,6 +1,7 @@
 """Questions to name servers and brokers on plain sockets: routes, offsets, any admin request.
 
-Law: one thread asks and waits; no event loop, no background thread. Pulling lives elsewhere.
+The caller's thread asks and waits; there is no event loop and no other thread, so tasks of Spark
+and commands can use it at once and as many times side by side as they like.
 """
 
 from __future__ import annotations
@@ -9,23 +10,28 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.stopping import check_stop
-from rocketstream.client.core import misplaced, offset_questions
-from rocketstream.client.core.question import Question
 from rocketstream.client.credentials import signer
-from rocketstream.client.route_check import check_route
+from rocketstream.client.instance import offset_questions
+from rocketstream.client.instance.name_servers import (
+    NAMESRV_ADDR_VARIABLE,
+    LookUp,
+    NameServers,
+    asking,
+)
+from rocketstream.client.instance.offset_questions import Question
+from rocketstream.client.instance.routes import MASTER_ID, check_route, subscribe_queues
 from rocketstream.errors import (
+    BrokerError,
     ConfigurationError,
     ConnectError,
     ConnectionLostError,
     OffsetNotFoundError,
     RemoteProtocolError,
-    RequestNotSupportedError,
     RouteNotFoundError,
     TopicNotExistError,
     TransportError,
@@ -34,7 +40,7 @@ from rocketstream.errors import (
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.addresses import parse_addresses
 from rocketstream.protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
-from rocketstream.protocol.codes import Perm, RequestCode, ResponseCode
+from rocketstream.protocol.codes import RequestCode, ResponseCode, request_text
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import GetRouteInfoRequestHeader
 from rocketstream.transport.blocking import BlockingPool
@@ -45,10 +51,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-NAMESRV_ADDR_VARIABLE = "NAMESRV_ADDR"
 ROUTE_LIFETIME_MS = 30_000
 """Upstream's pollNameServerInterval: how long a cached route is trusted."""
-MASTER_ID = 0
 
 
 class BlockingAdminClient:
@@ -87,11 +91,11 @@ class BlockingAdminClient:
     ) -> None:
         self.name_servers = _name_servers(namesrv_addr)
         self.timeout_ms = timeout_ms
+        self._servers = NameServers(self.name_servers)
         self._clock = clock
-        self._lock = threading.Lock()  # guards the three tables below, never held while waiting
+        self._lock = threading.Lock()  # guards the two tables below, never held while waiting
         self._routes: dict[str, tuple[float, TopicRouteData]] = {}
         self._brokers: dict[str, dict[int, str]] = {}
-        self._preferred = 0
         self._pool = BlockingPool(
             connect_timeout_ms=connect_timeout_ms,
             ssl_context=ssl_context or environment_context(),
@@ -123,7 +127,8 @@ class BlockingAdminClient:
         check_stop()
         answer = self._pool.request(address, command, timeout_ms or self.timeout_ms)
         if answer.code != ResponseCode.SUCCESS and answer.code not in also:
-            raise broker_error(answer.code, answer.remark, address)
+            asked = request_text(command.code)
+            raise broker_error(answer.code, answer.remark, address, asked)
         return answer
 
     def request_namesrv(
@@ -136,21 +141,8 @@ class BlockingAdminClient:
             ConfigurationError: what answered is a broker.
             BrokerError: one answered with an error code.
         """
-        failures = []
-        for index in self._name_server_order():
-            address = self.name_servers[index]
-            try:
-                answer = self.request_one_namesrv(address, command, timeout_ms)
-            except TransportError as error:
-                failures.append(f"{address}: {error.message}")
-                continue
-            self._preferred = index
-            return answer
-        raise ConnectError(
-            f"no name server answered ({'; '.join(failures)}); is one running there? "
-            "(rocketstream serve starts one)",
-            addresses=list(self.name_servers),
-        )
+        look_up = self._servers.look_up(lambda: command, lambda answer: answer)
+        return self._carry(look_up, timeout_ms)
 
     def request_one_namesrv(
         self, address: str, command: RemotingCommand, timeout_ms: int | None = None
@@ -162,10 +154,23 @@ class BlockingAdminClient:
             BrokerError: it answered with an error code.
             TransportError: no connection, connection lost, or no answer in time.
         """
+        return self._carry(asking(address, command), timeout_ms)
+
+    def _carry(self, look_up: LookUp[T], timeout_ms: int | None = None) -> T:
+        """Carry the requests of a look-up; return what it finds."""
         try:
-            return self.request(address, command, timeout_ms)
-        except RequestNotSupportedError as error:
-            raise self._misplaced(address) or error from None
+            address, command = next(look_up)
+            while True:
+                check_stop()
+                try:
+                    answer = self._pool.request(address, command, timeout_ms or self.timeout_ms)
+                except (TransportError, RemoteProtocolError) as error:
+                    address, command = look_up.throw(error)
+                else:
+                    address, command = look_up.send(answer)
+        except StopIteration as end:
+            found: T = end.value
+            return found
 
     def request_each(
         self,
@@ -181,7 +186,7 @@ class BlockingAdminClient:
 
         Raises:
             TransportError: no connection, connection lost, or none of the answers that are still
-                missing came in time. What was read stays read.
+                missing came in time. Answers read before stay read.
         """
         wait_ms = timeout_ms or self.timeout_ms
         places: dict[int, int] = {}
@@ -196,26 +201,15 @@ class BlockingAdminClient:
                 answer = connection.receive(wait_ms)
                 read(places.pop(answer.opaque), answer)
 
-    def _misplaced(self, address: str) -> ConfigurationError | None:
-        try:
-            answer = self._pool.request(address, misplaced.question(), self.timeout_ms)
-        except TransportError:
-            return None
-        return misplaced.judge(address, answer)
-
     def oneway(self, address: str, command: RemotingCommand) -> None:
         """Send one one-way request; success means written to the socket, no more."""
         with self._pool.connection(address) as connection:
             connection.oneway(command)
 
-    def _name_server_order(self) -> list[int]:
-        count = len(self.name_servers)
-        return [(self._preferred + step) % count for step in range(count)]
-
     # --- routes ---------------------------------------------------------------------------------
 
     def route(self, topic: str, *, refresh: bool = False) -> TopicRouteData:
-        """Return the topic's route, at most 30 s old (asked anew with ``refresh``).
+        """Return the topic's route, at most 30 s old (asked again with ``refresh``).
 
         Raises:
             RouteNotFoundError: no name server knows the topic.
@@ -227,25 +221,23 @@ class BlockingAdminClient:
         if cached and not refresh and now - cached[0] < ROUTE_LIFETIME_MS:
             return cached[1]
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+
+        def read(answer: RemotingCommand) -> TopicRouteData:
+            data = TopicRouteData.decode(answer.body)
+            check_route(topic, data)
+            return data
+
+        def request() -> RemotingCommand:
+            return RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+
+        what = f"the route of topic {topic!r}"
         try:
-            answer = self.request_namesrv(
-                RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-            )
+            data = self._carry(self._servers.look_up(request, read, what, topic=topic))
         except TopicNotExistError as error:
             raise RouteNotFoundError(
                 f"topic {topic!r} is unknown to name server {';'.join(self.name_servers)}; "
                 "check its spelling or create it (rocketstream topic create)",
                 topic=topic,
-            ) from error
-        try:
-            data = TopicRouteData.decode(answer.body)
-            check_route(topic, data)
-        except RemoteProtocolError as error:
-            address = self.name_servers[self._preferred]
-            raise RemoteProtocolError(
-                f"the route of topic {topic!r} from name server {address} cannot be used: {error}",
-                topic=topic,
-                address=address,
             ) from error
         with self._lock:
             self._routes[topic] = (now, data)
@@ -261,13 +253,8 @@ class BlockingAdminClient:
         return info
 
     def subscribe_queues(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
-        """Return the topic's readable queues, sorted (W 2.7: read queues of readable brokers)."""
-        return sorted(
-            MessageQueue(topic, data.broker_name, queue_id)
-            for data in self.route(topic, refresh=refresh).queue_datas
-            if data.perm & Perm.READ
-            for queue_id in range(data.read_queue_nums)
-        )
+        """Return the topic's readable queues, sorted: read queues of readable brokers."""
+        return sorted(subscribe_queues(topic, self.route(topic, refresh=refresh)))
 
     def address(self, broker_name: str, *, refresh: bool = False) -> str:
         """Return where to read from a broker: its master, else its lowest slave.
@@ -345,7 +332,7 @@ class BlockingAdminClient:
     def update_consumer_offset(
         self, group: str, queue: MessageQueue, offset: int, oneway: bool = False
     ) -> None:
-        """Store a group's offset; it may move backwards (W 2.3, code 15)."""
+        """Store a group's offset; it may move backwards (code 15)."""
         command = offset_questions.commit(group, queue, offset, oneway=oneway)
         address = self.master(queue.broker_name)
         if oneway:
@@ -371,28 +358,27 @@ class BlockingAdminClient:
         found: dict[MessageQueue, int] = {}
         for broker_name, wanted in by_broker.items():
             questions = [ask(queue) for queue in wanted]
-            answers = self._pipelined(broker_name, questions)
-            for queue, question, answer in zip(wanted, questions, answers, strict=True):
-                found[queue] = question.read(answer)
+            answers = self._ask_together(broker_name, questions)
+            found.update(zip(wanted, answers, strict=True))
         return found
 
-    def _pipelined(self, broker_name: str, questions: list[Question[int]]) -> list[RemotingCommand]:
-        def attempt(refresh: bool) -> list[RemotingCommand]:
+    def _ask_together(self, broker_name: str, questions: Sequence[Question[int]]) -> list[int]:
+        def attempt(refresh: bool) -> list[int]:
             address = self.address(broker_name, refresh=refresh)
-            commands = [question.command() for question in questions]
-            if len(commands) == 1:
-                return [self.request(address, commands[0])]
-            check_stop()
-            with self._pool.connection(address) as connection:
-                opaques = [connection.submit(command) for command in commands]
-                answers = {}
-                for _ in opaques:
-                    answer = connection.receive(self.timeout_ms)
-                    answers[answer.opaque] = answer
-            for answer in answers.values():
-                if answer.code != ResponseCode.SUCCESS:
-                    raise broker_error(answer.code, answer.remark, address)
-            return [answers[opaque] for opaque in opaques]
+            answers: dict[int, int] = {}
+            errors: list[BrokerError] = []
+
+            def read(place: int, answer: RemotingCommand) -> None:
+                if answer.code == ResponseCode.SUCCESS:
+                    answers[place] = questions[place].read(answer)
+                else:
+                    asked = request_text(questions[place].code)
+                    errors.append(broker_error(answer.code, answer.remark, address, asked))
+
+            self.request_each(address, [each.command() for each in questions], read)
+            if errors:
+                raise errors[0]
+            return [answers[place] for place in range(len(questions))]
 
         return _with_moved_broker(attempt)
 
@@ -405,12 +391,7 @@ class BlockingAdminClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

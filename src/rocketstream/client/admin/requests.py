@@ -1,19 +1,22 @@
-"""What every client asks about topics, queues and stored messages (upstream's MQAdminImpl).
+"""Questions of every client about topics, queues and stored messages (upstream's MQAdminImpl).
 
-Law: coroutines on the instance's loop; each asks the queue's master, found by its name. Topics are
-the user's on this side and the servers' on the other (C-148).
+Each is a coroutine on the instance's loop that asks the queue's master. Callers name topics as
+users do, requests as the servers do (C-148).
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from rocketstream.client.core import offset_questions
-from rocketstream.client.core.kinds import check_positive
-from rocketstream.client.core.routes import unknown_broker
+from rocketstream.checks import check_range, checks_calls
+from rocketstream.client.instance import offset_questions
 from rocketstream.client.instance.api import SEARCH_TIMEOUT_MS
+from rocketstream.client.instance.life_cycle import blocking
+from rocketstream.client.instance.routes import MASTER_ID, unknown_broker
 from rocketstream.errors import (
     ConfigurationError,
     OffsetNotFoundError,
@@ -41,6 +44,9 @@ if TYPE_CHECKING:
     from rocketstream.client.config import ClientConfig
     from rocketstream.client.instance.mq_client import MQClientInstance
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 logger = logging.getLogger("rocketstream.client")
 
 CREATE_TOPIC_TRIES = 5
@@ -51,7 +57,11 @@ _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 
 class MQAdmin:
-    """Questions of one client; belongs to the loop of its instance."""
+    """Questions of one client; belongs to the loop of its instance.
+
+    Each takes a request or two and raises BrokerError when a broker refuses, TransportError when
+    none answers, RouteNotFoundError where topic or broker is unknown.
+    """
 
     def __init__(self, instance: MQClientInstance, config: ClientConfig) -> None:
         self._instance = instance
@@ -62,7 +72,13 @@ class MQAdmin:
     async def create_topic(
         self, key: str, new_topic: str, queue_num: int, topic_sys_flag: int = 0
     ) -> None:
-        """Create a topic on every master that has ``key``, each tried up to five times.
+        """Create a topic with ``queue_num`` queues on every broker that has the topic ``key``.
+
+        Args:
+            key: a topic the brokers have, ``TBW102`` for one.
+            new_topic: the topic to create.
+            queue_num: how many read queues, and write queues, it gets on each broker.
+            topic_sys_flag: flags of the topic, as Java's ``TopicSysFlag`` has them.
 
         Raises:
             ConfigurationError: a name or number that cannot be used.
@@ -74,7 +90,7 @@ class MQAdmin:
             raise ConfigurationError(
                 f"topic {new_topic!r} belongs to the brokers themselves; choose another name"
             )
-        check_positive("queue_num", queue_num)
+        check_range("queue_num", queue_num, 1)
         brokers = await self._masters_of(key)
         header = CreateTopicRequestHeader(
             new_topic, key, queue_num, queue_num, Perm.READ | Perm.WRITE, "SINGLE_TAG",
@@ -101,9 +117,9 @@ class MQAdmin:
     async def _masters_of(self, topic: str) -> list[str]:
         brokers = await self._brokers_of(topic)
         masters = [
-            data.broker_addrs[0]
+            data.broker_addrs[MASTER_ID]
             for data in sorted(brokers, key=lambda data: data.broker_name)
-            if 0 in data.broker_addrs
+            if MASTER_ID in data.broker_addrs
         ]
         if not masters:
             raise RouteNotFoundError(
@@ -123,30 +139,30 @@ class MQAdmin:
 
     # --- offsets ----------------------------------------------------------------------------------
 
-    async def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset nearest to a store time (C-372)."""
-        address, queue = await self._found(mq)
+    async def search_offset(self, message_queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset stored nearest to a time, ms since 1970 (C-372)."""
+        address, queue = await self._found(message_queue)
         return await self._instance.api.search_offset(address, queue, timestamp_ms)
 
-    async def max_offset(self, mq: MessageQueue) -> int:
-        """Return the offset the next message of ``mq`` will get."""
-        return await self._instance.api.max_offset(*await self._found(mq))
+    async def max_offset(self, message_queue: MessageQueue) -> int:
+        """Return the offset the next message of ``message_queue`` will get."""
+        return await self._instance.api.max_offset(*await self._found(message_queue))
 
-    async def min_offset(self, mq: MessageQueue) -> int:
-        """Return the offset of the oldest message still in ``mq``."""
-        address, queue = await self._found(mq)
+    async def min_offset(self, message_queue: MessageQueue) -> int:
+        """Return the offset of the oldest message still in ``message_queue``."""
+        address, queue = await self._found(message_queue)
         return await self._instance.api.ask_offset(address, offset_questions.min_offset(queue))
 
-    async def earliest_msg_store_time(self, mq: MessageQueue) -> int:
-        """Return when the oldest message of ``mq`` was stored, ms since 1970; -1 if it is empty."""
-        address, queue = await self._found(mq)
+    async def earliest_msg_store_time(self, message_queue: MessageQueue) -> int:
+        """Return when the oldest message of a queue was stored, ms since 1970; -1 without any."""
+        address, queue = await self._found(message_queue)
         question = offset_questions.oldest_store_time(queue)
         return await self._instance.api.ask_offset(address, question)
 
     # --- messages ---------------------------------------------------------------------------------
 
     async def view_message(self, topic: str, msg_id: str) -> MessageExt:
-        """Return the message with an id: the broker's (offset id), or else the sender's.
+        """Return the message with an id: the broker's offset id, or the sender's.
 
         Raises:
             OffsetNotFoundError: there is none.
@@ -183,13 +199,15 @@ class MQAdmin:
     async def query_message(
         self, topic: str, key: str, max_nums: int, since_ms: int, until_ms: int
     ) -> list[MessageExt]:
-        """Return up to ``max_nums`` messages with ``key`` among their keys, stored in that time.
+        """Return up to ``max_nums`` messages that have ``key``, stored between two times.
+
+        Times are ms since 1970.
 
         Raises:
             RouteNotFoundError: the topic has no route.
             RocketMQError: no broker answered; the last one's error.
         """
-        check_positive("max_nums", max_nums)
+        check_range("max_nums", max_nums, 1)
         topic = self._config.topic_with_namespace(topic)
         found = await self._query(topic, key, max_nums, since_ms, until_ms, unique=False)
         having = [message for message in found if key in (message.keys or "").split(" ")]
@@ -197,7 +215,7 @@ class MQAdmin:
 
     def _seen(self, messages: list[MessageExt]) -> list[MessageExt]:
         for message in messages:
-            message.topic = self._config.without_namespace(message.topic)
+            message._topic = self._config.without_namespace(message.topic)
         return messages
 
     async def _query(
@@ -236,7 +254,7 @@ class MQAdmin:
         routes = self._instance.routes
         address = routes.master(mq.broker_name)
         if address is None:
-            await self._instance.update_route(mq.topic)
+            await self._instance.route_updates.update(mq.topic)
             address = routes.master(mq.broker_name)
         if address is None:
             raise unknown_broker(mq.broker_name)
@@ -246,3 +264,48 @@ class MQAdmin:
         api = self._instance.api
         command = RemotingCommand.request(code, header)
         return await api.invoke(api.channel(address), command, SEARCH_TIMEOUT_MS)
+
+
+# --- the questions as calls of clients ------------------------------------------------------------
+
+
+def asked(
+    question: Callable[Concatenate[MQAdmin, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return the call of an asyncio client that asks a question."""
+
+    @functools.wraps(question)
+    async def ask(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        admin: MQAdmin = self._admin()
+        return await question(admin, *args, **kwargs)
+
+    return ask
+
+
+@checks_calls()
+class AsyncAdmin:
+    """Calls of producers and consumers beside sending and consuming; see ``MQAdmin``.
+
+    All raise ClientStateError unless running.
+    """
+
+    create_topic = asked(MQAdmin.create_topic)
+    search_offset = asked(MQAdmin.search_offset)
+    max_offset = asked(MQAdmin.max_offset)
+    min_offset = asked(MQAdmin.min_offset)
+    earliest_msg_store_time = asked(MQAdmin.earliest_msg_store_time)
+    view_message = asked(MQAdmin.view_message)
+    query_message = asked(MQAdmin.query_message)
+
+
+@checks_calls()
+class SyncAdmin:
+    """The same, blocking."""
+
+    create_topic = blocking(AsyncAdmin.create_topic)
+    search_offset = blocking(AsyncAdmin.search_offset)
+    max_offset = blocking(AsyncAdmin.max_offset)
+    min_offset = blocking(AsyncAdmin.min_offset)
+    earliest_msg_store_time = blocking(AsyncAdmin.earliest_msg_store_time)
+    view_message = blocking(AsyncAdmin.view_message)
+    query_message = blocking(AsyncAdmin.query_message)

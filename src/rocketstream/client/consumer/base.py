@@ -1,26 +1,40 @@
-"""What the consumers of every kind share, on both faces: configuration, group, settings, hooks.
-
-Law: no I/O and no waiting.
-"""
+"""Configuration, group, settings and hooks of every kind of consumer, and the end of listeners."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
+from collections.abc import Coroutine
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from rocketstream._util.clock import Clock
+from rocketstream._util.waiting import Latch
+from rocketstream.checks import check_range, checks_calls
 from rocketstream.client.config import ClientConfig, client_config
-from rocketstream.client.consumer.settings_of import settings_of
-from rocketstream.client.consumer.subscribing import subscription_of
+from rocketstream.client.consumer.listener import Listener
+from rocketstream.client.consumer.settings import (
+    LitePullConsumerSettings,
+    LitePushConsumerSettings,
+    PullConsumerSettings,
+    PushConsumerSettings,
+)
+from rocketstream.client.consumer.subscription import subscription_of
 from rocketstream.client.hooks import (
     ConsumeHooks,
     ConsumeMessageHook,
     FilterHooks,
     FilterMessageHook,
 )
-from rocketstream.client.instance.started import Startable
-from rocketstream.client.trace.dispatcher import CONSUME
-from rocketstream.client.trace.of_client import TRACE_SETTINGS, Tracing, tracing_of
+from rocketstream.client.instance.life_cycle import (
+    AsyncClient,
+    Client,
+    ServiceState,
+    SyncClient,
+)
+from rocketstream.client.keyword_settings import settings_of
+from rocketstream.client.trace import CONSUME, TRACE_SETTINGS, Tracing, tracing_of
+from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.subscription import EXPRESSION_TAG
@@ -28,31 +42,28 @@ from rocketstream.protocol.subscription import EXPRESSION_TAG
 logger = logging.getLogger("rocketstream.client")
 
 
-class ConsumerSettings(Protocol):
-    """What the settings of every kind of consumer have."""
-
-    @property
-    def consumer_group(self) -> str:
-        """The group."""
-
-    def check(self) -> None:
-        """Refuse what cannot be used."""
-
-
 M = TypeVar("M")
-S = TypeVar("S", bound=ConsumerSettings)
+S = TypeVar(
+    "S",
+    bound=PushConsumerSettings
+    | PullConsumerSettings
+    | LitePullConsumerSettings
+    | LitePushConsumerSettings,
+)
 
 
-class ConsumerBase(Startable[M], Generic[M, S]):
+class ConsumerBase(Client[M], Generic[M, S]):
     """A consumer with its machine ``M`` and its settings ``S``."""
 
     _keywords: ClassVar[tuple[str, ...]] = ()
-    """What its constructor takes by name besides settings, ``config`` and ``clock``."""
+    """Names its constructor takes besides settings, ``config`` and ``clock``."""
     _is_traced: ClassVar[bool] = True
     """Whether it takes the settings of message trace."""
 
     settings: S
     consume_hooks: ConsumeHooks
+    filter_hooks: FilterHooks
+    """Of a consumer that pulls queues; empty where nothing is pulled."""
 
     def __init__(
         self,
@@ -75,7 +86,11 @@ class ConsumerBase(Startable[M], Generic[M, S]):
         self._own_config = self._config_of(shared, clock)
         self._create(clock)
         self.consume_hooks = ConsumeHooks()
+        self.filter_hooks = FilterHooks()
         self._tracing.observe_consumption(self.consume_hooks)
+
+    def _settings_kinds(self) -> tuple[type[Any], ...]:
+        return type(self.settings), ClientConfig
 
     def _config_of(self, shared: ClientConfig, clock: Clock) -> ClientConfig:
         """Return the configuration of this consumer alone."""
@@ -104,20 +119,6 @@ class ConsumerBase(Startable[M], Generic[M, S]):
         """
         self.consume_hooks.register(hook)
 
-
-class QueueConsumerBase(ConsumerBase[M, S]):
-    """A consumer that pulls queues: what it pulled can be filtered."""
-
-    filter_hooks: FilterHooks
-
-    def _create(self, clock: Clock) -> None:
-        super()._create(clock)
-        self.filter_hooks = FilterHooks()
-
-    def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
-        """Let ``hook`` drop messages after each pull, on the network thread."""
-        self.filter_hooks.register(hook)
-
     def _subscription(
         self,
         topic: str,
@@ -133,3 +134,137 @@ class QueueConsumerBase(ConsumerBase[M, S]):
         name = self.config.topic_with_namespace(topic)
         selector = MessageSelector.of(expression, expression_type)
         return subscription_of(topic, name, selector, self._clock.now_ms(), logger)
+
+
+def register_filter_message_hook(self: ConsumerBase[Any, Any], hook: FilterMessageHook) -> None:
+    """Let ``hook`` drop messages after each pull, on the network thread."""
+    self.filter_hooks.register(hook)
+
+
+# --- with a listener ------------------------------------------------------------------------------
+
+
+class ListenerMachine(Protocol):
+    """The machine of such a consumer, while it runs."""
+
+    def shutdown(
+        self, await_ms: float | None, caller: int | None = None
+    ) -> Coroutine[Any, Any, object]:
+        """End; wait ``await_ms`` for running listeners, not for one on the thread ``caller``.
+
+        None waits for as long as the settings say.
+        """
+        ...
+
+
+L = TypeVar("L", bound=ListenerMachine)
+
+
+@checks_calls()
+class ListenerConsumer(SyncClient[L]):
+    """A consumer of the sync face that calls a listener until it is shut down."""
+
+    _works_alone = True
+
+    def _create(self, clock: Clock) -> None:
+        super()._create(clock)
+        self._ended = Latch()
+
+    def _begin_start(self) -> Listener:
+        listener: Listener = super()._begin_start()
+        if listener.is_async:
+            raise ConfigurationError(
+                f"the listener is a coroutine function; use rocketstream.aio.{self._kind}"
+            )
+        return listener
+
+    def shutdown(self, await_ms: float | None = None) -> None:
+        """Stop, so that nothing is lost and nothing finished is repeated.
+
+        Nothing more is fetched, running listeners are waited for, what they finished is told to the
+        brokers, then the group's other members. A message that no listener has finished is consumed
+        again by the next owner of its queue; that includes the batch of a listener that calls this
+        itself. Does nothing unless running.
+
+        Args:
+            await_ms: how long to wait for running listeners; by default
+                ``await_termination_ms_when_shutdown``. Listeners that take longer are left behind.
+        """
+        if await_ms is not None:
+            check_range("await_ms", await_ms, 0, hint=float)
+        started = self._begin_shutdown()
+        if started is None:
+            return
+        try:
+            self._end_threaded(started, started.machine.shutdown(await_ms, threading.get_ident()))
+        finally:
+            self._ended.open()
+
+    def wait(self, timeout_ms: float | None = None) -> bool:
+        """Wait until the consumer has been shut down, by another thread or a signal handler.
+
+        What a program whose listener does all the work has left to do. Ctrl-C raises
+        KeyboardInterrupt here at once; leaving the ``with`` block then shuts the consumer down.
+        Outages end nothing: the consumer goes on when the servers are back.
+
+        Args:
+            timeout_ms: how long to wait; by default for ever.
+
+        Returns:
+            Whether it has been shut down, all of it: listeners have ended, brokers have been told.
+
+        Raises:
+            ClientStateError: not started, or called on the network thread, which would stand still.
+        """
+        if timeout_ms is not None:
+            check_range("timeout_ms", timeout_ms, 0, hint=float)
+        if self.state is not ServiceState.SHUTDOWN_ALREADY:
+            engine = self._running()[0]
+            if threading.get_ident() == engine.loop_thread_id:
+                raise ClientStateError(
+                    "wait() would block the network thread it was called on; call it on "
+                    "another thread"
+                )
+        return self._ended.wait(timeout_ms)
+
+
+@checks_calls()
+class AsyncListenerConsumer(AsyncClient[L]):
+    """A consumer of the asyncio face that calls a listener until it is shut down."""
+
+    def _create(self, clock: Clock) -> None:
+        super()._create(clock)
+        self._ended = asyncio.Event()
+
+    async def shutdown(self, await_ms: float | None = None) -> None:
+        """Stop, so that nothing is lost and nothing finished is repeated.
+
+        Args:
+            await_ms: how long to wait for running listeners; by default
+                ``await_termination_ms_when_shutdown``. Coroutines that take longer are cancelled.
+        """
+        if await_ms is not None:
+            check_range("await_ms", await_ms, 0, hint=float)
+        started = self._begin_shutdown()
+        if started is None:
+            return
+        try:
+            await self._end_here(started, started.machine.shutdown(await_ms))
+        finally:
+            self._ended.set()
+
+    async def wait(self, timeout_ms: float | None = None) -> bool:
+        """Wait until the consumer has been shut down; see ``rocketstream.PushConsumer.wait``.
+
+        Ctrl-C cancels it, as it does whatever ``asyncio.run`` runs.
+        """
+        if timeout_ms is not None:
+            check_range("timeout_ms", timeout_ms, 0, hint=float)
+        if self.state is not ServiceState.SHUTDOWN_ALREADY:
+            self._running()
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await self._ended.wait()
+        except TimeoutError:
+            return False
+        return True

@@ -1,7 +1,4 @@
-"""What users hand in to consume messages, in one shape.
-
-Law: looks at the callable once; never calls it.
-"""
+"""Listeners as users give them, in one shape, and the contexts they are called with."""
 
 from __future__ import annotations
 
@@ -11,19 +8,19 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from rocketstream.client.core.consume_result import ACK_ALL
-from rocketstream.client.core.kinds import check_whole
-from rocketstream.client.core.orderly import USE_SETTING
+from rocketstream.checks import check_range
+from rocketstream.client.consumer.listener_answer import ACK_ALL, USE_SETTING
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 
-R_co = TypeVar("R_co", covariant=True)
-C_contra = TypeVar("C_contra", contravariant=True)
+R = TypeVar("R")
+C = TypeVar("C")
+F_co = TypeVar("F_co", covariant=True)
 
 
 class ConsumeConcurrentlyContext:
-    """What a listener may say about its batch besides the status.
+    """The words of a listener about its batch, besides the status.
 
     Attributes:
         message_queue: where the batch comes from; the retry topic's queue for retried messages.
@@ -55,7 +52,7 @@ class ConsumeConcurrentlyContext:
 
     @ack_index.setter
     def ack_index(self, value: int) -> None:
-        check_whole("ack_index", value)
+        check_range("ack_index", value)
         self._ack_index = value
 
     @property
@@ -65,12 +62,12 @@ class ConsumeConcurrentlyContext:
 
     @delay_level_when_next_consume.setter
     def delay_level_when_next_consume(self, value: int) -> None:
-        check_whole("delay_level_when_next_consume", value)
+        check_range("delay_level_when_next_consume", value)
         self._delay_level = value
 
 
 class ConsumeOrderlyContext:
-    """What an orderly listener may say about its batch besides the status.
+    """The words of an orderly listener about its batch, besides the status.
 
     Attributes:
         message_queue: where the batch comes from; the retry topic's queue for retried messages.
@@ -100,7 +97,7 @@ class ConsumeOrderlyContext:
 
     @suspend_current_queue_time_ms.setter
     def suspend_current_queue_time_ms(self, value: int) -> None:
-        check_whole("suspend_current_queue_time_ms", value)
+        check_range("suspend_current_queue_time_ms", value)
         self._suspend_millis = value
 
 
@@ -128,25 +125,16 @@ class MessageListenerOrderly(ABC):
         """Consume a batch of one queue; the next one of that queue waits for the answer."""
 
 
-class _Consumes(Protocol[R_co, C_contra]):
-    """The object form of a listener that is told a context."""
+class _Consumes(Protocol[F_co]):
+    """The object form of a listener that ``F_co`` is the function form of."""
 
-    def consume_message(self, messages: list[MessageExt], context: C_contra, /) -> R_co: ...
-
-
-class _ConsumesMessages(Protocol[R_co]):
-    """The object form of a listener that is not."""
-
-    def consume_message(self, messages: list[MessageExt], /) -> R_co: ...
+    @property
+    def consume_message(self) -> F_co: ...
 
 
-Listening = (
-    Callable[[list[MessageExt]], R_co]
-    | Callable[[list[MessageExt], C_contra], R_co]
-    | _Consumes[R_co, C_contra]
-    | _ConsumesMessages[R_co]
-)
-"""What returns ``R_co``, and may be told a context ``C_contra``."""
+_Called = Callable[[list[MessageExt]], R] | Callable[[list[MessageExt], C], R]
+Listening = _Called[R, C] | _Consumes[_Called[R, C]]
+"""A listener that returns ``R``, and may be told a context ``C``."""
 # None is none of the types: whoever forgets a ``return`` has all messages come again, and is told.
 ConcurrentListener = Listening[ConsumeConcurrentlyStatus, ConsumeConcurrentlyContext]
 OrderlyListener = Listening[ConsumeOrderlyStatus, ConsumeOrderlyContext] | MessageListenerOrderly

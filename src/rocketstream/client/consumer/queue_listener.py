@@ -1,6 +1,6 @@
 """Listeners for changes of a topic's queues, or of a member's share of them, and their calls.
 
-Law: calls user code where it may block, one call after the other; what it raises is logged.
+User code is called where it may block, one call after the other; its errors are logged.
 """
 
 from __future__ import annotations
@@ -8,14 +8,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, runtime_checkable
 
+from rocketstream.client.consumer.subscription import learn_route
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue
 
 logger = logging.getLogger("rocketstream.client")
+
+FIRST_CHECK_MS = 10_000
 
 
 @runtime_checkable
@@ -66,9 +69,11 @@ class QueueChangeNotifier:
         self._threaded = threaded
         self._lock = asyncio.Lock()
 
-    def notify(self, listener: Any, *args: object) -> None:
-        """Have a listener called soon."""
-        self._instance.run_soon(self._call(listener_function(listener), args))
+    def notify(self, listener: Any, topic: str, *queues: Iterable[MessageQueue]) -> None:
+        """Have a listener called soon, with a topic and queues as the user knows them."""
+        config = self._instance.config
+        args = (config.without_namespace(topic), *map(config.queues_without_namespace, queues))
+        self._instance.background.run_soon(self._call(listener_function(listener), args))
 
     async def _call(self, function: Callable[..., Any], args: tuple[object, ...]) -> None:
         async with self._lock:
@@ -83,3 +88,59 @@ class QueueChangeNotifier:
                 logger.debug("topic %s changed, but the client is being shut down", args[0])
             except Exception:
                 logger.exception("message queue listener failed for topic %s", args[0])
+
+
+class TopicChanges:
+    """The topics that have a listener for changes of their queues."""
+
+    def __init__(
+        self, instance: MQClientInstance, notifier: QueueChangeNotifier, interval_ms: int
+    ) -> None:
+        self._instance = instance
+        self._notifier = notifier
+        self._interval_ms = interval_ms
+        self._listeners: dict[str, Any] = {}
+        self._known: dict[str, tuple[MessageQueue, ...]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._task = asyncio.get_running_loop().create_task(self._check_forever())
+
+    async def stop(self) -> None:
+        """Ask no more, and wait until the last question has ended."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def register(self, topic: str, listener: Any) -> None:
+        """Have ``listener`` called when the queues of ``topic`` are others than now."""
+        self._listeners[topic] = listener
+        if topic not in self._known:
+            queues = await self._queues(topic)
+            if queues is not None:
+                self._known[topic] = queues
+
+    async def check(self) -> None:
+        """Ask for every topic now, and notify the listeners of those that changed."""
+        for topic, listener in list(self._listeners.items()):
+            queues = await self._queues(topic)
+            if queues is None or queues == self._known.get(topic, ()):
+                continue
+            self._known[topic] = queues
+            self._notifier.notify(listener, topic, queues)
+
+    async def _queues(self, topic: str) -> tuple[MessageQueue, ...] | None:
+        if not await learn_route(self._instance, topic):
+            return None
+        return tuple(sorted(self._instance.routes.subscribe_queues(topic) or ()))
+
+    async def _check_forever(self) -> None:
+        pause_ms = min(FIRST_CHECK_MS, self._interval_ms)
+        while True:
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = self._interval_ms
+            try:
+                await self.check()
+            except Exception:
+                logger.exception("the check for changed topics failed")

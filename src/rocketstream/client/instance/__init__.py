@@ -1,4 +1,4 @@
-"""The client instance: connections, routes, heartbeats, and what brokers ask of clients.
+"""The client instance: connections, routes, heartbeats, and the requests of brokers.
 
-Law: knows groups by what they promise (``groups``), no producer and no consumer.
+Law: it knows producers and consumers by the protocols of ``groups`` alone.
 """

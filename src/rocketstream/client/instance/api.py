@@ -1,31 +1,31 @@
 """Requests a client instance makes, as coroutines: routes, heartbeats, members, offsets.
 
-Law: one request each, typed in and out; retries and meaning are the callers'.
+Each call is one request, typed in and out; only look-ups at name servers try another address.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Sequence
 from typing import TypeVar
 
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.core import misplaced, offset_questions
-from rocketstream.client.core.question import Question
+from rocketstream.client.instance import offset_questions
+from rocketstream.client.instance.name_servers import LookUp, NameServers
+from rocketstream.client.instance.offset_questions import Question
 from rocketstream.client.instance.outage_log import NAME_SERVERS, OutageLog
-from rocketstream.client.route_check import check_route
+from rocketstream.client.instance.routes import check_route
 from rocketstream.errors import (
     ConfigurationError,
-    ConnectError,
     OffsetNotFoundError,
     RemoteProtocolError,
-    RequestNotSupportedError,
     TransportError,
     broker_error,
 )
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.addresses import format_address, parse_address
+from rocketstream.protocol.addresses import format_address, parse_address, parse_addresses
 from rocketstream.protocol.bodies import (
     CheckClientRequestBody,
     GetConsumerListByGroupResponseBody,
@@ -33,10 +33,9 @@ from rocketstream.protocol.bodies import (
     SubscriptionData,
     TopicRouteData,
 )
-from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.protocol.codes import RequestCode, ResponseCode, request_text
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
-    ConsumerSendMsgBackRequestHeader,
     GetConsumerListByGroupRequestHeader,
     GetRouteInfoRequestHeader,
     Header,
@@ -46,9 +45,12 @@ from rocketstream.transport.aio import Connection, RemotingClient
 
 T = TypeVar("T")
 
+logger = logging.getLogger("rocketstream.client")
+
+FETCH_TIMEOUT_MS = 3_000
+_ANSWER_BYTES_MAX = 64 * 1024
 OFFSET_TIMEOUT_MS = 5_000
 SEARCH_TIMEOUT_MS = 6_000
-SEND_BACK_TIMEOUT_MS = 5_000
 
 
 def vip_address(address: str) -> str:
@@ -58,29 +60,27 @@ def vip_address(address: str) -> str:
 
 
 class MQClientAPI:
-    """Typed requests over the connections of one instance; belongs to its loop."""
+    """Typed requests over the connections of one instance; belongs to its loop.
+
+    Attributes:
+        remoting: the connections.
+        name_servers: those asked for routes.
+    """
 
     def __init__(self, remoting: RemotingClient, config: ClientConfig, outages: OutageLog) -> None:
         self.remoting = remoting
         self._outages = outages
         self._timeout_ms = config.api_timeout_ms
         self._vip = config.vip_channel_enabled
-        self._name_servers: list[str] = []
-        self._preferred = 0
+        self.name_servers = NameServers(())
         self.set_name_servers(config.name_servers())
-
-    @property
-    def name_servers(self) -> Sequence[str]:
-        """The addresses, in the order this client tries them."""
-        return self._name_servers
 
     def set_name_servers(self, addresses: Sequence[str]) -> bool:
         """Use these name servers from now on; return whether they are others than before."""
-        if set(addresses) == set(self._name_servers):
+        if set(addresses) == set(self.name_servers.addresses):
             return False
         # Clients spread over the name servers; each stays with one while it answers (C-139).
-        self._name_servers = random.sample(list(addresses), len(addresses))
-        self._preferred = 0
+        self.name_servers.replace(random.sample(list(addresses), len(addresses)))
         return True
 
     def channel(self, address: str) -> str:
@@ -96,9 +96,12 @@ class MQClientAPI:
             BrokerError: an error code (a subclass where one exists).
             TransportError: no connection, connection lost, or no answer in time.
         """
-        return self.successful(address, await self.remoting.request(address, command, timeout_ms))
+        answer = await self.remoting.request(address, command, timeout_ms)
+        return self.successful(address, answer, command.code)
 
-    def successful(self, address: str, answer: RemotingCommand) -> RemotingCommand:
+    def successful(
+        self, address: str, answer: RemotingCommand, asked: int | None = None
+    ) -> RemotingCommand:
         """Return an answer that says success.
 
         Raises:
@@ -106,7 +109,8 @@ class MQClientAPI:
         """
         self._outages.answered(address)
         if answer.code != ResponseCode.SUCCESS:
-            raise broker_error(answer.code, answer.remark, address)
+            what = "" if asked is None else request_text(asked)
+            raise broker_error(answer.code, answer.remark, address, what)
         return answer
 
     # --- name servers -----------------------------------------------------------------------------
@@ -114,62 +118,41 @@ class MQClientAPI:
     async def route(self, topic: str) -> TopicRouteData:
         """Ask for a topic's route (105), each name server once until one answers.
 
-        An answer that cannot be read counts as no answer: the next name server is asked.
-
         Raises:
             TopicNotExistError: the name server does not know the topic.
             ConnectError: no name server answered; the text names every address tried and why.
             RemoteProtocolError: the only answers there are make no sense; likewise.
-            ConfigurationError: what answered is a broker.
+            ConfigurationError: a broker has answered.
         """
         header = GetRouteInfoRequestHeader(topic=topic)
-        failures: list[str] = []
-        senseless = ""
-        servers = self._name_servers
-        for _ in servers:
-            address = servers[self._preferred % len(servers)]
-            command = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-            try:
-                answer = await self.invoke(address, command, self._timeout_ms)
-                route = TopicRouteData.decode(bytes(answer.body))
-                check_route(topic, route)
-            except (TransportError, RemoteProtocolError) as error:
-                if isinstance(error, RemoteProtocolError):
-                    senseless = address
-                failures.append(f"{address} ({error})")
-                self._preferred += 1
-                continue
-            except RequestNotSupportedError as error:
-                raise await self._misplaced(address) or error from None
-            self._outages.worked(*NAME_SERVERS)
-            return route
-        if senseless:
-            raise RemoteProtocolError(
-                f"the route of topic {topic!r} cannot be used: {'; '.join(failures)}; check that "
-                "the address is a name server's, and what it answers",
-                topic=topic,
-                address=senseless,
-            )
-        if not servers:
-            raise ConnectError(
-                f"the route of topic {topic!r} cannot be asked for: the address server has not "
-                "named any name server yet",
-                topic=topic,
-            )
-        raise ConnectError(
-            f"no name server answered for the route of topic {topic!r}; tried "
-            f"{'; '.join(failures)}",
-            topic=topic,
-            addresses=list(servers),
-        )
 
-    async def _misplaced(self, address: str) -> ConfigurationError | None:
-        question = misplaced.question()
+        def read(answer: RemotingCommand) -> TopicRouteData:
+            route = TopicRouteData.decode(bytes(answer.body))
+            check_route(topic, route)
+            return route
+
+        def request() -> RemotingCommand:
+            return RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+
+        what = f"the route of topic {topic!r}"
+        return await self._carry(self.name_servers.look_up(request, read, what, topic=topic))
+
+    async def _carry(self, look_up: LookUp[T]) -> T:
+        """Carry the requests of a look-up; return what it finds."""
         try:
-            answer = await self.remoting.request(address, question, self._timeout_ms)
-        except TransportError:
-            return None
-        return misplaced.judge(address, answer)
+            address, request = next(look_up)
+            while True:
+                try:
+                    answer = await self.remoting.request(address, request, self._timeout_ms)
+                except (TransportError, RemoteProtocolError) as error:
+                    address, request = look_up.throw(error)
+                else:
+                    self._outages.answered(address)
+                    address, request = look_up.send(answer)
+        except StopIteration as end:
+            self._outages.worked(*NAME_SERVERS)
+            found: T = end.value
+            return found
 
     # --- membership -------------------------------------------------------------------------------
 
@@ -249,16 +232,42 @@ class MQClientAPI:
             await self.invoke(self.channel(address), question.command(), timeout_ms)
         )
 
-    # --- send-back --------------------------------------------------------------------------------
-
-    async def send_message_back(
-        self, address: str, header: ConsumerSendMsgBackRequestHeader
-    ) -> None:
-        """Have the broker store a message for another try (36)."""
-        await self._ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, SEND_BACK_TIMEOUT_MS)
-
     async def _ask(
         self, address: str, code: int, header: Header, timeout_ms: float
     ) -> RemotingCommand:
         command = RemotingCommand.request(code, header)
         return await self.invoke(self.channel(address), command, timeout_ms)
+
+
+# --- the address server ---------------------------------------------------------------------------
+
+
+def fetch_name_servers(url: str, timeout_ms: int = FETCH_TIMEOUT_MS) -> list[str]:
+    """Ask an address server by HTTP; return the addresses in the first line it answers (C-130).
+
+    Blocks. Returns none when that fails, and logs why: the caller keeps what it knows and asks
+    again later.
+    """
+    # Imported here, since few clients ask an address server and all would wait for the import.
+    import urllib.error
+    import urllib.request
+    from http.client import HTTPException
+
+    try:
+        # No proxy: the address server stands in the clients' own network.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(url, timeout=timeout_ms / 1000) as answer:
+            text = answer.read(_ANSWER_BYTES_MAX).decode("utf-8", "replace").strip()
+    except urllib.error.HTTPError as error:
+        error.close()  # it is the answer, with its socket
+        logger.warning("address server %s answered with status %d", url, error.code)
+        return []
+    except (OSError, HTTPException, ValueError) as error:  # URLError is an OSError
+        logger.warning("address server %s could not be asked: %s", url, error)
+        return []
+    lines = text.splitlines()
+    try:
+        return parse_addresses(lines[0]) if lines else []
+    except ConfigurationError as error:
+        logger.warning("address server %s named no addresses: %s", url, error)
+        return []

@@ -1,6 +1,6 @@
-"""Client instances by id: the sync face's run on threads of their own, shared and counted.
+"""Client instances by id, each with its event loop; clients of one id share one, and are counted.
 
-Law: makes and ends instances; decides nothing.
+An instance of the sync face has a thread of its own, one of the asyncio face the caller's loop.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.ending import CUT_SHORT
 from rocketstream._util.loops import LoopThread
+from rocketstream._util.waiting import Locks
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import ClientStateError, ForkedClientError
@@ -32,6 +33,7 @@ class Engine:
         instance: the client instance; use it on ``loop`` only.
         loop: the event loop.
         loop_thread_id: the thread it runs on.
+        locks: those the loop and the threads of users take by turns.
         thread: the loop's own thread; None when it is the caller's loop (asyncio face).
     """
 
@@ -47,6 +49,7 @@ class Engine:
         self.loop = loop
         self.thread = thread
         self.loop_thread_id = loop_thread_id
+        self.locks = Locks() if thread is None else thread.locks
         self.users = 1
         self._forks = _forks
         self._key = key
@@ -57,12 +60,14 @@ class Engine:
         Raises:
             ForkedClientError: called in a child of the process that made the client.
         """
+        return self._thread_for(coro).run(coro)
+
+    def do(self, function: Callable[..., object], *args: object) -> None:
+        """Call ``function(*args)`` on the loop: now on the caller's, soon on that of a thread."""
         if self.thread is None:
-            coro.close()
-            raise TypeError(
-                "an asyncio client cannot be called from other threads: await it on its loop"
-            )
-        return self.thread.run(coro)
+            function(*args)
+        else:
+            self.call_soon(function, *args)
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         """Have ``function(*args)`` called on the loop; from any thread, returns at once.
@@ -88,39 +93,37 @@ class Engine:
         Raises:
             ForkedClientError: called in a child of the process that made the client.
         """
+        return self._thread_for(coro).submit(coro)
+
+    def _thread_for(self, coro: Coroutine[Any, Any, object]) -> LoopThread:
         if self.thread is None:
             coro.close()
             raise TypeError(
                 "an asyncio client cannot be called from other threads: await it on its loop"
             )
-        return self.thread.submit(coro)
+        return self.thread
 
-    def release(self) -> bool:
-        """Stop using it; return whether this was the last user, who must then ``close`` it."""
-        with _lock:
-            self.users -= 1
-            if self.users == 0 and _engines.get(self._key) is self:
-                del _engines[self._key]
-            return self.users == 0
-
-    def close(self) -> None:
-        """End instance and thread (sync face)."""
-        if self.thread is not None:
+    def leave(self) -> None:
+        """Stop using it; the last user ends instance and thread (sync face). Blocks."""
+        if self.thread is not None and self._is_unused_now():
             try:
                 self.thread.run(self.instance.close())
             finally:
                 self.thread.close()
                 self.instance.callbacks.join(_CALLBACKS_END_S)
 
-    def leave(self) -> None:
-        """Stop using it; the last user ends it (sync face). Blocks."""
-        if self.release():
-            self.close()
-
     async def leave_here(self) -> None:
-        """Stop using it; the last user ends it (asyncio face)."""
-        if self.release():
+        """Stop using it; the last user ends the instance (asyncio face)."""
+        if self._is_unused_now():
             await self.instance.close()
+
+    def _is_unused_now(self) -> bool:
+        """Count a user less; return whether that was the last."""
+        with _lock:
+            self.users -= 1
+            if self.users == 0 and _engines.get(self._key) is self:
+                del _engines[self._key]
+            return self.users == 0
 
     def check_process(self) -> None:
         """Refuse to go on in a forked child, or on an event loop the client does not live on.
@@ -144,7 +147,7 @@ class Engine:
             )
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may start a client in the middle of a start
 _engines: dict[tuple[object, ...], Engine] = {}
 _forks = 0
 """How many forks this process is away from the first: asked for each message that is handed out,
@@ -160,7 +163,7 @@ def _forked() -> ForkedClientError:
 def _begin_anew_in_child() -> None:
     """Forget the parent's engines; its threads, one of which may hold the lock, are not here."""
     global _lock, _engines, _forks
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     _engines = {}
     _forks += 1
 
@@ -198,7 +201,7 @@ def threaded_engine(config: ClientConfig, clock: Clock = SYSTEM_CLOCK) -> Engine
         if engine is not fresh:
             engine.users += 1
     if engine is not fresh:
-        fresh.close()
+        fresh.leave()
     return engine
 
 

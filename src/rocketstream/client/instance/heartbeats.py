@@ -1,22 +1,27 @@
 """Heartbeats: telling every known broker which groups live here, and what brokers answer.
 
-Law: on the loop; failures are logged, the next beat tries again (C-118, C-142 to C-145).
+A failure is logged, and the next beat tries again (C-118, C-142 to C-145).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 
-from rocketstream.client.core.routes import RouteTable
 from rocketstream.client.instance.api import MQClientAPI
+from rocketstream.client.instance.background import Background
 from rocketstream.client.instance.groups import ConsumerInner, Groups
 from rocketstream.client.instance.outage_log import OutageLog
+from rocketstream.client.instance.routes import RouteTable
 from rocketstream.errors import TransportError
 from rocketstream.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from rocketstream.protocol.bodies.client import SHARED_ID_FIELD
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.subscription import EXPRESSION_TAG
 from rocketstream.transport.aio import Connection
+
+logger = logging.getLogger("rocketstream.client")
 
 _TOLD = "told who lives here"
 
@@ -31,12 +36,14 @@ class Heartbeats:
         api: MQClientAPI,
         routes: RouteTable,
         outages: OutageLog,
+        background: Background,
     ) -> None:
         self._client_id = client_id
         self._groups = groups
         self._api = api
         self._routes = routes
         self._outages = outages
+        self._background = background
         self._versions: dict[str, int] = {}
         self._one_at_a_time = asyncio.Lock()
         self._is_due = False
@@ -91,7 +98,7 @@ class Heartbeats:
             if data is None:
                 return
             beat = self._send(connection, data)
-            # Not cancelled with whoever waits here: the broker works on what it was sent.
+            # Not cancelled with the task that waits here: the broker works on what it was sent.
             await asyncio.wait([beat])
             self._versions[address] = self._api.successful(address, beat.result()).version
         except Exception as error:
@@ -99,6 +106,8 @@ class Heartbeats:
         else:
             self._outages.worked("heartbeat to", address)
             connection.attributes[_TOLD] = True
+            other = (beat.result().ext_fields or {}).get(SHARED_ID_FIELD, "")
+            self._outages.id_is_shared(address, is_shared=bool(other), where=f" at {other}")
 
     def _send(self, connection: Connection, data: HeartbeatData) -> asyncio.Future[RemotingCommand]:
         address = connection.peer
@@ -115,16 +124,38 @@ class Heartbeats:
         beat.add_done_callback(done)
         return beat
 
-    def claim(self) -> bool:
-        """Whether the caller is the one to run ``send_due``: the first to want a beat (C-580)."""
-        claimed, self._is_due = not self._is_due, True
-        return claimed
+    def send_soon(self) -> None:
+        """Send a heartbeat in the background, as when a broker does not know us (C-580).
 
-    async def send_due(self) -> None:
-        """Send the beat that any number of callers wanted meanwhile."""
+        Any number of calls before it is sent make one.
+        """
+        if not self._is_due:
+            self._is_due = True
+            self._background.run_soon(self._send_due())
+
+    async def _send_due(self) -> None:
         async with self._one_at_a_time:
             self._is_due = False
         await self.send()
+
+    async def say_goodbye(
+        self, *, producer: str | None = None, consumer: str | None = None
+    ) -> None:
+        """Tell every known broker that a group has left; failures are logged."""
+        addresses = self._routes.addresses(masters_only=False)
+        await asyncio.gather(*(self._leave(each, producer, consumer) for each in addresses))
+
+    async def _leave(self, address: str, producer: str | None, consumer: str | None) -> None:
+        await self.answered(address)
+        # Only brokers that know us: a connection made just to say goodbye helps nobody.
+        if self._api.remoting.connected(address) is None:
+            return
+        try:
+            await self._api.unregister(
+                address, self._client_id, producer=producer, consumer=consumer
+            )
+        except Exception as error:
+            logger.info("unregister at %s failed: %s", address, error)
 
     async def check_client_in_broker(self, consumer: ConsumerInner) -> None:
         """Have a broker of each topic check the consumer's subscriptions but those by tags (C-118).

@@ -1,27 +1,43 @@
-"""What follows when a connection to a broker is made or lost.
+"""Connections to brokers, made and lost, and the consequences for the groups that use them.
 
-Law: on the loop. What a broker granted or confirmed it may keep in memory only, so it holds for as
-long as the connection it came over; whoever builds on it is told when that is lost.
+Law: a broker may keep its grants and confirmations in memory only, so they hold for as long as the
+connection they came over; every consumer that builds on them is told when it is lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
 
-from rocketstream.client.core.routes import RouteTable
+from rocketstream.client.instance.background import Background
 from rocketstream.client.instance.groups import Groups
 from rocketstream.client.instance.heartbeats import Heartbeats
 from rocketstream.client.instance.outage_log import OutageLog
+from rocketstream.client.instance.route_updates import RouteUpdates
+from rocketstream.client.instance.routes import RouteTable
 from rocketstream.errors import RocketMQError
+from rocketstream.limits import LOST_BROKER_TRIES_MS
 from rocketstream.transport.aio import Connection, RemotingClient
 
-RECONNECT_MS = (500, 1_000, 2_000, 5_000)
+RECONNECT_MS = (500, 1_000, 2_000)
 """Pauses before a broker whose connection was lost is tried again; the last one stays. Each is cut
-by up to a half, so that the clients of a broker that comes back do not come all at once."""
+by up to a half, so that the clients of a broker that comes back do not come all at once. All of
+them are to be back within two seconds: until then members of a group divide different queues."""
+ROUTE_LOOKS_MS = (400, 800, 1_000, 2_000)
+"""Pauses before the routes of a broker that went or came are asked for: a name server may learn of
+it a moment later. The last one stays while the broker is waited for; each is cut as above."""
 
-RunSoon = Callable[[Coroutine[None, None, None]], None]
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """Topics and names of a broker that was lost, and until when it is tried again (loop time)."""
+
+    topics: Sequence[str]
+    names: Sequence[str]
+    until: float
 
 
 class BrokerLinks:
@@ -29,18 +45,26 @@ class BrokerLinks:
 
     def __init__(
         self,
+        remoting: RemotingClient,
         groups: Groups,
         routes: RouteTable,
+        updates: RouteUpdates,
         heartbeats: Heartbeats,
         outages: OutageLog,
-        run_soon: RunSoon,
+        background: Background,
     ) -> None:
+        self._remoting = remoting
         self._groups = groups
         self._routes = routes
+        self._updates = updates
         self._heartbeats = heartbeats
         self._outages = outages
-        self._run_soon = run_soon
+        self._background = background
         self._losses: dict[str, int] = {}
+        self._lost: dict[str, _Loss] = {}
+        """The brokers whose connection was lost lately, and whom no route names again yet."""
+        self._looking: dict[str, object] = {}
+        """By address, the looks at its routes that count; earlier ones end."""
         self._retries: dict[str, asyncio.TimerHandle] = {}
         self._closed = False
 
@@ -50,6 +74,11 @@ class BrokerLinks:
         An answer counts only if this number is the same as before the question.
         """
         return self._losses.get(address, 0)
+
+    def is_away(self, broker_name: str) -> bool:
+        """Whether a broker was lost lately, and no route has named it since it came back."""
+        now = asyncio.get_running_loop().time()
+        return any(broker_name in each.names and each.until > now for each in self._lost.values())
 
     def close(self) -> None:
         """Try no connection again."""
@@ -65,40 +94,85 @@ class BrokerLinks:
         if timer is not None:
             timer.cancel()
         if self._is_wanted(address):
-            self._run_soon(self._heartbeats.introduce(address))
+            self._background.run_soon(self._heartbeats.introduce(address))
+        loss = self._lost.get(address)
+        if loss is not None:
+            self._look_soon(address, loss, gone=True)
         for consumer in list(self._groups.consumers.values()):
             consumer.connection_made(address)
 
-    def lost(self, connection: Connection, remoting: RemotingClient) -> None:
+    def lost(self, connection: Connection) -> None:
         """A connection is gone, and with it what was built on it."""
         address = connection.peer
         self._losses[address] = self._losses.get(address, 0) + 1
+        now = asyncio.get_running_loop().time()
+        self._lost = {each: loss for each, loss in self._lost.items() if loss.until > now}
+        if self._is_wanted(address):
+            # Every member has lost it in the same moment: all are to divide the same queues again
+            # soon, and senders to know who is left, not at the next look by the clock.
+            until = now + LOST_BROKER_TRIES_MS / 1000
+            before = self._lost.get(address)
+            if before is not None and not self._routes.topics_of(address):
+                loss = replace(before, until=until)
+            else:
+                topics, names = self._routes.topics_of(address), self._routes.names_of(address)
+                loss = _Loss(topics, names, until)
+            self._lost[address] = loss
+            self._look_soon(address, loss, gone=False)
         for consumer in list(self._groups.consumers.values()):
             consumer.connection_lost(address)
-        self._retry_later(address, remoting, 0)
+        self._retry_later(address, 0)
 
     def _is_wanted(self, address: str) -> bool:
         groups = self._groups
         if self._closed or not (groups.consumers or groups.producers):
             return False
-        return address in self._routes.addresses(masters_only=not groups.consumers)
+        if address in self._routes.addresses(masters_only=not groups.consumers):
+            return True
+        loss = self._lost.get(address)
+        return loss is not None and loss.until > asyncio.get_running_loop().time()
 
-    def _retry_later(self, address: str, remoting: RemotingClient, tries: int) -> None:
+    def _look_soon(self, address: str, loss: _Loss, *, gone: bool) -> None:
+        """Ask for routes until they name a broker that was gone again, as long as it is waited for.
+
+        It may come back at another address, so its name counts; and a name server names it for a
+        while that has not noticed yet, so it must have been gone.
+        """
+        self._looking[address] = mark = object()
+        self._background.run_soon(self._look(address, loss, gone, mark))
+
+    async def _look(self, address: str, loss: _Loss, gone: bool, mark: object) -> None:
+        loop = asyncio.get_running_loop()
+        for pause_ms in chain(ROUTE_LOOKS_MS, repeat(ROUTE_LOOKS_MS[-1])):
+            await asyncio.sleep(pause_ms * random.uniform(0.5, 1.0) / 1000)
+            if self._looking.get(address) is not mark:
+                return  # it went or came once more
+            await self._updates.refresh(loss.topics)
+            is_named = any(map(self._routes.is_named, loss.names))
+            if is_named and gone:
+                self._lost.pop(address, None)
+            if (is_named and gone) or loop.time() >= loss.until:
+                break
+            gone = gone or not is_named
+        if self._looking.get(address) is mark:
+            del self._looking[address]
+
+    def _retry_later(self, address: str, tries: int) -> None:
         if not self._is_wanted(address) or address in self._retries:
             return
         pause_ms = RECONNECT_MS[min(tries, len(RECONNECT_MS) - 1)] * random.uniform(0.5, 1.0)
 
         def due() -> None:
             self._retries.pop(address, None)
-            if remoting.connected(address) is None and self._is_wanted(address):
-                self._run_soon(self._retry(address, remoting, tries + 1))
+            if self._remoting.connected(address) is None and self._is_wanted(address):
+                self._background.run_soon(self._retry(address, tries + 1))
 
         loop = asyncio.get_running_loop()
         self._retries[address] = loop.call_later(pause_ms / 1000, due)
 
-    async def _retry(self, address: str, remoting: RemotingClient, tries: int) -> None:
+    async def _retry(self, address: str, tries: int) -> None:
         try:
-            await remoting.connection(address)
+            await self._remoting.connection(address)
         except RocketMQError as error:
             self._outages.failed(("a connection",), error)
-            self._retry_later(address, remoting, tries)
+            self._retry_later(address, tries)

@@ -1,20 +1,23 @@
 """Asking the name servers for routes, and keeping those that are used fresh.
 
-Law: on the loop; what a route means is ``core.routes``' (C-134 to C-139).
+On the instance's loop; ``routes`` says what a route means (C-134 to C-139).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Iterable
 
-from rocketstream.client.core.routes import RouteTable, default_topic_route
+from rocketstream._util.patience import up_to
 from rocketstream.client.instance.api import MQClientAPI
 from rocketstream.client.instance.groups import Groups
 from rocketstream.client.instance.outage_log import OutageLog
-from rocketstream.errors import RouteNotFoundError, TopicNotExistError
+from rocketstream.client.instance.routes import MASTER_ID, RouteTable, default_topic_route
+from rocketstream.errors import RocketMQError, RouteNotFoundError, TopicNotExistError
+from rocketstream.limits import ROUTE_RENEWAL_INTERVAL_MS, ROUTE_RENEWAL_WAIT_MS
 
-_Key = tuple[str, int | None]
+_Key = tuple[str, tuple[str, int] | None]
 
 
 class RouteUpdates:
@@ -26,23 +29,36 @@ class RouteUpdates:
         api: MQClientAPI,
         routes: RouteTable,
         outages: OutageLog,
-        queues_changed: Callable[[], None],
     ) -> None:
         self._groups = groups
         self._api = api
         self._routes = routes
         self._outages = outages
-        self._queues_changed = queues_changed
         self._running: dict[_Key, asyncio.Task[bool]] = {}
+        self._asked_at: dict[str, float] = {}
+        """When the routes were asked for that were asked for lately."""
 
     async def update(self, topic: str, default_topic: tuple[str, int] | None = None) -> bool:
-        """Ask for a topic's route and take it in; see ``MQClientInstance.update_route``."""
-        key = (topic, default_topic[1] if default_topic else None)
+        """Ask the name server for a topic's route and take it in.
+
+        Args:
+            topic: whose route.
+            default_topic: template topic and queue number to use when the topic is unknown
+                (C-138).
+
+        Returns:
+            Whether the topic now has a route.
+
+        Raises:
+            ConnectError: no name server answered; every address tried is named.
+        """
+        key = topic, default_topic
         task = self._running.get(key)
         if task is None:
-            coro = self._update(topic, default_topic)
-            task = asyncio.get_running_loop().create_task(coro)
+            loop = asyncio.get_running_loop()
+            task = loop.create_task(self._update(topic, default_topic))
             self._running[key] = task
+            self._asked_at[topic] = loop.time()
             task.add_done_callback(lambda done: self._done(key, done))
         return await asyncio.shield(task)
 
@@ -63,34 +79,58 @@ class RouteUpdates:
         if self._outages:
             self._outages.worked("route of topic", topic)
             for broker in route.broker_datas:
-                self._outages.worked("broker", broker.broker_name)
+                # Locks, sends and ends of transactions need its master: a slave is no way back.
+                if MASTER_ID in broker.broker_addrs:
+                    self._outages.worked("broker", broker.broker_name)
         if changed and known is not None and known != self._routes.subscribe_queues(topic):
-            self._queues_changed()
+            self._groups.rebalance_soon()
         return True
 
     def _done(self, key: _Key, task: asyncio.Task[bool]) -> None:
         self._running.pop(key, None)
         if not task.cancelled():
-            task.exception()  # retrieved: whoever asked may have gone meanwhile
+            task.exception()  # retrieved: the caller may have gone meanwhile
 
     async def publish(self, topic: str, create_topic_key: str, queue_nums: int) -> None:
-        """Have a route for sending; see ``MQClientInstance.publish_route``."""
+        """Have a route for sending to ``topic``, the template's where it has none (C-457).
+
+        Raises:
+            RouteNotFoundError: neither has one, or no queue can be written.
+            ConnectError: no name server answered.
+        """
         self._groups.producer_topics.add(topic)
         await self.update(topic)
         if self._routes.publish_info(topic) is None:
             await self.update(topic, (create_topic_key, queue_nums))
         if self._routes.publish_info(topic) is None:
             self._groups.producer_topics.discard(topic)
+            asked = ", ".join(self._api.name_servers.addresses)
             raise RouteNotFoundError(
-                f"No route info of this topic: {topic}; name servers asked: "
-                f"{', '.join(self._api.name_servers)}; create the topic or check its name",
+                f"No route info of this topic: {topic}; name servers asked: {asked}; create the "
+                "topic or check its name",
                 topic=topic,
             )
 
-    async def refresh(self) -> None:
-        """Refresh the route of every topic somebody uses; failures are logged."""
+    async def renew(self, topic: str) -> None:
+        """Ask for the route of a topic whose broker failed, unless that was done a moment ago.
+
+        Waits for a moment only, and fails never: what is known of the topic holds as before.
+        """
+        loop = asyncio.get_running_loop()
+        since = loop.time() - ROUTE_RENEWAL_INTERVAL_MS / 1000
+        # Forgotten here, where failures come: there are as many as topics somebody uses.
+        self._asked_at = {each: at for each, at in self._asked_at.items() if at > since}
+        if topic in self._asked_at and (topic, None) not in self._running:
+            return
+        with contextlib.suppress(RocketMQError, TimeoutError):
+            async with up_to(ROUTE_RENEWAL_WAIT_MS / 1000):
+                await self.update(topic)
+
+    async def refresh(self, among: Iterable[str] | None = None) -> None:
+        """Refresh the route of every topic somebody uses, or of some; failures are logged."""
+        wanted = self._groups.wanted_topics()
         # In one order whatever the hashes are, so that a simulated run can be repeated.
-        topics = sorted(self._groups.wanted_topics())
+        topics = sorted(wanted if among is None else wanted.intersection(among))
         results = await asyncio.gather(
             *(self.update(topic) for topic in topics), return_exceptions=True
         )

@@ -1,4 +1,4 @@
 """OpenTelemetry: spans and measurements of clients.
 
-Law: imported only when asked for; never changes what happens to a message.
+Law: it is imported only when asked for, and changes nothing for a message.
 """

@@ -1,6 +1,6 @@
 """The entry point ``opentelemetry-instrument`` finds: traces every client without a line of code.
 
-Law: names only; importing it needs ``opentelemetry-instrumentation``, which that command brings.
+It stands apart, as importing it needs ``opentelemetry-instrumentation``, which that command brings.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 
-from rocketstream.client.otel.spans import Telemetry
-from rocketstream.client.otel.switch import instrument_all, uninstrument_all
+from rocketstream.client.otel.clients import instrument_all, uninstrument_all
+from rocketstream.client.otel.telemetry import Telemetry
 
 
 class RocketstreamInstrumentor(BaseInstrumentor):  # type: ignore[misc]

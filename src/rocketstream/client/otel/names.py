@@ -1,7 +1,6 @@
-"""OpenTelemetry's names for what RocketMQ clients do: the messaging conventions, attributes read
-off messages, results and addresses.
+"""Pure: OpenTelemetry's names for the work of RocketMQ clients, and the attributes of spans.
 
-Law: names and values only; no spans are made here. The conventions are those of
+Attributes are read off messages, results and addresses. The conventions are those of
 ``messaging.rocketmq`` in semantic-conventions 1.30 and later.
 """
 
@@ -69,7 +68,7 @@ METRIC_ATTRIBUTES: Final = frozenset(
         ERROR_TYPE,
     }
 )  # fmt: skip
-"""Those of a span that its metrics have too: few values each."""
+"""Attributes of a span that its metrics have too: each has few values."""
 
 
 def operation(name: str, topic: str | None) -> Attributes:
@@ -129,7 +128,7 @@ def of_sent(message: Message, sharding_key: str | None, *, transaction: bool) ->
 
 
 def of_queue(queue: MessageQueue) -> Attributes:
-    """Return which queue of a topic; brokers number theirs each from 0."""
+    """Return the attributes of a queue; every broker numbers its own from 0."""
     return {PARTITION: f"{queue.broker_name}:{queue.queue_id}"}
 
 

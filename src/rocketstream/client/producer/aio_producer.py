@@ -1,6 +1,6 @@
 """The producer of the asyncio face: everything on the caller's loop.
 
-Law: the same rules as the sync producer; no threads.
+The same rules as the sync producer; no threads.
 """
 
 from __future__ import annotations
@@ -8,87 +8,96 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar, Unpack, cast
+from functools import partial
+from typing import Any
 
 from rocketstream import limits
-from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.clock import Clock
 from rocketstream._util.ending import take_all
-from rocketstream.arguments import checks_calls
-from rocketstream.client.config import ClientConfig
-from rocketstream.client.core.begun import Begun
-from rocketstream.client.core.queue_rotation import SendTarget
-from rocketstream.client.core.send import queue_of_key
-from rocketstream.client.core.send_policy import End, Steps, Try
+from rocketstream.checks import checks_calls
+from rocketstream.client.admin.requests import AsyncAdmin
 from rocketstream.client.instance.engine import Engine
-from rocketstream.client.instance.with_block import AsyncWithBlock
-from rocketstream.client.keywords import ProducerKeywords
-from rocketstream.client.producer.async_sender import AsyncSender
+from rocketstream.client.instance.life_cycle import AsyncClient
 from rocketstream.client.producer.base import (
     TIMER_MARK,
+    LoopMachine,
     Messages,
-    QueueSelector,
-    is_timed,
+    ProducerBase,
     not_flushed,
-    target_of,
 )
 from rocketstream.client.producer.gatherer import Ended, Gatherer, Held
-from rocketstream.client.producer.machine import LoopMachine
-from rocketstream.client.producer.queries import AsyncQueries
-from rocketstream.client.producer.sending import PreparedSend, joined, several
-from rocketstream.client.producer.try_observer import ONEWAY, ObservedTry
-from rocketstream.errors import SendError
+from rocketstream.client.producer.gathering import Begun
+from rocketstream.client.producer.message import (
+    QueueSelector,
+    decode_recall_handle,
+    joined,
+    several,
+    target_of,
+)
+from rocketstream.client.producer.policy import SendTarget, queue_of_key
+from rocketstream.errors import (
+    ConfigurationError,
+    NotSupportedError,
+    RequestNotSupportedError,
+    SendError,
+)
 from rocketstream.model import Message, MessageQueue, SendResult
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import RecallMessageRequestHeader, RecallMessageResponseHeader
 from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from rocketstream.protocol.sends import PreparedSend
 
-T = TypeVar("T")
+
+class _Load:
+    """Counts of the sends of one producer that are under way; it compares them at every change.
+
+    Attributes:
+        sends: sends that have begun and not ended.
+        gathered: messages given to the gatherer that have not ended.
+        bytes: their bodies.
+    """
+
+    __slots__ = ("bytes", "gathered", "sends")
+
+    def __init__(self) -> None:
+        self.sends = self.gathered = self.bytes = 0
 
 
 @checks_calls("send", "send_batch", "send_oneway")
-class AsyncProducer(AsyncQueries, AsyncWithBlock):
+class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachine]):
     """Sends messages from one event loop; ``async with`` starts it and shuts it down.
 
     Arguments, settings and errors are those of ``rocketstream.Producer``. Many sends may be
     awaited at once: they share one connection per broker.
     """
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        namesrv_addr: str | None = None,
-        config: ClientConfig | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        **settings: Unpack[ProducerKeywords],
-    ) -> None:
-        super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
-        self._in_flight = 0
-        self._bytes_in_flight = 0
+    def _create(self, clock: Clock) -> None:
+        super()._create(clock)
+        self._load = _Load()
         self._bytes_max = limits.ASYNC_SEND_BYTES_IN_FLIGHT_MAX
         if self.settings.auto_batch:
             self._bytes_max = self.settings.total_batch_max_bytes
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._empty: asyncio.Future[None] | None = None
-        self._under_way = 0
         self._begun = Begun()
         self._flushing: list[asyncio.Future[None]] = []
 
     async def start(self) -> None:
-        """Begin; needs no network yet.
+        """Begin; needs no network yet: routes are asked for when first needed.
 
         Raises:
             ClientStateError: started before, or the group exists in this client instance.
             ConfigurationError: no name server address.
         """
-        if self._is_started_again():
-            return
-        self._begin_start()
-        await self._start_here(self.config, self._make)
+        await self._start_and_await()
 
     async def _make(self, engine: Engine) -> LoopMachine:
         return self._joined(LoopMachine(engine, self._joining(), self._gathered_ended))
 
     async def shutdown(self) -> None:
-        """Tell the brokers and close. What is still awaited fails. Does nothing unless running.
+        """Tell the brokers and close. Sends still awaited fail. Does nothing unless running.
 
         With ``auto_batch`` what was gathered is sent first, and its answers are waited for, up to
         the send timeout.
@@ -126,9 +135,9 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
             prepared = self._preparer.one(message)
             timeout = self._timeout(timeout_ms)
             begun = self._begin()
-            if self._observer is not None or TIMER_MARK in prepared.properties:
-                await self._or_end(begun, self._special(prepared, message, target))
-            if self.settings.auto_batch:
+            if TIMER_MARK in prepared.properties:
+                await self._or_end(begun, self._require_timers(prepared, message, target))
+            if self._policy.settings.auto_batch:
                 return await self._gather(prepared, message, target, timeout, begun)
             return await self._send(prepared, target, timeout, begun)
         return joined(
@@ -161,7 +170,6 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
         begun = self._begin()  # one for all parts, which go one after the other
         try:
             for part in parts:
-                part.message = messages
                 results.append(await self._send(part, target, timeout, self._begin()))
                 target = SendTarget(queue=results[0].message_queue)
         except SendError as error:
@@ -181,63 +189,20 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
         sharding_key: str | None = None,
     ) -> None:
         """Write one message to its broker and do not wait: it may be lost without a trace."""
-        begun = self._begin()
-        try:
-            await self._oneway(message, message_queue, selector, arg, sharding_key)
-        finally:
-            self._end(begun)
-
-    async def _oneway(
-        self,
-        message: Message,
-        message_queue: MessageQueue | None,
-        selector: QueueSelector | None,
-        arg: Any,
-        sharding_key: str | None,
-    ) -> None:
         sender = self._machine.sender
         target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
         prepared = self._preparer.one(message)
-        if self._observer is not None or TIMER_MARK in prepared.properties:
-            await self._special(prepared, message, target)
-        await self._drive(sender, sender.policy.oneway(prepared.topic, target), prepared)
+        begun = self._begin()
+        if TIMER_MARK in prepared.properties:
+            await self._or_end(begun, self._require_timers(prepared, message, target))
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def _drive(self, sender: AsyncSender, steps: Steps[T], prepared: PreparedSend) -> T:
-        """Do what the policy wants, step by step, where no answer is waited for."""
-        end: End = None
-        while True:
-            try:
-                wanted = steps.send(end)
-            except StopIteration as done:
-                return cast("T", done.value)
-            if wanted is None:
-                end = await sender.route(prepared.topic)
-            else:
-                end = await self._write(sender, prepared, wanted)
+        def done(result: None, error: SendError | None) -> None:
+            _tell(future, result, error)
+            self._end(begun)
 
-    async def _write(self, sender: AsyncSender, prepared: PreparedSend, wanted: Try) -> End:
-        queue, address, left_ms = wanted
-        observed: ObservedTry | None = None
-        try:
-            if self._observer is not None:
-                observed = self._observer.begin(prepared, queue, address, ONEWAY)
-            connection = await sender.connection(address, left_ms)
-            connection.oneway(prepared.command(queue))
-        except BaseException as error:
-            if observed is not None:
-                observed.ended(None, error)
-            if isinstance(error, Exception):
-                return error
-            raise
-        if observed is not None:
-            observed.ended(None, None)
-        return None
-
-    async def _special(self, prepared: PreparedSend, message: Message, target: SendTarget) -> None:
-        """Do what only observed and timed messages need."""
-        prepared.message = message
-        if is_timed(prepared, message):
-            await self._machine.calls.require_timers(prepared.topic, target.queue)
+        sender.oneway(prepared, target, done)
+        await future
 
     async def request(
         self,
@@ -253,15 +218,68 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
         target = target_of(message, message_queue, selector, arg, None, self._unwrap)
         return await self._request(message, target, self._timeout(timeout_ms))
 
+    # --- queues and recall ------------------------------------------------------------------------
+
+    async def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues messages of ``topic`` can be sent to.
+
+        Raises:
+            SendRouteError: the topic has no route.
+            SendConnectError: no name server answered.
+        """
+        sender = self._machine.sender
+        found = await sender.publish_queues(self.config.topic_with_namespace(topic))
+        return self.config.queues_without_namespace(found)
+
     async def queue_of(self, topic: str, sharding_key: str) -> MessageQueue:
-        """Return the queue that messages of a sharding key go to."""
-        return queue_of_key(await self.fetch_publish_message_queues(topic), sharding_key)
+        """Return the queue that messages of a sharding key go to.
+
+        Raises:
+            SendRouteError: the topic has no route.
+            SendConnectError: no name server answered.
+        """
+        sender = self._machine.sender
+        found = await sender.publish_queues(self.config.topic_with_namespace(topic))
+        return queue_of_key(self.config.queues_without_namespace(found), sharding_key)
+
+    async def recall_message(self, topic: str, recall_handle: str) -> str:
+        """Take a timed message back before it is delivered; return its id.
+
+        Args:
+            topic: topic it was sent to.
+            recall_handle: ``SendResult.recall_handle``.
+
+        Raises:
+            ConfigurationError: not a handle.
+            NotSupportedError: the broker cannot recall messages.
+            BrokerError: it refuses, as when the message was delivered.
+        """
+        wrapped = self.config.topic_with_namespace(topic)
+        if wrapped.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            raise ConfigurationError(f"topic is not supported: {topic}", topic=topic)
+        sender = self._machine.sender
+        instance = sender.instance
+        broker_name = decode_recall_handle(recall_handle).broker_name
+        await sender.publish_queues(wrapped)
+        address = instance.routes.known_master(broker_name)
+        header = RecallMessageRequestHeader(
+            wrapped, recall_handle, self.settings.producer_group, broker_name
+        )
+        command = RemotingCommand.request(RequestCode.RECALL_MESSAGE, header)
+        api = instance.api
+        try:
+            answer = await api.invoke(api.channel(address), command, self._timeout(None))
+        except RequestNotSupportedError as error:
+            raise NotSupportedError(
+                f"broker {broker_name} ({address}) cannot recall messages: it takes 5.3.1 or later"
+            ) from error
+        return answer.header(RecallMessageResponseHeader).msg_id
 
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until every send that was begun before has its outcome.
 
-        A task begins its send when it runs first: those made before are let run first. What
-        ``auto_batch`` has gathered leaves at once. A message that failed raises nothing here, its
+        A task begins its send when it runs first: tasks made before run first. Messages that
+        ``auto_batch`` has gathered leave at once. A message that failed raises nothing here, its
         ``send`` does; one whose sender was cancelled is waited for too. One-way messages are waited
         for until they are written. Requests are not: their callers have the replies.
 
@@ -279,7 +297,7 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
         if gatherer is not None:
             gatherer.hurry()
         begun = self._begun
-        flush = begun.flush(self._under_way)
+        flush = begun.flush(self._load.sends)
         try:
             async with asyncio.timeout(None if timeout is None else timeout / 1000):
                 while begun.left(flush):
@@ -305,12 +323,7 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
 
         def done(result: SendResult | None, error: SendError | None) -> None:
             self._leave(size)
-            # The caller may have been cancelled; the message is on its way all the same.
-            if not future.done():
-                if error is not None:
-                    future.set_exception(error)
-                elif result is not None:
-                    future.set_result(result)
+            _tell(future, result, error)
             self._end(begun)
 
         sender.send(prepared, target, timeout_ms, done)
@@ -344,32 +357,30 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
         sender = self._machine.sender
         if target.pick is None:
             return target.queue
-        return await self._drive(sender, sender.policy.queue(prepared.topic, target), prepared)
+        future: asyncio.Future[MessageQueue] = asyncio.get_running_loop().create_future()
+        sender.choose_queue(prepared, target, partial(_tell, future))
+        return await future
 
     def _gathered_ended(self, held: Sequence[Held], ends: Ended, _: int) -> None:
         for (prepared, (future, begun)), end in zip(held, ends, strict=True):
             self._leave(len(prepared.body))
-            # The caller may have been cancelled; the message was sent all the same.
-            if not future.done():
-                if isinstance(end, SendError):
-                    future.set_exception(end)
-                else:
-                    future.set_result(end)
+            if isinstance(end, SendError):
+                _tell(future, None, end)
+            else:
+                _tell(future, end, None)
             self._end(begun)
 
     async def _gathered_sent(self, gatherer: Gatherer) -> None:
         """Send what is gathered without delay and wait for it, as long as a send may take."""
         gatherer.flush()
         empty = self._empty = asyncio.get_running_loop().create_future()
-        if self._in_flight:
+        if self._load.gathered:
             await asyncio.wait([empty], timeout=self.settings.send_msg_timeout_ms / 1000)
         self._empty = None
 
     def _is_full(self) -> bool:
-        return (
-            self._in_flight >= limits.ASYNC_SENDS_IN_FLIGHT_MAX
-            or self._bytes_in_flight >= self._bytes_max
-        )
+        load = self._load
+        return load.gathered >= limits.ASYNC_SENDS_IN_FLIGHT_MAX or load.bytes >= self._bytes_max
 
     async def _room(self) -> None:
         """Wait until there is room for one message more."""
@@ -385,11 +396,11 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
 
     def _begin(self) -> int:
         """Note that a send begins; ``_end`` is to be told what is returned, once."""
-        self._under_way += 1
+        self._load.sends += 1
         return self._begun.now
 
     def _end(self, begun: int) -> None:
-        self._under_way -= 1
+        self._load.sends -= 1
         if self._begun.waits and self._begun.ended(begun):
             flushing, self._flushing = self._flushing, []
             for waiter in flushing:
@@ -405,14 +416,14 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
             raise
 
     def _enter(self, size: int) -> None:
-        self._in_flight += 1
-        self._bytes_in_flight += size
+        self._load.gathered += 1
+        self._load.bytes += size
 
     def _leave(self, size: int) -> None:
-        self._in_flight -= 1
-        self._bytes_in_flight -= size
+        self._load.gathered -= 1
+        self._load.bytes -= size
         self._wake_next()
-        if self._empty is not None and not self._in_flight and not self._empty.done():
+        if self._empty is not None and not self._load.gathered and not self._empty.done():
             self._empty.set_result(None)
 
     def _wake_next(self) -> None:
@@ -421,3 +432,13 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
             if not waiter.done():
                 waiter.set_result(None)
                 break
+
+
+def _tell(future: asyncio.Future[Any], result: Any, error: SendError | None) -> None:
+    """End a send's future, unless its caller was cancelled: the message is sent all the same."""
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

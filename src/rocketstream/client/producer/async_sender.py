@@ -1,22 +1,35 @@
-"""Sending on the engine's loop: many messages in flight on one connection per broker.
+"""Sends on the engine's loop: many messages on their way over one connection per broker.
 
-Law: no task per message; everything runs on the loop (upstream's sendKernelImpl, ASYNC). Decides
-nothing: does what ``core.send_policy`` wants.
+No task per message; everything runs on the loop (upstream's sendKernelImpl, ASYNC). Decides
+nothing: does what ``policy`` wants.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
+from rocketstream._util.clock import Clock
 from rocketstream._util.patience import up_to
-from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.queue_rotation import QueueRotation, SendTarget
-from rocketstream.client.core.send_policy import Began, End, Queues, SendPolicy, Steps, Try
+from rocketstream.client.config import ClientConfig
 from rocketstream.client.instance.api import vip_address
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.client.producer.sending import PreparedSend
-from rocketstream.client.producer.try_observer import ASYNC, ObservedTry, TryObserver
+from rocketstream.client.producer.observer import ASYNC, ONEWAY, ObservedTry, TryObserver
+from rocketstream.client.producer.policy import (
+    ANY_QUEUE,
+    End,
+    FirstTry,
+    QueueRotation,
+    Queues,
+    SendPolicy,
+    SendTarget,
+    Steps,
+    Try,
+    is_end,
+    unsafe,
+)
+from rocketstream.client.producer.settings import ProducerSettings
 from rocketstream.errors import (
     ConnectError,
     InternalError,
@@ -28,40 +41,79 @@ from rocketstream.errors import (
     SendRouteError,
 )
 from rocketstream.model import MessageQueue, SendResult
-from rocketstream.protocol.answer_form import StoredForm, StoredValues
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.transport.sending_connection import SendingConnection, StoredSink
+from rocketstream.protocol.sends import PreparedSend
+from rocketstream.transport.connection import Connection
 
 SendDone = Callable[[SendResult | None, SendError | None], None]
 
 
+def policy_of(settings: ProducerSettings, config: ClientConfig, clock: Clock) -> SendPolicy:
+    """Return the policy of a client's sends."""
+    return SendPolicy(
+        settings,
+        QueueRotation(random.randrange(1 << 16)),
+        clock.monotonic_ms,
+        vip_address if config.vip_channel_enabled else None,
+    )
+
+
+def plain_sender(instance: MQClientInstance, settings: ProducerSettings) -> AsyncSender:
+    """Return a sender for a consumer or a trace, without observer."""
+    return AsyncSender(instance, policy_of(settings, instance.config, instance.clock))
+
+
 class AsyncSender:
-    """Sends prepared messages on the loop of one instance."""
+    """Sends prepared messages on the loop of one instance.
 
-    def __init__(self, instance: MQClientInstance, settings: ProducerSettings) -> None:
+    Args:
+        instance: knows the routes and has the connections.
+        policy: what a send does next.
+        observer: is told of every try; None where nobody observes.
+    """
+
+    def __init__(
+        self, instance: MQClientInstance, policy: SendPolicy, observer: TryObserver | None = None
+    ) -> None:
         self.instance = instance
+        self.policy = policy
+        self.observer = observer
         self.now = instance.clock.monotonic_ms
-        self.policy = SendPolicy(
-            instance.routes,
-            settings,
-            QueueRotation(random.randrange(1 << 16)),
-            self.now,
-            vip_address if instance.config.vip_channel_enabled else None,
-        )
-        self.observer: TryObserver | None = None
-
-    @property
-    def settings(self) -> ProducerSettings:
-        """Settings of the producer as they are now."""
-        return self.policy.settings
 
     def send(
         self, prepared: PreparedSend, target: SendTarget, timeout_ms: float, on_done: SendDone
     ) -> None:
         """Send one message; ``on_done`` is called once, on the loop."""
-        _Sending(self, prepared, target, timeout_ms, on_done).begin()
+        sending = _Sending(self, prepared, on_done)
+        sending.begin(target, timeout_ms)
 
-    async def connection(self, address: str, timeout_ms: float) -> SendingConnection:
+    def send_copy(self, prepared: PreparedSend, timeout_ms: float, on_done: SendDone) -> None:
+        """Send what replaces another message: stored otherwise than with SEND_OK is an error."""
+
+        def told(result: SendResult | None, error: SendError | None) -> None:
+            doubt = error if result is None else unsafe(result)
+            on_done(result if doubt is None else None, doubt)
+
+        self.send(prepared, ANY_QUEUE, timeout_ms, told)
+
+    def oneway(
+        self, prepared: PreparedSend, target: SendTarget, on_done: Callable[[Any, Any], None]
+    ) -> None:
+        """Write one message; ``on_done`` is called once, with two times None when that is done."""
+        steps = self.policy.oneway(self.instance.routes, prepared.topic, target)
+        _Sending(self, prepared, on_done, ONEWAY).go(steps)
+
+    def choose_queue(
+        self,
+        prepared: PreparedSend,
+        target: SendTarget,
+        on_done: Callable[[MessageQueue | None, SendError | None], None],
+    ) -> None:
+        """Choose a queue and send nothing; ``on_done`` is called once."""
+        steps = self.policy.queue(self.instance.routes, prepared.topic, target)
+        _Sending(self, prepared, on_done).go(steps)
+
+    async def connection(self, address: str, timeout_ms: float) -> Connection:
         """Return the connection to ``address``, connecting if there is none.
 
         Raises:
@@ -87,8 +139,9 @@ class AsyncSender:
         info = self.instance.routes.publish_info(topic)
         if info is None:
             try:
-                await self.instance.publish_route(
-                    topic, self.settings.create_topic_key, self.settings.default_topic_queue_nums
+                settings = self.policy.settings
+                await self.instance.route_updates.publish(
+                    topic, settings.create_topic_key, settings.default_topic_queue_nums
                 )
             except RouteNotFoundError as error:
                 raise SendRouteError(str(error), **error.parameters) from error
@@ -108,8 +161,13 @@ class AsyncSender:
         return info.queues
 
     async def route(self, topic: str) -> Queues | SendError:
-        """Return what ``publish_queues`` does, or the error, whichever it is, as a value."""
+        """Return what ``publish_queues`` does, or the error, whichever it is, as a value.
+
+        What is known is asked for again first, unless that was done a moment ago: some try failed.
+        """
         try:
+            if self.instance.routes.publish_info(topic) is not None:
+                await self.instance.route_updates.renew(topic)
             return await self.publish_queues(topic)
         except SendError as error:
             return error
@@ -118,97 +176,89 @@ class AsyncSender:
             return SendError(text, SendOutcome.NOT_SENT, topic=topic)
 
 
-class _Sending(StoredSink):
+class _Sending:
     """One message on its way: has what the policy wants done, and tells it how it went."""
 
     __slots__ = (
-        "_address",
-        "_observed",
-        "_on_done",
-        "_prepared",
-        "_queue",
-        "_sender",
-        "_started_ms",
-        "_steps",
-        "_target",
-        "_timeout_ms",
+        "_address", "_mode", "_observed", "_on_done", "_prepared", "_queue", "_sender",
+        "_started_ms", "_steps", "_target", "_timeout_ms",
     )  # fmt: skip
     _queue: MessageQueue
     _address: str
+    _target: SendTarget
+    _timeout_ms: float
+    _started_ms: float
 
     def __init__(
         self,
         sender: AsyncSender,
         prepared: PreparedSend,
-        target: SendTarget,
-        timeout_ms: float,
-        on_done: SendDone,
+        on_done: Callable[[Any, SendError | None], None],
+        mode: str = ASYNC,
     ) -> None:
         self._sender = sender
         self._prepared = prepared
-        self._target = target
-        self._timeout_ms = timeout_ms
         self._on_done = on_done
-        self._started_ms = sender.now()
-        self._steps: Steps[SendResult] | None = None
+        self._mode = mode
+        self._steps: Steps[Any] | None = None
         self._observed: ObservedTry | None = None
 
-    def begin(self) -> None:
-        wanted = self._sender.policy.first(self._prepared.topic, self._target, self._timeout_ms)
+    def begin(self, target: SendTarget, timeout_ms: float) -> None:
+        """Send it: by its first try alone, if that is enough."""
+        sender = self._sender
+        self._target, self._timeout_ms, self._started_ms = target, timeout_ms, sender.now()
+        routes = sender.instance.routes
+        wanted = sender.policy.first(routes, self._prepared.topic, target, timeout_ms)
         if wanted is not None:
             self._try(wanted)
         else:
-            self._steps = self._more(None)
-            self._went(None)
+            self.go(self._tries(None))
 
-    def _more(self, began: Began | None) -> Steps[SendResult]:
+    def _tries(self, made: FirstTry | None) -> Steps[SendResult]:
         policy = self._sender.policy
-        again = policy.settings.retry_times_when_send_async_failed
-        return policy.tries(self._prepared.topic, self._target, self._timeout_ms, again, began)
+        return policy.tries(
+            self._sender.instance.routes,
+            self._prepared.topic,
+            self._target,
+            self._timeout_ms,
+            policy.settings.retry_times_when_send_async_failed,
+            made,
+        )
 
-    def _went(self, end: End) -> None:
+    def go(self, steps: Steps[Any], end: End = None) -> None:
         """Tell the policy how it went, and do what it wants next."""
-        if self._steps is None:
-            self._steps = self._more((self._started_ms, self._queue.broker_name, end))
-            end = None
+        self._steps = steps
         try:
-            wanted = self._steps.send(end)
+            wanted = steps.send(end)
         except StopIteration as done:
             self._on_done(done.value, None)
         except SendError as error:
             self._on_done(None, error)
         else:
             if wanted is None:
-                self._sender.instance.run_soon(self._find_route(), self._dropped)
+                self._sender.instance.background.run_soon(self._find_route(steps), self._dropped)
             else:
                 self._try(wanted)
 
+    async def _find_route(self, steps: Steps[Any]) -> None:
+        self.go(steps, await self._sender.route(self._prepared.topic))
+
     def _try(self, wanted: Try) -> None:
-        sender, prepared = self._sender, self._prepared
-        queue, address, left_ms = wanted
-        self._queue, self._address = queue, address
+        sender = self._sender
+        queue, address, left_ms = self._queue, self._address, _ = wanted
         try:
-            if sender.observer is not None:
-                self._observed = sender.observer.begin(prepared, queue, address, ASYNC)
+            if sender.observer is not None and sender.observer.is_on:
+                self._observed = sender.observer.begin(self._prepared, queue, address, self._mode)
             connection = sender.instance.remoting.connected(address)
             if connection is None:
-                sender.instance.run_soon(self._connect(left_ms), self._dropped)
-            elif (
-                prepared.plans is not None
-                and connection.takes_ready
-                and queue.topic == prepared.topic  # a selector may name any queue it likes
-            ):
-                connection.request_ready(self._frame, left_ms, self)
-            else:
-                connection.request_callback(prepared.command(queue), left_ms, self)
+                sender.instance.background.run_soon(self._connect(left_ms), self._dropped)
+                return
+            self._write(connection, left_ms)
         except Exception as error:  # the user's hooks may raise anything; others wait behind this
             self._ended(error)
-
-    def _frame(self, opaque: int) -> bytes:
-        return self._prepared.frame(self._queue, opaque)
-
-    async def _find_route(self) -> None:
-        self._went(await self._sender.route(self._prepared.topic))
+            return
+        if self._mode is ONEWAY:
+            self._ended(None)
 
     async def _connect(self, left_ms: float) -> None:
         """Connect, which counts for the time of the try, and send."""
@@ -221,42 +271,50 @@ class _Sending(StoredSink):
                 raise ConnectError(
                     f"connected to {address} only after the timeout of the send; nothing was sent"
                 )
-            connection.request_callback(self._prepared.command(self._queue), left_ms, self)
+            self._write(connection, left_ms)
         except Exception as error:  # as above
             self._ended(error)
+            return
+        if self._mode is ONEWAY:
+            self._ended(None)
 
-    def stored(self, form: StoredForm, values: StoredValues) -> None:
-        """Take the usual answer: stored as wished, which ends every send."""
-        result = self._prepared.stored(form, values, self._queue)
-        if self._observed is not None:
-            self._observed.ended(result, None)
-            self._observed = None
-        self._on_done(result, None)
+    def _write(self, connection: Connection, left_ms: float) -> None:
+        command = self._prepared.command(self._queue)
+        if self._mode is ONEWAY:
+            connection.oneway(command)
+        else:
+            connection.request_callback(command, left_ms, self)
 
     def __call__(self, answer: RemotingCommand | None, error: Exception | None) -> None:
-        """Take any other answer, or the error that kept it from coming."""
-        if answer is None:
-            self._ended(
-                error or InternalError("a request ended with neither an answer nor an error")
-            )
-            return
-        try:
-            end: SendResult | RocketMQError = self._prepared.result(
-                answer, self._queue, self._address
-            )
-        except RocketMQError as failure:
-            end = failure
-        self._ended(end)
+        """Take the answer, or the error that kept it from coming."""
+        end: SendResult | Exception | None = error
+        if answer is not None:
+            try:
+                end = self._prepared.result(answer, self._queue, self._address)
+            except RocketMQError as failure:
+                end = failure
+        elif error is None:
+            end = InternalError("a request ended with neither an answer nor an error")
+        if self._steps is None and self._observed is None and is_end(end):  # as nearly all do
+            self._on_done(end, None)
+        else:
+            self._ended(end)
 
-    def _ended(self, end: SendResult | Exception) -> None:
+    def _ended(self, end: SendResult | Exception | None) -> None:
         """Tell the observer and the policy how a try ended."""
-        if self._observed is not None:
-            if isinstance(end, Exception):
-                self._observed.ended(None, end)
-            else:
-                self._observed.ended(end, None)
+        observed, steps = self._observed, self._steps
+        if observed is not None:
             self._observed = None
-        self._went(end)
+            if isinstance(end, Exception):
+                observed.ended(None, end)
+            else:
+                observed.ended(end, None)
+        if steps is not None:
+            self.go(steps, end)
+        elif is_end(end):
+            self._on_done(end, None)
+        else:
+            self.go(self._tries(FirstTry(self._started_ms, self._queue.broker_name, end)))
 
     def _dropped(self) -> None:
         text = "the client was shut down before the message was sent"

@@ -1,70 +1,188 @@
-"""What the sync and the asyncio producer share: settings, state, targets, observers, batch results.
+"""The common part of both producers: settings, state, targets, observers, results of batches.
 
-Law: no waiting and no sockets; coroutines here run on the engine's loop, whichever face it is.
+No waiting and no sockets; coroutines here run on the engine's loop, whichever face it is.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.arguments import checks_calls
+from rocketstream.checks import check_range, checks_calls
+from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.config import ClientConfig, client_config
-from rocketstream.client.core.kinds import check_time
-from rocketstream.client.core.other_clients import clients_with
-from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.queue_rotation import ANY_QUEUE, SendTarget
-from rocketstream.client.core.send import queue_of_key
 from rocketstream.client.hooks import (
     CheckForbiddenHook,
-    CheckForbiddenHooks,
-    SendHooks,
     SendMessageHook,
+    client_made,
 )
-from rocketstream.client.instance.started import Startable
-from rocketstream.client.instruments import INSTRUMENTS
-from rocketstream.client.producer.machine import Joining, ProducerMachine
-from rocketstream.client.producer.namespaced import NamespacedPreparer
-from rocketstream.client.producer.sending import MessagePreparer, PreparedSend
-from rocketstream.client.producer.try_observer import TryObserver
-from rocketstream.client.trace.dispatcher import PRODUCE
-from rocketstream.client.trace.of_client import TRACE_SETTINGS, tracing_of
+from rocketstream.client.instance.engine import Engine
+from rocketstream.client.instance.groups import CheckTransaction
+from rocketstream.client.instance.life_cycle import Client
+from rocketstream.client.keyword_settings import refuse_unknown
+from rocketstream.client.keywords import ProducerKeywords
+from rocketstream.client.producer.async_sender import AsyncSender, policy_of
+from rocketstream.client.producer.gatherer import Ended, Gatherer, Held
+from rocketstream.client.producer.message import MessagePreparer
+from rocketstream.client.producer.observer import FaultStrategy, TryObserver
+from rocketstream.client.producer.outbox import Outbox
+from rocketstream.client.producer.policy import SendPolicy, SendTarget
+from rocketstream.client.producer.request_reply import Requests
+from rocketstream.client.producer.settings import ProducerSettings
+from rocketstream.client.trace import PRODUCE, TRACE_SETTINGS, tracing_of
 from rocketstream.errors import (
-    ConfigurationError,
     FlushTimeoutError,
     MessageInvalidError,
+    RocketMQError,
 )
 from rocketstream.model import (
-    PROPERTY_LITE_TOPIC,
     Message,
     MessageQueue,
 )
-from rocketstream.protocol.lite import lite_queue_index
+from rocketstream.protocol.codes import version_ordinal
 from rocketstream.protocol.message_ext import MessageExt
-from rocketstream.settings import unknown_setting
+from rocketstream.protocol.sends import PreparedSend
+from rocketstream.transport.blocking import BlockingPool
 
 logger = logging.getLogger("rocketstream.client")
 
-QueueSelector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
 Messages = Message | Iterable[Message]
-P = TypeVar("P", bound=ProducerMachine)
 
 TIMER_MARK = "TIMER_DE"
 """Part of every timer property's name, quick to look for in the properties' text."""
+TIMER_VERSION = version_ordinal(5, 0, 0)
 _SETTINGS = frozenset(ProducerSettings.__slots__) - {"producer_group", "unit_mode"}
 
 
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """The parts a producer brings along when it joins its client instance.
+
+    Attributes:
+        policy: how it sends, and its settings.
+        observer: told of each try.
+        config: of its client.
+        check: answers brokers that ask how a transaction went; None where there are none.
+        announced: topics whose brokers are to know the producer, besides ``settings.topics``.
+    """
+
+    policy: SendPolicy
+    observer: TryObserver
+    config: ClientConfig
+    check: CheckTransaction | None
+    announced: Sequence[str]
+
+
+class ProducerMachine:
+    """A producer that has joined its client instance; made on the loop.
+
+    Args:
+        engine: the instance and its loop.
+        joining: what the producer brings along.
+
+    Attributes:
+        sender: sends without waiting.
+        admin: asks what is not a send.
+        requests: requests that wait for a reply.
+
+    Raises:
+        ClientStateError: the instance has a producer of this group.
+    """
+
+    def __init__(self, engine: Engine, joining: Joining) -> None:
+        instance, policy, config = engine.instance, joining.policy, joining.config
+        settings = policy.settings
+        topics = [config.with_namespace(topic) for topic in settings.topics]
+        self._instance, self._group = instance, settings.producer_group
+        instance.groups.add_producer(
+            self._group, [settings.create_topic_key, *topics], joining.check
+        )
+        self.sender = AsyncSender(instance, policy, joining.observer)
+        self.admin = MQAdmin(instance, config)
+        self.requests = Requests(self.sender, config.client_id())
+        self._faults: FaultStrategy | None = None
+        if settings.send_latency_fault_enable:
+            self._faults = FaultStrategy(policy, instance, engine.loop)
+            joining.observer.tell(self._faults)
+            policy.rotation = self._faults.rotation()
+        # Brokers that ask us something must know us before the first send (C-446).
+        instance.background.run_soon(self._announce([*topics, *joining.announced]))
+
+    async def _announce(self, topics: Iterable[str]) -> None:
+        """Have routes of topics and tell their brokers who we are; failures are logged."""
+        for topic in topics:
+            try:
+                await self._instance.route_updates.update(topic)
+            except RocketMQError as error:
+                logger.info("no route of topic %s yet: %s", topic, error)
+        await self._instance.heartbeats.send()
+
+    async def close(self) -> None:
+        """Leave the instance; what still waits for an answer fails."""
+        if self._faults is not None:
+            self._faults.close()
+        self.requests.close()
+        await self._instance.unregister_producer(self._group)
+
+
+class BlockingMachine(ProducerMachine):
+    """The machine of the sync face: sends that are waited for have sockets of their own.
+
+    Attributes:
+        pool: those sockets.
+        outbox: messages on their way that nobody waits for.
+    """
+
+    def __init__(self, engine: Engine, joining: Joining, clock: Clock) -> None:
+        config = joining.config
+        self.pool = BlockingPool(
+            connect_timeout_ms=config.connect_timeout_ms,
+            ssl_context=config.tls_context(),
+            before_request=config.before_request(),
+            after_response=config.after_response(),
+            busy_wait=joining.policy.settings.busy_wait,
+            clock=clock,
+        )
+        super().__init__(engine, joining)
+        self.outbox = Outbox(engine, self.sender)
+
+
+class LoopMachine(ProducerMachine):
+    """The machine of the asyncio face.
+
+    Attributes:
+        gatherer: gathers messages into batches; None without ``auto_batch``.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        joining: Joining,
+        ended: Callable[[Sequence[Held], Ended, int], None],
+    ) -> None:
+        super().__init__(engine, joining)
+        self.gatherer: Gatherer | None = None
+        if joining.policy.settings.auto_batch:
+            loop = engine.loop
+            self.gatherer = Gatherer(self.sender, loop, loop.call_soon, ended)
+
+
+P = TypeVar("P", bound=ProducerMachine)
+
+
 @checks_calls()
-class ProducerBase(Startable[P], Generic[P]):
-    """Settings and state of a producer; see ``rocketstream.Producer`` for the arguments."""
+class ProducerBase(Client[P], Generic[P]):
+    """Settings, hooks, and the parts of a send, for both faces."""
+
+    config: ClientConfig
 
     _kind = "producer"
     _settings_classes: tuple[type[Any], ...] = (ProducerSettings, ClientConfig)
     _keywords: tuple[str, ...] = ("config", "clock", *TRACE_SETTINGS)
-    """What its constructor takes by name besides settings."""
+    """Names its constructor takes besides settings."""
 
     def __init__(
         self,
@@ -73,36 +191,33 @@ class ProducerBase(Startable[P], Generic[P]):
         namesrv_addr: str | None = None,
         config: ClientConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        **settings: Any,
+        **settings: Unpack[ProducerKeywords],
     ) -> None:
-        shared = client_config(config, namesrv_addr, settings)
-        self._tracing = tracing_of(settings, group, PRODUCE, shared, clock)
-        self._refuse_unknown(settings)
-        self.settings = ProducerSettings(
-            shared.with_namespace(group), unit_mode=shared.unit_mode, **settings
-        )
-        self.settings.check()
+        given: dict[str, Any] = {**settings}
+        shared = client_config(config, namesrv_addr, given)
+        self._tracing = tracing_of(given, group, PRODUCE, shared, clock)
+        kind = type(self).__name__.removeprefix("Async")
+        refuse_unknown(kind, given, _SETTINGS, self._settings_classes, self._keywords)
+        own = ProducerSettings(shared.with_namespace(group), unit_mode=shared.unit_mode, **given)
+        own.check()
         self.config = shared.with_own_instance(clock)
+        self._policy = policy_of(own, self.config, clock)
         self._create(clock)
-        self.send_hooks = SendHooks()
-        self.check_forbidden_hooks = CheckForbiddenHooks()
-        self._observer: TryObserver | None = None
+        self._observer = TryObserver(self.config, self.group, clock)
         self._unwrap: Callable[[MessageQueue], MessageQueue] | None = None
-        self._preparer = MessagePreparer(self.settings, clock)
         if self.config.effective_namespace():
             self._unwrap = self.config.queue_without_namespace
-            self._preparer = NamespacedPreparer(self.settings, clock, self.config)
+        self._preparer = MessagePreparer(self.settings, clock, self.config)
         self._tracing.observe_sends(self.register_send_message_hook)
-        INSTRUMENTS.made(self)
+        client_made(self)
 
-    def _refuse_unknown(self, settings: dict[str, Any]) -> None:
-        wrong = sorted(settings.keys() - _SETTINGS)
-        if not wrong:
-            return
-        kind, name = type(self).__name__.removeprefix("Async"), wrong[0]
-        others = clients_with(name)
-        classes, more = self._settings_classes, self._keywords
-        raise unknown_setting(kind, name, classes, more, elsewhere=others)
+    def _settings_kinds(self) -> tuple[type[Any], ...]:
+        return self._settings_classes
+
+    @property
+    def settings(self) -> ProducerSettings:
+        """Its settings, as they are now."""
+        return self._policy.settings
 
     @property
     def group(self) -> str:
@@ -121,49 +236,30 @@ class ProducerBase(Startable[P], Generic[P]):
 
     def register_send_message_hook(self, hook: SendMessageHook) -> None:
         """Call ``hook`` before and after each try of a send; what it raises is only logged."""
-        self.send_hooks.register(hook)
-        self._observe_tries()
+        self._observer.call(hook)
 
     def register_check_forbidden_hook(self, hook: CheckForbiddenHook) -> None:
         """Ask ``hook`` before each try of a send; what it raises ends the send."""
-        self.check_forbidden_hooks.register(hook)
-        self._observe_tries()
+        self._observer.ask(hook)
 
     def add_retry_response_code(self, code: int) -> None:
         """Try a send again when a broker answers with ``code``, besides those set (C-87)."""
         codes = frozenset({*self.settings.retry_response_codes, code})
         changed = replace(self.settings, retry_response_codes=codes)
         changed.check()
-        self.settings = changed
-        if self._started is not None:
-            self._started.machine.policy.settings = changed
-
-    def _observe_tries(self) -> TryObserver:
-        if self._observer is None:
-            self._observer = TryObserver(
-                self.config, self.group, self.send_hooks, self.check_forbidden_hooks,
-                None, self._clock,
-            )  # fmt: skip
-        started = self._started
-        if started is not None:
-            started.machine.sender.observer = self._observer
-        return self._observer
+        self._policy.settings = changed
 
     # --- life cycle -------------------------------------------------------------------------------
 
-    def _begin_start(self) -> None:
-        self._check_new()
-        self.config.name_servers()
+    def _admin(self) -> MQAdmin:
+        return self._machine.admin
 
     def _joining(self) -> Joining:
         """Return what the machine is made of besides the engine."""
-        return Joining(self.settings, self.config, None, (), self._unwrap)
+        return Joining(self._policy, self._observer, self.config, None, ())
 
     def _joined(self, machine: P) -> P:
-        """Have the sends of a new machine observed; on the loop."""
-        if machine.faults is not None:
-            self._observe_tries().faults = machine.faults
-        machine.sender.observer = self._observer
+        """Take a new machine over; on the loop."""
         self._tracing.start()
         return machine
 
@@ -181,28 +277,66 @@ class ProducerBase(Startable[P], Generic[P]):
 
     def _timeout(self, timeout_ms: float | None) -> float:
         if timeout_ms is None:
-            return self.settings.send_msg_timeout_ms
-        check_time("timeout_ms", timeout_ms)
+            return self._policy.settings.send_msg_timeout_ms
+        check_range("timeout_ms", timeout_ms, 0, hint=float)
         return timeout_ms
 
     def _flush_timeout(self, timeout_ms: float | None) -> float | None:
         if timeout_ms is not None:
-            check_time("timeout_ms", timeout_ms)
+            check_range("timeout_ms", timeout_ms, 0, hint=float)
         return timeout_ms
 
     # --- on the loop ------------------------------------------------------------------------------
+
+    async def _require_timers(
+        self, prepared: PreparedSend, message: Message, target: SendTarget
+    ) -> None:
+        """See to it that the brokers of a topic hold a timed message back.
+
+        Raises:
+            MessageInvalidError: one is older than 5.0 and would deliver at once, or none answers.
+            SendRouteError: the topic has no route.
+        """
+        if not is_timed(prepared, message):
+            return
+        topic, queue, sender = prepared.topic, target.queue, self._machine.sender
+        instance = sender.instance
+        queues = await sender.publish_queues(topic)
+        names = {queue.broker_name} if queue else {each.broker_name for each in queues}
+
+        def versions_now() -> dict[str, int]:
+            masters = {name: instance.routes.master(name) for name in names}
+            return {
+                name: instance.heartbeats.broker_version(address) if address else 0
+                for name, address in masters.items()
+            }
+
+        versions = versions_now()
+        if 0 in versions.values():
+            await instance.heartbeats.send()
+            versions = versions_now()
+        old = sorted(name for name, version in versions.items() if 0 < version < TIMER_VERSION)
+        if old:
+            raise MessageInvalidError(
+                f"broker {', '.join(old)} is older than 5.0 and would deliver the timed message "
+                "at once; use delay_level, or brokers from 5.0 on",
+                topic=topic,
+            )
+        if not any(versions.values()):
+            raise MessageInvalidError(
+                "no broker of the topic told its version, so it is not known whether they can "
+                "hold a timed message back; try again",
+                topic=topic,
+            ).with_retriable(True)
 
     async def _request(self, message: Message, target: SendTarget, timeout_ms: float) -> MessageExt:
         machine = self._machine
         requests = machine.requests
         correlation_id = requests.mark(message, timeout_ms)
         prepared = self._preparer.one(message)
-        if self._observer is not None:
-            prepared.message = message
-        if is_timed(prepared, message):
-            await machine.calls.require_timers(prepared.topic, target.queue)
+        await self._require_timers(prepared, message, target)
         reply = await requests.send(prepared, target, correlation_id, timeout_ms)
-        reply.topic = self.config.without_namespace(reply.topic)
+        reply._topic = self.config.without_namespace(reply.topic)
         return reply
 
 
@@ -218,73 +352,3 @@ def not_flushed(under_way: int, timeout_ms: float | None) -> FlushTimeoutError:
 def is_timed(prepared: PreparedSend, message: Message) -> bool:
     """Whether only brokers from 5.0 on can hold the message back as long as it wants."""
     return TIMER_MARK in prepared.properties and message.is_timed
-
-
-def target_of(
-    message: Message,
-    queue: MessageQueue | None,
-    selector: QueueSelector | None,
-    arg: Any,
-    sharding_key: str | None,
-    unwrap: Callable[[MessageQueue], MessageQueue] | None = None,
-) -> SendTarget:
-    """Return where a message is to go, checking that only one way is named.
-
-    Raises:
-        ConfigurationError: more than one way, a key that is not a str, what is not a queue, or a
-            way named for a message of a lite topic.
-        MessageInvalidError: the queue belongs to another topic (C-469).
-    """
-    if queue is None and selector is None and sharding_key is None:
-        if type(message) is Message and PROPERTY_LITE_TOPIC in message.properties:
-            return _lite_target(message.properties[PROPERTY_LITE_TOPIC])
-        return ANY_QUEUE
-    if isinstance(message, Message) and message.lite_topic is not None:
-        raise ConfigurationError(
-            "a message of a lite topic goes to the queue its name belongs to; leave "
-            "message_queue, selector and sharding_key out"
-        )
-    if (queue is not None) + (selector is not None) + (sharding_key is not None) > 1:
-        raise ConfigurationError("give one of message_queue, selector, sharding_key, not several")
-    if queue is not None:
-        if not isinstance(queue, MessageQueue):
-            raise ConfigurationError(
-                f"message_queue must be a MessageQueue, not {queue!r}; "
-                "fetch_publish_message_queues(topic) returns those of a topic"
-            )
-        if queue.topic != message.topic:
-            raise MessageInvalidError(
-                f"the message is for topic {message.topic!r} and message_queue is of "
-                f"{queue.topic!r}; give a queue of the message's topic"
-            )
-        return SendTarget(queue=queue)
-    if sharding_key is not None:
-        if not isinstance(sharding_key, str):
-            raise ConfigurationError(f"sharding_key must be a str, not {sharding_key!r}")
-        key = sharding_key
-        return SendTarget(pick=lambda queues: queue_of_key(queues, key))
-    choose = selector
-    if not callable(choose):
-        raise ConfigurationError(
-            f"selector must be a function of queues, message and arg, not {choose!r}"
-        )
-
-    def pick(queues: tuple[MessageQueue, ...]) -> MessageQueue:
-        known = queues if unwrap is None else tuple(map(unwrap, queues))
-        chosen: object = choose(known, message, arg)
-        if chosen is None:
-            raise ConfigurationError(
-                "the selector returned None; it must return one of the queues it was given"
-            )
-        if not isinstance(chosen, MessageQueue):
-            raise ConfigurationError(
-                f"the selector returned {chosen!r}, which is not a MessageQueue"
-            )
-        return chosen
-
-    return SendTarget(pick=pick)
-
-
-def _lite_target(name: str) -> SendTarget:
-    """Return the queue whose broker takes a lite topic for its own."""
-    return SendTarget(pick=lambda queues: queues[lite_queue_index(name, len(queues))])

@@ -1,11 +1,12 @@
 """Sends with ``auto_batch``: handed over one by one, sent in batches, ended one by one.
 
-Law: puts from any thread, all else on the loop; which go together and when is ``core.gathering``'s.
+Puts from any thread, all else on the loop; which go together and when is ``gathering``'s.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import math
 import threading
@@ -13,23 +14,35 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
-from rocketstream.client.core.gathering import Batch, Gathering, each_alone, may_be_gathered
-from rocketstream.client.core.queue_rotation import ANY_QUEUE, SendTarget
+from rocketstream._util.waiting import Locks, interrupting
 from rocketstream.client.producer.async_sender import AsyncSender
-from rocketstream.client.producer.gathered import GatheredSend, Unwrap, errors_of
-from rocketstream.client.producer.sending import PreparedSend
+from rocketstream.client.producer.gathering import Batch, Gathering, each_alone, may_be_gathered
+from rocketstream.client.producer.message import GatheredSend
+from rocketstream.client.producer.policy import ANY_QUEUE, SendTarget
 from rocketstream.errors import SendError, SendOutcome
 from rocketstream.model import PROPERTY_WAIT, MessageQueue, SendResult
+from rocketstream.protocol.record import BATCH_RECORD_BYTES
+from rocketstream.protocol.sends import PreparedSend
 
 logger = logging.getLogger("rocketstream.client")
 
 Held = tuple[PreparedSend, Any]
 """A message, and whatever its sender is told by."""
 Ended = Sequence[SendResult | SendError]
-_BATCH_RECORD_BYTES = 22
 _CHARACTER_BYTES_MAX = 3
 _PUTS_BEFORE_LOOK = 64
 _GIVE_WAY_S = 0.005
+
+
+def errors_of(error: SendError, count: int) -> list[SendError]:
+    """Return an error of its own for each of some messages: whoever raises one writes into it."""
+    errors = [error]
+    for _ in range(count - 1):
+        own = copy.copy(error)
+        own.parameters = dict(error.parameters)
+        own.__cause__ = error.__cause__
+        errors.append(own)
+    return errors
 
 
 class Gatherer:
@@ -40,8 +53,8 @@ class Gatherer:
         loop: where it runs.
         wake: has a function called on the loop, from wherever ``put`` is called.
         end: told on the loop of messages, how each ended, and what their bodies take together.
-        unwrap: makes of a queue the user's, where there is a namespace.
         loop_thread_id: the loop's thread, where ``put`` is called on others.
+        locks: those the loop's thread takes, where ``put`` is called on others.
     """
 
     def __init__(
@@ -50,30 +63,35 @@ class Gatherer:
         loop: asyncio.AbstractEventLoop,
         wake: Callable[[Callable[[], None]], object],
         end: Callable[[Sequence[Held], Ended, int], None],
-        unwrap: Unwrap | None,
         loop_thread_id: int | None = None,
+        locks: Locks | None = None,
     ) -> None:
-        settings = sender.settings
+        settings = sender.policy.settings
         self._sender = sender
         self._loop = loop
         self._wake = wake
         self._end = end
-        self._unwrap = unwrap
+        self._requests = settings.requests()
         self._now = sender.now
         self._bytes_max = settings.batch_max_bytes
         self._delay_ms = float(settings.batch_max_delay_ms)
-        self._lock = threading.Lock()
+        self._lock = (locks or Locks()).make()
+        self._adding = False
         self._gathering: Gathering[Held] = Gathering(
             settings.batch_max_bytes, settings.max_message_size, self._delay_ms
         )
-        self._due = False
+        self._looks = 0
+        self._woken_for = -1
+        """The look that the loop was last woken for, noted after that; see ``Outbox``."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = math.inf
         self._everything = False
         self._hurried = False
         self._closed = False
         self._loop_thread_id = loop_thread_id
-        self._looked = threading.Event()
+        self._looked = threading.Lock()
+        """Let go with each look, for a thread that gives way; an event has a lock of its own,
+        which a signal handler may find held."""
         self._put_since = 0
 
     def put(
@@ -95,7 +113,7 @@ class Gatherer:
         """
         size = len(prepared.body)
         alone = (
-            prepared.plans is None
+            not prepared.is_plain
             or prepared.sys_flag != 0
             or size >= self._bytes_max
             or timeout_ms <= self._delay_ms
@@ -125,21 +143,27 @@ class Gatherer:
         size = len(prepared.body)
         may_leave = None
         with self._lock:
+            if self._adding:  # by this thread: a signal handler came in between
+                raise interrupting()
             if not self._closed:
-                may_leave = self._gathering.add(
-                    (prepared, sink),
-                    prepared.topic if queue is None else (prepared.topic, queue),
-                    (wait, timeout_ms),
-                    size,
-                    _BATCH_RECORD_BYTES + size + text_bytes,
-                    now,
-                    timeout_ms,
-                    keeps_order=queue is not None,
-                    alone=alone,
-                )
+                self._adding = True
+                try:
+                    may_leave = self._gathering.add(
+                        (prepared, sink),
+                        prepared.topic if queue is None else (prepared.topic, queue),
+                        (wait, timeout_ms),
+                        size,
+                        BATCH_RECORD_BYTES + size + text_bytes,
+                        now,
+                        timeout_ms,
+                        keeps_order=queue is not None,
+                        alone=alone,
+                    )
+                finally:
+                    self._adding = False
         if may_leave is None:
             self._give_up([(prepared, sink)])
-        elif self._due:
+        elif self._woken_for == self._looks:
             self._put_since += 1
             if self._put_since >= _PUTS_BEFORE_LOOK and self._loop_thread_id is not None:
                 self._give_way()
@@ -148,12 +172,13 @@ class Gatherer:
 
     def _look_soon(self) -> None:
         """Have the loop look at what may leave: once for all that is put until it gets to it."""
-        self._due = True
+        look = self._looks
         self._put_since = 0
         try:
             self._wake(self._look)
         except RuntimeError:  # shut down by another thread meanwhile: the loop is closed
             self.close()
+        self._woken_for = look
 
     def _give_way(self) -> None:
         """Let the loop have the interpreter, since something may leave.
@@ -163,15 +188,16 @@ class Gatherer:
         self._put_since = 0
         if threading.get_ident() == self._loop_thread_id:
             return
-        self._looked.clear()
-        if self._due:
-            self._looked.wait(_GIVE_WAY_S)
+        self._looked.acquire(blocking=False)
+        if self._woken_for == self._looks:
+            self._looked.acquire(timeout=_GIVE_WAY_S)
 
     # --- on the loop ------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        self._due = False
-        self._looked.set()
+        self._looks += 1
+        if self._looked.locked():
+            self._looked.release()
         everything = self._everything or self._hurried
         self._hurried = False
         with self._lock:
@@ -207,7 +233,7 @@ class Gatherer:
         if len(batch.items) > 1:
             (wait, _) = cast("tuple[str | None, float]", batch.terms)
             members = [each for each, _ in batch.items]
-            prepared = GatheredSend(self._sender.settings, members, wait or "true", self._unwrap)
+            prepared = GatheredSend(self._requests, members, wait or "true")
         left_ms = max(0.0, batch.expires_ms - self._now())
 
         def done(result: SendResult | None, error: SendError | None) -> None:
@@ -256,8 +282,8 @@ class Gatherer:
     def _done(self, batch: Batch[Held]) -> None:
         with self._lock:
             may_leave = self._gathering.done(batch)
-        if may_leave and not self._due:
-            self._due = True
+        if may_leave and self._woken_for != self._looks:
+            self._woken_for = self._looks
             # Not now: other answers in this pass of the loop may let more go, and sends that fail
             # at once would pile up on the stack.
             self._loop.call_soon(self._look)

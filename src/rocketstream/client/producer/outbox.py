@@ -1,20 +1,25 @@
-"""What ``send_async`` hands from users' threads to the loop, and how it comes back.
+"""Messages ``send_async`` hands from users' threads to the loop, and their outcomes back.
 
-Law: any thread may put; the loop takes. Bounded by number and bytes; nothing of the protocol.
+Any thread may put; the loop takes. Bounded by number and bytes; nothing of the protocol.
 """
 
 from __future__ import annotations
 
+import atexit
+import logging
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from rocketstream import limits
-from rocketstream.client.core.queue_rotation import SendTarget
+from rocketstream._util.clock import SYSTEM_CLOCK
+from rocketstream._util.waiting import interrupting, interrupts
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.producer.async_sender import AsyncSender, SendDone
-from rocketstream.client.producer.gathered import Unwrap
 from rocketstream.client.producer.gatherer import Ended, Gatherer, Held
+from rocketstream.client.producer.message import joined
+from rocketstream.client.producer.policy import SendTarget
 from rocketstream.client.producer.send_future import (
     NO_ROOM,
     CallbackThread,
@@ -22,9 +27,12 @@ from rocketstream.client.producer.send_future import (
     SendWindow,
     end_all,
 )
-from rocketstream.client.producer.sending import PreparedSend, joined
-from rocketstream.errors import SendError, SendOutcome
+from rocketstream.client.producer.settings import ProducerSettings
+from rocketstream.errors import ClientStateError, SendError, SendOutcome
 from rocketstream.model import MessageQueue, SendResult
+from rocketstream.protocol.sends import PreparedSend
+
+logger = logging.getLogger("rocketstream.client")
 
 _SENDS_PER_PASS = 64
 
@@ -32,11 +40,12 @@ _SENDS_PER_PASS = 64
 class Outbox:
     """Messages on their way from ``put`` to their futures."""
 
-    def __init__(self, engine: Engine, sender: AsyncSender, unwrap: Unwrap | None = None) -> None:
+    def __init__(self, engine: Engine, sender: AsyncSender) -> None:
         self._engine = engine
         self._sender = sender
-        self._callbacks = CallbackThread()
-        settings = sender.settings
+        locks = engine.locks
+        self._callbacks = CallbackThread(engine.loop, engine.loop_thread_id, locks)
+        settings = sender.policy.settings
         bytes_max = limits.ASYNC_SEND_BYTES_IN_FLIGHT_MAX
         self._gatherer: Gatherer | None = None
         if settings.auto_batch:
@@ -46,13 +55,17 @@ class Outbox:
                 engine.loop,
                 engine.loop.call_soon_threadsafe,
                 self._ended,
-                unwrap,
                 engine.loop_thread_id,
+                locks,
             )
-        self._window = SendWindow(limits.ASYNC_SENDS_IN_FLIGHT_MAX, bytes_max)
+        self._window = SendWindow(limits.ASYNC_SENDS_IN_FLIGHT_MAX, bytes_max, locks)
         self._waiting: deque[tuple[PreparedSend, SendTarget, float, SendDone]] = deque()
-        self._due = False
+        self._drains = 0
+        self._woken_for = -1
+        """The drain that the loop was last woken for. Noted after that, so that a signal handler
+        which comes in between wakes it itself."""
         self._closed = False
+        _OPEN.add(self)
 
     def put(
         self,
@@ -93,14 +106,18 @@ class Outbox:
         gatherer = self._gatherer
         assert gatherer is not None
         future = self._enter(len(prepared.body), timeout_ms, callback)
-        gatherer.put(prepared, properties, queue, timeout_ms, future)
+        try:
+            gatherer.put(prepared, properties, queue, timeout_ms, future)
+        except ClientStateError:
+            self._window.leave(future.size, future.begun)
+            raise
         return future
 
     def failed(
         self, error: SendError, callback: Callable[[SendFuture], object] | None
     ) -> SendFuture:
         """Return the future of a message that was not sent."""
-        future = SendFuture(self._callbacks, self._engine.loop, self._engine.loop_thread_id)
+        future = SendFuture(self._callbacks)
         if callback is not None:
             future.add_done_callback(callback)
         future.set_exception(error)
@@ -115,7 +132,9 @@ class Outbox:
                 self._one_ended(sink, end)
             return
         futures: list[_Sent] = [sink for _, sink in held]
-        end_all(self._callbacks, self._engine.loop, futures, ends)
+        end_all(self._callbacks, futures, ends)
+        if isinstance(ends[0], SendError):  # and so have the others: they went together
+            self._window.failures += len(ends)
         # After their end: whoever flushes finds them done.
         self._window.leave_together(body_bytes, [future.begun for future in futures])
 
@@ -150,12 +169,12 @@ class Outbox:
     def _enter(
         self, size: int, timeout_ms: float, callback: Callable[[SendFuture], object] | None
     ) -> _Sent:
-        engine, window = self._engine, self._window
+        window = self._window
         begun = window.try_enter(size)
         if begun == NO_ROOM:
             # A callback that waited for room would wait for answers only its own thread can take.
             begun = window.enter(size, timeout_ms, waits=not self._callbacks.is_current)
-        future = _Sent(self._callbacks, engine.loop, engine.loop_thread_id)
+        future = _Sent(self._callbacks)
         future.window, future.size, future.begun = window, size, begun
         if callback is not None:
             future.add_done_callback(callback)
@@ -165,15 +184,26 @@ class Outbox:
         self, prepared: PreparedSend, target: SendTarget, timeout_ms: float, on_done: SendDone
     ) -> None:
         self._waiting.append((prepared, target, timeout_ms, on_done))
-        if not self._due:
+        if self._woken_for != self._drains:
             # One wake-up of the loop for all that is appended until it gets to them.
-            self._due = True
+            drain = self._drains
             try:
                 self._engine.loop.call_soon_threadsafe(self._drain)
             except RuntimeError:  # shut down by another thread meanwhile: the loop is closed
                 self._give_up()
+            self._woken_for = drain
         if self._closed:  # and so may be the loop that was to look
             self._give_up()
+
+    @property
+    def settings(self) -> ProducerSettings:
+        """The settings of its producer, as they are now."""
+        return self._sender.policy.settings
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the caller is a signal handler that came amid a put, which goes on after it."""
+        return any(interrupts(each, self) for each in (Outbox.put, Outbox.gather, Outbox.put_parts))
 
     def wait_empty(self, timeout_ms: float) -> None:
         """Wait until nothing is on its way, or the time is over; what is gathered goes now."""
@@ -182,13 +212,28 @@ class Outbox:
         self._window.wait_empty(timeout_ms)
 
     def flush(self, timeout_ms: float | None) -> int:
-        """Wait until what was put has ended; return how many have not in time."""
+        """Wait until what was put has ended; return how many have not in time.
+
+        Raises:
+            ClientStateError: a signal handler interrupted a put, which it would wait for.
+        """
+        if self.is_interrupted:
+            raise interrupting()
         if self._gatherer is not None:
             self._gatherer.hurry()
         return self._window.flush(timeout_ms)
 
+    def unsent(self, until_ms: float) -> int:
+        """Wait until a time for what is on its way; return how many were not sent, or not yet."""
+        self._engine.check_process()
+        window, failed_before = self._window, self._window.failures
+        if window.count:
+            self.wait_empty(max(until_ms - SYSTEM_CLOCK.monotonic_ms(), 0))
+        return window.count + window.failures - failed_before
+
     def close(self) -> None:
         """Fail what was not sent and end the callback thread; once the loop takes no more."""
+        _OPEN.discard(self)
         self._closed = True  # before: what is appended from now on is given up by who appends it
         self._give_up()
         if self._gatherer is not None:
@@ -208,9 +253,9 @@ class Outbox:
         else:
             self._engine.loop.call_soon(self._drain)
             return
-        self._due = False
-        if waiting and not self._due:  # put between the look and the line before this one
-            self._due = True
+        self._drains += 1
+        if waiting:  # put between the look and the line before this one
+            self._woken_for = self._drains
             self._engine.loop.call_soon(self._drain)
 
     def _give_up(self) -> None:
@@ -221,6 +266,33 @@ class Outbox:
                 return
             text = "the producer was shut down before the message was sent"
             on_done(None, SendError(text, SendOutcome.NOT_SENT, topic=prepared.topic))
+
+
+_OPEN: weakref.WeakSet[Outbox] = weakref.WeakSet()
+
+
+def _end_of_program() -> None:
+    """Send what ``send_async`` took of producers that nobody shut down, and name what is left.
+
+    All together wait no longer than the longest timeout of a send.
+    """
+    begin_ms = SYSTEM_CLOCK.monotonic_ms()
+    for outbox in list(_OPEN):
+        settings = outbox.settings
+        try:
+            unsent = outbox.unsent(begin_ms + settings.send_msg_timeout_ms)
+        except ClientStateError:  # a forked child: they are its parent's
+            continue
+        if unsent:
+            logger.error(
+                "the program ends, and %d of the messages that send_async took of producer %s were "
+                "not acknowledged; flush() or shutdown() before the end waits for them and tells",
+                unsent,
+                settings.producer_group,
+            )
+
+
+atexit.register(_end_of_program)
 
 
 class _Sent(SendFuture):
@@ -239,6 +311,8 @@ class _Sent(SendFuture):
     def __call__(self, result: SendResult | None, error: SendError | None) -> None:
         """End with a result or an error."""
         self._finish(result, error)
+        if error is not None:
+            self.window.failures += 1
         self.window.leave(self.size, self.begun)
 
 
@@ -272,6 +346,7 @@ class _Chain:
                 return
         if error is not None:
             error.parameters["sent"] = self._results
+            self._window.failures += 1
             self._future.set_exception(error)
         else:
             self._future.set_result(joined(self._results))

@@ -1,6 +1,6 @@
 """The producer of the sync face: many threads may send, each on a connection of its own.
 
-Law: the hot path is one blocking round trip on the caller's thread; futures go through the
+The hot path is one blocking round trip on the caller's thread; futures go through the
 engine's loop (upstream's DefaultMQProducer).
 """
 
@@ -10,42 +10,49 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, TypeVar, cast
 
-from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.arguments import checks_calls
-from rocketstream.client.config import ClientConfig
-from rocketstream.client.core.queue_rotation import SendTarget
-from rocketstream.client.core.send import queue_of_key
-from rocketstream.client.core.send_policy import End, Queues, Steps, Try
+from rocketstream.checks import checks_calls
+from rocketstream.client.admin.requests import SyncAdmin
 from rocketstream.client.instance.engine import Engine
-from rocketstream.client.instance.started import Started
-from rocketstream.client.instance.with_block import WithBlock
-from rocketstream.client.keywords import ProducerKeywords
+from rocketstream.client.instance.life_cycle import (
+    ServiceState,
+    Started,
+    SyncClient,
+    blocking,
+    not_running,
+    starting,
+)
+from rocketstream.client.producer.aio_producer import AsyncProducer
 from rocketstream.client.producer.base import (
     TIMER_MARK,
+    BlockingMachine,
     Messages,
-    QueueSelector,
-    is_timed,
+    ProducerBase,
     not_flushed,
-    target_of,
 )
-from rocketstream.client.producer.machine import BlockingMachine
-from rocketstream.client.producer.queries import SyncQueries
+from rocketstream.client.producer.message import QueueSelector, joined, several, target_of
+from rocketstream.client.producer.observer import ASYNC, ONEWAY, SYNC
+from rocketstream.client.producer.policy import End, Queues, SendTarget, Steps, Try
 from rocketstream.client.producer.request_reply import hand_over
 from rocketstream.client.producer.send_future import SendFuture
-from rocketstream.client.producer.sending import PreparedSend, joined, several
-from rocketstream.client.producer.try_observer import ASYNC, ONEWAY, SYNC, ObservedTry
-from rocketstream.errors import ClientStateError, ConfigurationError, SendError
+from rocketstream.errors import (
+    ClientStateError,
+    ConfigurationError,
+    ForkedClientError,
+    RocketMQError,
+    SendError,
+)
 from rocketstream.model import Message, MessageQueue, SendResult
 from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.sends import PreparedSend
 from rocketstream.transport.blocking import BlockingPool
 
 T = TypeVar("T")
 
 
 @checks_calls("send", "send_batch", "send_oneway", "send_async")
-class Producer(SyncQueries, WithBlock):
+class Producer(ProducerBase[BlockingMachine], SyncAdmin, SyncClient[BlockingMachine]):
     """Sends messages; thread safe; a ``with`` block starts it and shuts it down.
 
     Args:
@@ -73,31 +80,10 @@ class Producer(SyncQueries, WithBlock):
         ConfigurationError: a setting that cannot be used; the text names it.
     """
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        namesrv_addr: str | None = None,
-        config: ClientConfig | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        **settings: Unpack[ProducerKeywords],
-    ) -> None:
-        super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
-
-    # --- life cycle -------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Begin; needs no network yet: routes are asked for when first needed.
-
-        Raises:
-            ClientStateError: started before, or the group exists in this client instance.
-            ConfigurationError: no name server address.
-        """
-        if self._is_started_again():
-            return
-        with self._life.starting(self.shutdown):
-            self._begin_start()
-            self._start_threaded(self.config, self._make)
+    start = starting(AsyncProducer.start)
+    fetch_publish_message_queues = blocking(AsyncProducer.fetch_publish_message_queues)
+    queue_of = blocking(AsyncProducer.queue_of)
+    recall_message = blocking(AsyncProducer.recall_message)
 
     async def _make(self, engine: Engine) -> BlockingMachine:
         return self._joined(BlockingMachine(engine, self._joining(), self._clock))
@@ -119,6 +105,9 @@ class Producer(SyncQueries, WithBlock):
             finally:
                 machine.pool.close()
                 machine.outbox.close()
+
+    def _waits_for_itself(self, started: Started[BlockingMachine]) -> bool:
+        return super()._waits_for_itself(started) or started.machine.outbox.is_interrupted
 
     # --- sending and waiting ----------------------------------------------------------------------
 
@@ -151,10 +140,13 @@ class Producer(SyncQueries, WithBlock):
         if isinstance(message, Message):
             target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
             prepared = self._preparer.one(message)
-            if self._observer is not None or TIMER_MARK in prepared.properties:
-                self._special(prepared, message, target)
-            timeout = self._timeout(timeout_ms)
-            if self.settings.auto_batch:
+            if TIMER_MARK in prepared.properties:
+                self._wait(self._require_timers(prepared, message, target))
+            settings = self._policy.settings
+            timeout: float = settings.send_msg_timeout_ms
+            if timeout_ms is not None:
+                timeout = self._timeout(timeout_ms)
+            if settings.auto_batch:
                 return self._gather(prepared, message, target, timeout, None).result()
             return self._send(prepared, target, timeout)
         return joined(
@@ -189,8 +181,6 @@ class Producer(SyncQueries, WithBlock):
         target = target_of(messages[0], message_queue, selector, arg, sharding_key, self._unwrap)
         results: list[SendResult] = []
         for part in parts:
-            if self._observer is not None:
-                part.message = messages
             try:
                 results.append(self._send(part, target, self._timeout(timeout_ms)))
             except SendError as error:
@@ -216,21 +206,28 @@ class Producer(SyncQueries, WithBlock):
         started = self._running()
         target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
         prepared = self._preparer.one(message)
-        if self._observer is not None or TIMER_MARK in prepared.properties:
-            self._special(prepared, message, target)
-        steps = started.machine.policy.oneway(prepared.topic, target)
+        if TIMER_MARK in prepared.properties:
+            self._wait(self._require_timers(prepared, message, target))
+        steps = self._policy.oneway(started.engine.instance.routes, prepared.topic, target)
         self._drive(started, steps, prepared, ONEWAY)
 
-    def _special(self, prepared: PreparedSend, message: Message, target: SendTarget) -> None:
-        """Do what only observed and timed messages need."""
-        prepared.message = message
-        if is_timed(prepared, message):
-            self._wait(self._machine.calls.require_timers(prepared.topic, target.queue))
+    def _selected(self, prepared: PreparedSend, target: SendTarget) -> SendTarget:
+        """Call a user's selector here, on the caller's thread, where it may take its time.
+
+        Raises:
+            SendError: the topic has no route, or the selector raised.
+        """
+        started = self._running()
+        steps = self._policy.queue(started.engine.instance.routes, prepared.topic, target)
+        return SendTarget(queue=self._drive(started, steps, prepared, ASYNC))
 
     def _send(self, prepared: PreparedSend, target: SendTarget, timeout_ms: float) -> SendResult:
-        started = self._running()
-        again = self.settings.retry_times_when_send_failed
-        steps = started.machine.policy.tries(prepared.topic, target, timeout_ms, again)
+        started = self._started
+        if started is None or self.state is not ServiceState.RUNNING:
+            raise not_running(self._kind, self.state)
+        again = self._policy.settings.retry_times_when_send_failed
+        routes = started.engine.instance.routes
+        steps = self._policy.tries(routes, prepared.topic, target, timeout_ms, again)
         return self._drive(started, steps, prepared, SYNC)
 
     def _drive(
@@ -256,12 +253,11 @@ class Producer(SyncQueries, WithBlock):
         self, pool: BlockingPool, prepared: PreparedSend, wanted: Try, mode: str
     ) -> SendResult | Exception | None:
         queue, address, left_ms = wanted
-        observer = self._observer
-        observed: ObservedTry | None = None
         result: SendResult | None = None
+        observed = None
         try:
-            if observer is not None:
-                observed = observer.begin(prepared, queue, address, mode)
+            if self._observer.is_on:
+                observed = self._observer.begin(prepared, queue, address, mode)
             if mode is ONEWAY:
                 pool.oneway(address, prepared.command(queue), left_ms)
             else:
@@ -270,9 +266,9 @@ class Producer(SyncQueries, WithBlock):
         except BaseException as error:
             if observed is not None:
                 observed.ended(None, error)
-            if isinstance(error, Exception):
-                return error
-            raise
+            if isinstance(error, ForkedClientError) or not isinstance(error, Exception):
+                raise
+            return error
         if observed is not None:
             observed.ended(result, None)
         return result
@@ -299,7 +295,7 @@ class Producer(SyncQueries, WithBlock):
             message: one message, or several of one topic; several go as in ``send``, the batches
                 one after the other, and the future gets one result for all.
             message_queue: as in ``send``.
-            selector: as in ``send``; called on the network thread, so it must not block.
+            selector: as in ``send``; called before this returns.
             arg: as in ``send``.
             sharding_key: as in ``send``.
             timeout_ms: as in ``send``.
@@ -316,16 +312,24 @@ class Producer(SyncQueries, WithBlock):
         if isinstance(message, Message):
             target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
             prepared = self._preparer.one(message)
-            if self._observer is not None or TIMER_MARK in prepared.properties:
-                self._special(prepared, message, target)
-            if self.settings.auto_batch:
+            if TIMER_MARK in prepared.properties:
+                self._wait(self._require_timers(prepared, message, target))
+            if self._policy.settings.auto_batch:
                 return self._gather(prepared, message, target, timeout, callback)
+            if selector is not None:
+                try:
+                    target = self._selected(prepared, target)
+                except SendError as error:
+                    return self._machine.outbox.failed(error, callback)
             return self._machine.outbox.put(prepared, target, timeout, callback)
         messages = several(message)
         parts = self._preparer.batches(messages)
         target = target_of(messages[0], message_queue, selector, arg, sharding_key, self._unwrap)
-        for part in parts:
-            part.message = messages
+        if selector is not None:
+            try:
+                target = self._selected(parts[0], target)
+            except SendError as error:
+                return self._machine.outbox.failed(error, callback)
         return self._machine.outbox.put_parts(parts, target, timeout, callback)
 
     def _gather(
@@ -341,9 +345,7 @@ class Producer(SyncQueries, WithBlock):
         queue = target.queue
         if target.pick is not None:
             try:
-                started = self._running()
-                steps = started.machine.policy.queue(prepared.topic, target)
-                queue = self._drive(started, steps, prepared, ASYNC)
+                queue = self._selected(prepared, target).queue
             except SendError as error:
                 return outbox.failed(error, callback)
         return outbox.gather(prepared, message.properties, queue, timeout_ms, callback)
@@ -351,10 +353,10 @@ class Producer(SyncQueries, WithBlock):
     def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until every message that ``send_async`` took before has its outcome. Blocks.
 
-        What ``auto_batch`` has gathered leaves at once. A message that failed raises nothing here:
+        Messages that ``auto_batch`` has gathered leave at once. A failed one raises nothing here:
         its future has the error. Callbacks may still run; one-way messages are written when
-        ``send_oneway`` returns, and have no outcome; of ``request_async`` the future tells. What
-        other threads send meanwhile is not waited for.
+        ``send_oneway`` returns, and have no outcome; of ``request_async`` the future tells.
+        Messages that other threads send meanwhile are not waited for.
 
         Args:
             timeout_ms: how long to wait; by default as long as it takes, which the timeouts of the
@@ -362,7 +364,8 @@ class Producer(SyncQueries, WithBlock):
 
         Raises:
             FlushTimeoutError: some are still on their way, and go on; it tells how many.
-            ClientStateError: not running, or called on the network thread, by a selector for one.
+            ClientStateError: not running, called on the network thread, or by a signal handler that
+                interrupted a ``send_async``.
         """
         timeout = self._flush_timeout(timeout_ms)
         engine, machine = self._running()
@@ -395,6 +398,8 @@ class Producer(SyncQueries, WithBlock):
             ReplyTimeoutError: no reply in time; ``sent`` tells whether the request was stored.
         """
         target = target_of(message, message_queue, selector, arg, None, self._unwrap)
+        if selector is not None:
+            target = self._selected(self._preparer.one(message), target)
         return self._wait(self._request(message, target, self._timeout(timeout_ms)))
 
     def request_async(
@@ -412,31 +417,27 @@ class Producer(SyncQueries, WithBlock):
         Args:
             message: as in ``request``.
             message_queue: as in ``send``.
-            selector: as in ``send``.
+            selector: as in ``send``; called before this returns.
             arg: as in ``send``.
             timeout_ms: as in ``request``.
             callback: called with the future when it is done, on a callback thread.
         """
         engine = self._running().engine
         target = target_of(message, message_queue, selector, arg, None, self._unwrap)
-        future = engine.submit(self._request(message, target, self._timeout(timeout_ms)))
+        timeout = self._timeout(timeout_ms)
+        future: concurrent.futures.Future[MessageExt]
+        try:
+            if selector is not None:
+                target = self._selected(self._preparer.one(message), target)
+        except RocketMQError as error:
+            future = concurrent.futures.Future()
+            future.set_exception(error)
+        else:
+            future = engine.submit(self._request(message, target, timeout))
         if callback is not None:
             future.add_done_callback(partial(hand_over, engine.instance.callbacks, callback))
         return future
 
-    # --- queues -----------------------------------------------------------------------------------
-
-    def queue_of(self, topic: str, sharding_key: str) -> MessageQueue:
-        """Return the queue that messages of a sharding key go to.
-
-        Raises:
-            SendRouteError: the topic has no route.
-            SendConnectError: no name server answered.
-        """
-        return queue_of_key(self.fetch_publish_message_queues(topic), sharding_key)
-
 
 def _route(started: Started[BlockingMachine], topic: str) -> Queues | SendError:
-    sender = started.machine.sender
-    info = sender.instance.routes.publish_info(topic)
-    return info.queues if info is not None else started.engine.run(sender.route(topic))
+    return started.engine.run(started.machine.sender.route(topic))

@@ -1,6 +1,6 @@
-"""Requests that wait for a reply: sent as messages, matched by correlation id (W 2.8, C-479 ff.).
+"""Requests that wait for a reply: sent as messages, matched by correlation id (C-479 ff.).
 
-Law: runs on the engine's loop, except for ``create_reply_message``, which only makes a message.
+Runs on the engine's loop, except for ``create_reply_message``, which only makes a message.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from collections.abc import Callable
 
 from rocketstream._util.patience import up_to
 from rocketstream.client.config import new_uuid
-from rocketstream.client.core.queue_rotation import SendTarget
-from rocketstream.client.instance.callbacks import CallbackExecutor
+from rocketstream.client.instance.background import CallbackExecutor
 from rocketstream.client.producer.async_sender import AsyncSender
-from rocketstream.client.producer.sending import PreparedSend
+from rocketstream.client.producer.policy import SendTarget
 from rocketstream.errors import (
     ClientStateError,
     MessageInvalidError,
@@ -32,6 +31,7 @@ from rocketstream.protocol.properties import (
     PROPERTY_REPLY_TO_CLIENT,
     PROPERTY_TTL,
 )
+from rocketstream.protocol.sends import PreparedSend
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -156,7 +156,7 @@ class Requests:
         async with self._announcing:
             if not self._has_news():
                 return  # while waiting, somebody else has told them
-            await self._instance.heartbeat()
+            await self._instance.heartbeats.send()
             for address in self._addresses():
                 connection = self._instance.remoting.connected(address)
                 if connection is None:

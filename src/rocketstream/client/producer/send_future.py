@@ -1,6 +1,6 @@
 """Futures of messages on their way, the thread their callbacks run on, and how many there may be.
 
-Law: threads and locks only; nothing of the protocol.
+Threads and locks only; nothing of the protocol.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from rocketstream._util.waiting import wait_until
-from rocketstream.client.core.begun import Begun
+from rocketstream._util.waiting import Latch, Locks, interrupting, wait_until
+from rocketstream.client.producer.gathering import Begun
 from rocketstream.errors import SendError, SendOutcome, TooManyRequestsError
 from rocketstream.model import SendResult
 
@@ -36,10 +36,15 @@ class CallbackThread:
     answers wakes the thread once.
     """
 
-    def __init__(self) -> None:
-        self.guard = threading.Lock()
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, loop_thread_id: int, locks: Locks | None = None
+    ) -> None:
+        self._loop = loop
+        self._loop_thread_id = loop_thread_id
+        self.locks = locks or Locks()
+        self.guard = self.locks.make()
         """Held for a few steps wherever a future of this thread's producer changes."""
-        self._lock = threading.Lock()
+        self._lock = self.locks.make()
         self._queue: queue.SimpleQueue[list[Call] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -51,10 +56,13 @@ class CallbackThread:
         thread = self._thread
         return thread is not None and threading.get_ident() == thread.ident
 
-    def collect(self, loop: asyncio.AbstractEventLoop, calls: Sequence[Call]) -> None:
-        """Take callbacks over, in their order; on the loop's thread only."""
+    def call(self, calls: Sequence[Call]) -> None:
+        """Have callbacks called, in their order: never on the network thread."""
+        if threading.get_ident() != self._loop_thread_id or self._loop.is_closed():
+            call_each(calls)
+            return
         if not self._collected:
-            loop.call_soon(self.hand_over)
+            self._loop.call_soon(self.hand_over)
         self._collected += calls
 
     def hand_over(self) -> None:
@@ -101,29 +109,29 @@ def call_each(calls: Sequence[Call]) -> None:
 class SendFuture(concurrent.futures.Future[SendResult]):
     """The result of one ``send_async``; cannot be cancelled, since it is on its way.
 
-    There is one for every message, so the condition that waiting needs, the larger part of a
-    future's cost, is made by the first who waits. The state changes under the callback thread's
-    guard: whoever made the condition before is woken, whoever makes it later sees the end.
+    There is one for every message, so what waiting needs, the larger part of a future's cost, is
+    made by the first who waits: a latch, or for ``concurrent.futures.wait`` a condition. With the
+    base's own the whole of a send costs 1.4 times as much (docs/performance.md). The state changes
+    under the callback thread's guard: whoever made them before is woken, whoever makes them later
+    sees the end.
     """
 
-    def __init__(
-        self, callbacks: CallbackThread, loop: asyncio.AbstractEventLoop, loop_thread_id: int
-    ) -> None:
+    def __init__(self, callbacks: CallbackThread) -> None:
         # Not the base's initialiser: it makes the condition.
         self._callbacks = callbacks
-        self._loop = loop
-        self._loop_thread_id = loop_thread_id
 
     def __repr__(self) -> str:
         if self._state is not _FINISHED:
             return "SendFuture(running)"
         return f"SendFuture(finished, {self._exception or self._result!r})"
 
-    # What a future begins with: shared, until one of them has its own.
+    # Values a future begins with: shared, until one of them has its own.
     _state = _RUNNING
     _result: SendResult | None = None
     _exception: BaseException | None = None
     _done_callbacks: Sequence[Callable[[Any], object]] = ()
+    _is_waited_for = False
+    _made_latch: Latch | None = None
     _made_condition: threading.Condition | None = None
     _made_waiters: list[Any] | None = None
 
@@ -131,18 +139,21 @@ class SendFuture(concurrent.futures.Future[SendResult]):
 
         @property
         def _waiters(self) -> list[Any]:
-            """Who waits for several futures; touched with the condition held."""
+            """Waiters for several futures; touched with the condition held."""
             if self._made_waiters is None:
                 self._made_waiters = []
             return self._made_waiters
 
         @property
         def _condition(self) -> threading.Condition:
-            """What the base class and ``concurrent.futures.wait`` lock and wait on."""
+            """The condition the base class and ``concurrent.futures.wait`` lock and wait on."""
+            locks = self._callbacks.locks
+            locks.check(of_many=False)  # whoever waits for several holds those of the others
             with self._callbacks.guard:
                 condition = self._made_condition
                 if condition is None:
-                    condition = self._made_condition = threading.Condition()
+                    condition = threading.Condition(locks.make_one_of_many())
+                    self._made_condition, self._is_waited_for = condition, True
                 return condition
 
     def done(self) -> bool:
@@ -156,15 +167,32 @@ class SendFuture(concurrent.futures.Future[SendResult]):
             SendError: the message was not sent, refused, or nobody knows.
             TimeoutError: not known after ``timeout``.
         """
-        if self._state is _FINISHED and self._exception is None and self._result is not None:
-            return self._result
-        return super().result(timeout)
+        if self._state is not _FINISHED:
+            self._wait(timeout)
+        if self._exception is not None:
+            try:
+                raise self._exception
+            finally:
+                del self  # it holds the error, whose traceback would hold it
+        return cast("SendResult", self._result)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the error or None, waiting for either up to ``timeout`` seconds."""
-        if self._state is _FINISHED:
-            return self._exception
-        return super().exception(timeout)
+        if self._state is not _FINISHED:
+            self._wait(timeout)
+        return self._exception
+
+    def _wait(self, timeout: float | None) -> None:
+        self._callbacks.locks.check()
+        with self._callbacks.guard:
+            if self._state is _FINISHED:
+                return
+            latch = self._made_latch
+            if latch is None:
+                latch = self._made_latch = Latch()
+                self._is_waited_for = True
+        if not latch.wait(None if timeout is None else timeout * 1000):
+            raise TimeoutError
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
         """Call ``fn(future)`` when it is done, never on the network thread."""
@@ -172,7 +200,7 @@ class SendFuture(concurrent.futures.Future[SendResult]):
             if self._state is not _FINISHED:
                 self._done_callbacks = (*self._done_callbacks, fn)
                 return
-        self._call((fn,))
+        self._callbacks.call([(fn, self)])
 
     def set_result(self, result: SendResult) -> None:
         """End with a result."""
@@ -195,9 +223,11 @@ class SendFuture(concurrent.futures.Future[SendResult]):
                 for waiter in self._waiters:
                     (waiter.add_result if error is None else waiter.add_exception)(self)
                 condition.notify_all()
+        if self._made_latch is not None:
+            self._made_latch.open()
         functions = self._done_callbacks
         if functions:
-            self._call(functions)
+            self._callbacks.call([(function, self) for function in functions])
 
     def _end(self, result: SendResult | None, error: BaseException | None) -> None:
         if self._state is _FINISHED:
@@ -205,17 +235,9 @@ class SendFuture(concurrent.futures.Future[SendResult]):
         self._result, self._exception = result, error
         self._state = _FINISHED
 
-    def _call(self, functions: Sequence[Callable[[Any], object]]) -> None:
-        calls = [(function, self) for function in functions]
-        if threading.get_ident() == self._loop_thread_id and not self._loop.is_closed():
-            self._callbacks.collect(self._loop, calls)
-        else:
-            call_each(calls)
-
 
 def end_all(
     callbacks: CallbackThread,
-    loop: asyncio.AbstractEventLoop,
     futures: Sequence[SendFuture],
     ends: Sequence[SendResult | SendError],
 ) -> None:
@@ -224,7 +246,7 @@ def end_all(
     calls: list[Call] = []
     with callbacks.guard:
         for future, end in zip(futures, ends, strict=True):
-            if future._made_condition is not None:
+            if future._is_waited_for:
                 waited_for.append((future, end))
                 continue
             if type(end) is SendResult:
@@ -235,7 +257,7 @@ def end_all(
             if future._done_callbacks:
                 calls += [(function, future) for function in future._done_callbacks]
     if calls:
-        callbacks.collect(loop, calls)
+        callbacks.call(calls)
     for future, end in waited_for:
         if isinstance(end, SendError):
             future.set_exception(end)
@@ -244,15 +266,21 @@ def end_all(
 
 
 class SendWindow:
-    """Bounds messages on their way by number and bytes; thread safe."""
+    """Bounds messages on their way by number and bytes; thread safe.
 
-    def __init__(self, count_max: int, bytes_max: int) -> None:
+    Attributes:
+        failures: how many of those that left it had failed.
+    """
+
+    def __init__(self, count_max: int, bytes_max: int, locks: Locks | None = None) -> None:
         self._count_max = count_max
         self._bytes_max = bytes_max
-        self._lock = threading.Lock()
+        self._locks = locks or Locks()
+        self._lock = self._locks.make()
         self._changed = threading.Condition(self._lock)
         self._count = 0
         self._bytes = 0
+        self.failures = 0
         self._waiting = 0
         self._begun = Begun()
         self._flushed = threading.Condition(self._lock)
@@ -261,11 +289,16 @@ class SendWindow:
         """Count one message in; blocks while the window is full, unless ``waits`` is off.
 
         Returns:
-            What ``leave`` is to be told of when it began.
+            The number ``leave`` is to be called with.
 
         Raises:
             SendError: still full after ``timeout_ms``; nothing was sent.
+            ClientStateError: a signal handler interrupted who was counting.
         """
+        if self._lock._is_owned():  # by this thread, which a signal handler interrupted
+            raise interrupting()
+        if waits and self._full():
+            self._locks.check()
         with self._lock:
             if waits and self._full():
                 self._wait_for_room(timeout_ms)
@@ -311,13 +344,23 @@ class SendWindow:
 
     def wait_empty(self, timeout_ms: float) -> bool:
         """Wait until nothing is on its way; return whether that came in time."""
+        self._locks.check()
         return self._wait(lambda: not self._count, timeout_ms)
+
+    @property
+    def count(self) -> int:
+        """How many are on their way."""
+        return self._count
 
     def flush(self, timeout_ms: float | None) -> int:
         """Wait until what is on its way now has left; return how many have not in time."""
+        self._locks.check()
         with self._flushed:
             begun = self._begun
+            # Full meanwhile: what a signal handler sends now would be in no count.
+            most, self._count_max = self._count_max, 0
             flush = begun.flush(self._count)
+            self._count_max = most
             wait_until(self._flushed, lambda: not begun.left(flush), timeout_ms)
             return begun.left(flush)
 

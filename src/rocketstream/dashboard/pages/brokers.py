@@ -1,6 +1,7 @@
 """The brokers: where they are, their versions, and how much they handle and hold.
 
-Law: shows what the last sweep found; a fact a broker did not report is shown as unknown.
+Law: the page asks no broker: it shows the last sweep, and a fact a broker did not report as
+unknown.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One group: its verdict, its queues and their owners, its history, and why it is behind.
 
-Law: only shows; changes of a group are in ``reset``.
+Changes of a group are in ``reset``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Changes under way and their results.
-
-Law: shows jobs, and stops one on request; other pages decide what they do.
-"""
+"""Changes under way and their results; other pages start them."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ async def page(ask: Ask) -> Response:
 
 
 async def stop(ask: Ask) -> Response:
-    """Have the change end after its present step."""
+    """End the change after its present step."""
     job = _job(ask, ask.field("job"))
     ask.jobs.stop(job)
     return ask.go("/job", id=job.id)

@@ -1,6 +1,6 @@
 """Dead letters: of which groups, for which causes, and sending them again.
 
-Law: shows ``letters_by_cause`` and ``redrive_plan``, and carries out what was shown.
+Law: only a plan that was shown is carried out.
 """
 
 from __future__ import annotations

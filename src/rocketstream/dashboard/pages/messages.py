@@ -1,6 +1,6 @@
 """Messages: found by id, key, time and offset, and shown decoded and masked.
 
-Law: everything shown comes from ``Admin.message_search``, already masked; no raw body gets here.
+Law: no raw body gets here: ``Admin.message_search`` masks every message.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOPICS_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SearchForm:
     """A search as the form has it; a field is empty only where the user left it empty."""
 
     fields: dict[str, str]
@@ -40,18 +40,18 @@ class Wish:
         )
 
 
-def wish_of(ask: Ask) -> Wish:
+def form_of(ask: Ask) -> SearchForm:
     """Return the search in the address."""
-    return Wish({name: ask.value(name) for name in FIELDS})
+    return SearchForm({name: ask.value(name) for name in FIELDS})
 
 
-def search(wish: Wish) -> Any:
+def search(form: SearchForm) -> Any:
     """Return the question for the desk that makes a search.
 
     Raises:
         PageError: a text is not a number or a time.
     """
-    found = wish.fields
+    found = form.fields
     since, until = time_ms("from", found["since"]), time_ms("until", found["until"])
     queue_id, offset = number("the queue", found["queue"]), number("the offset", found["offset"])
     wanted = MessageFilter(
@@ -80,20 +80,20 @@ def search(wish: Wish) -> Any:
 
 
 async def list_page(ask: Ask) -> Response:
-    """Return the search form, and what the search found."""
-    wish = wish_of(ask)
+    """Return the search form, and the messages found."""
+    form = form_of(ask)
     state = ask.update().state
     topics = sorted(state.topics)[:TOPICS_MAX] if state else []
     found: SearchPage | None = None
     problem, code = None, 200
-    if wish.is_search:
+    if form.is_search:
         try:
-            found = await ask.site.desk.ask(search(wish))
+            found = await ask.site.desk.ask(search(form))
         except PageError as error:
             problem, code = error.message, error.status
-    onward = {**wish.fields, "resume": found.resume} if found and found.resume else None
+    onward = {**form.fields, "resume": found.resume} if found and found.resume else None
     return ask.show(
-        "messages.html", code, title="Messages", wish=wish.fields, found=found, topics=topics,
+        "messages.html", code, title="Messages", searched=form.fields, found=found, topics=topics,
         problem=problem, onward=onward,
         preview=limits.DASHBOARD_PREVIEW_CHARS,
     )  # fmt: skip
@@ -140,7 +140,7 @@ async def page(ask: Ask) -> Response:
 
 
 async def track(ask: Ask) -> Response:
-    """Return the part that shows what became of a message in every group."""
+    """Return the part that shows the fate of a message in every group."""
     topic, msg_id = ask.need("topic"), ask.need("id")
     rows = await ask.site.desk.ask(
         lambda admin: admin.message_track(topic, msg_id),
@@ -161,7 +161,7 @@ async def export(ask: Ask) -> Response:
 
 
 async def consume(ask: Ask) -> Response:
-    """Have one member consume one message now."""
+    """Make one member consume one message now."""
     topic, msg_id = ask.field("topic"), ask.field("id")
     group, _, client_id = ask.field("member").partition("\t")
     if not (topic and msg_id and group and client_id):

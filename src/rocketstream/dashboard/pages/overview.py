@@ -1,6 +1,6 @@
 """The overview: every group, the most urgent first.
 
-Law: shows what the last sweep found; asks no broker.
+Law: asks no broker; it shows the last sweep.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Moving a group: the form, the plan per queue, carrying it out, and taking it back.
 
-Law: shows ``Admin.reset_plan`` and carries out what was shown; decides nothing.
+Law: only a plan that was shown is carried out.
 """
 
 from __future__ import annotations

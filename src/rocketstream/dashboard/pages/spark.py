@@ -1,7 +1,7 @@
 """Spark queries as consumers: the group each holds, how far it is, and how fast.
 
-Law: shows what a query's member reports about itself; brokers do not see a query that claims no
-group.
+The figures are those a query's member reports about itself; brokers do not see a query that claims
+no group.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Topics: how many messages they hold and receive, and which groups consume them.
 
-Law: shows the results of sweeps; asks no broker.
+Law: asks no broker; it shows the results of sweeps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The trace of a message as a timeline.
 
-Law: shows ``Admin.trace``; where clocks differ it says whose clock a time is by.
+Law: where clocks differ the page says whose clock a time is by.
 """
 
 from __future__ import annotations

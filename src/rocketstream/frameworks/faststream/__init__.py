@@ -1,8 +1,8 @@
 """A FastStream broker: ``RocketMQBroker("127.0.0.1:9876")``; needs the extra ``faststream``.
 
-Law: what FastStream asks of a broker, said in RocketMQ's terms; consuming is the intake's.
-FastStream has no interface for brokers of others, so this stands on its private modules: one
-release series of it is supported, and ``faststream._internal`` is imported in no other room.
+Law: ``faststream._internal`` is imported in no other package. FastStream has no interface for
+brokers of others, so this one uses its private modules, and supports one release series of it.
+``intake`` does the consuming.
 """
 
 try:

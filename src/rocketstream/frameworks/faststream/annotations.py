@@ -1,6 +1,6 @@
 """Types of handlers' arguments that FastStream fills in from the context.
 
-Law: annotations alone; they are looked at while the program runs.
+FastStream reads the annotations while the program runs.
 """
 
 from typing import Annotated

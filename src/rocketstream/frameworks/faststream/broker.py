@@ -1,6 +1,6 @@
-"""The broker: what a FastStream application is made with, and what publishes.
+"""The broker: a FastStream application is made with it, and publishes by it.
 
-Law: opens and closes the producer; subscribers open and close themselves.
+The broker opens and closes the producer; subscribers open and close themselves.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[MessageExt, AsyncProduce
 
     A message is handled at least once: it is consumed when FastStream acknowledges it, after the
     handler and after its results are stored. One whose handler raises comes again at RocketMQ's
-    delay levels, and after ``max_reconsume_times`` (16) tries goes to ``%DLQ%<group>``. What a
-    killed process had, and what it had finished within the last
-    ``persist_consumer_offset_interval_ms`` (5 s), is handled again by the others.
+    delay levels, and after ``max_reconsume_times`` (16) tries goes to ``%DLQ%<group>``. The
+    messages a killed process had, and those it had finished within the last
+    ``persist_consumer_offset_interval_ms`` (5 s), are handled again by the others.
 
     Args:
         namesrv_addr: ``host:port``, several joined by ``;``; None takes NAMESRV_ADDR.
@@ -193,7 +193,7 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[MessageExt, AsyncProduce
         exc_val: BaseException | None = None,
         exc_tb: TracebackType | None = None,
     ) -> None:
-        """Have subscribers leave their groups, then close the producer."""
+        """Let subscribers leave their groups, then close the producer."""
         try:
             await super().stop(exc_type, exc_val, exc_tb)
         finally:

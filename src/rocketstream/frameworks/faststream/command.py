@@ -1,7 +1,4 @@
-"""What is to be sent: FastStream's commands with what a message of RocketMQ's has besides.
-
-Law: values, and the message made of them; no I/O.
-"""
+"""FastStream's publish command with the extra fields of a RocketMQ message."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _JSON = "application/json"
 
 
 class MessageOptions(TypedDict, total=False):
-    """What a message may have besides its body and topic.
+    """The options of a message besides its body and topic.
 
     tags: the one tag subscribers filter by. keys: words it can be found by. delay_level: the
     broker's delay level from 1, 0 for none. sharding_key: messages with the same one go to the same
@@ -39,7 +36,7 @@ class MessageOptions(TypedDict, total=False):
 
 
 class PublishOptions(MessageOptions, total=False):
-    """Options of one message; reply_to is a topic the handler's result is to be published to."""
+    """Options of one message; reply_to is the topic for the handler's result."""
 
     correlation_id: str | None
     reply_to: str
@@ -94,7 +91,7 @@ class RocketMQPublishCommand(PublishCommand):
         )
 
     def fill(self, options: MessageOptions) -> None:
-        """Take from a publisher's options what was not given."""
+        """Take the missing values from a publisher's options."""
         self.add_headers(dict(options.get("headers") or {}), override=False)
         self.tags = self.tags or options.get("tags")
         self.keys = self.keys or options.get("keys")

@@ -1,7 +1,4 @@
-"""What a broker, its routers and its endpoints know of each other.
-
-Law: values; opens nothing.
-"""
+"""The settings a broker, its routers and its endpoints share."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The plugin for FastAPI: a router of FastAPI's that has a broker; needs the package fastapi.
-
-Law: passes arguments on; the broker is the same.
-"""
+"""The plugin for FastAPI: a router of FastAPI's that has a broker; needs the package fastapi."""
 
 from typing import Annotated, Any, Unpack, cast
 

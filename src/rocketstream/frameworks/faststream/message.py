@@ -1,7 +1,4 @@
-"""A received message as FastStream's handlers get it, and how it is made from RocketMQ's.
-
-Law: reads messages and settles deliveries; sends and consumes nothing.
-"""
+"""A received message as FastStream's handlers get it, and how it is made from RocketMQ's."""
 
 from __future__ import annotations
 
@@ -81,7 +78,7 @@ class RocketMQMessage(StreamMessage[MessageExt]):
 
 @contextmanager
 def delivered(delivery: Delivery) -> Iterator[None]:
-    """Have messages parsed inside settle this delivery."""
+    """Let messages parsed inside settle this delivery."""
     token = _delivery.set(delivery)
     try:
         yield

@@ -1,7 +1,4 @@
-"""FastStream's producer over ours.
-
-Law: commands in, messages sent, answers out; opens and closes nothing.
-"""
+"""FastStream's producer over ours."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from faststream._internal.parser import DefaultCodec
 from faststream._internal.producer import ProducerProto
 
 from rocketstream.client.producer.aio_producer import AsyncProducer
+from rocketstream.client.producer.policy import unsafe
 from rocketstream.errors import ClientStateError, NotSupportedError, SendError, SendOutcome
 from rocketstream.frameworks.faststream.command import RocketMQPublishCommand
 from rocketstream.frameworks.faststream.message import decode_body, parse_message
@@ -31,7 +29,7 @@ REQUEST_TIMEOUT_S = 3.0
 
 
 class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
-    """Sends what a broker and its publishers publish; one for each broker."""
+    """Sends the messages of a broker and its publishers; one for each broker."""
 
     def __init__(self, parser: CustomCallable | None, decoder: CustomCallable | None) -> None:
         self._parser = ParserComposition(parser, parse_message)
@@ -48,18 +46,22 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
         self.codec = codec or DefaultCodec()
 
     async def publish(self, cmd: RocketMQPublishCommand) -> SendResult | None:
-        """Send a message; return once the broker has stored it.
+        """Send a message; return once the broker has stored it, as safely as it is set up to.
 
         A reply that nobody waits for any longer is logged: the handler has done its work.
 
         Raises:
-            SendError: no broker took it.
+            SendError: no broker took it, or one did that does not call it safe.
             ConfigurationError: what no message can have.
             ClientStateError: the broker is not connected.
         """
         message = await cmd.message(self.codec, self.serializer)
         try:
-            return await self._connected().send(message, sharding_key=cmd.sharding_key)
+            stored = await self._connected().send(message, sharding_key=cmd.sharding_key)
+            # The message that a handler's result replaces would count as consumed.
+            if (doubt := unsafe(stored)) is not None:
+                raise doubt
+            return stored
         except SendError as error:
             if cmd.request is None or error.outcome is not SendOutcome.REJECTED:
                 raise

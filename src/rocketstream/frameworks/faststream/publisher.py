@@ -1,7 +1,4 @@
-"""Publishers: what sends a handler's results, or what is published by hand, to one topic.
-
-Law: fills commands in and passes them to the producer.
-"""
+"""Publishers: they send a handler's results, or messages published by hand, to one topic."""
 
 from __future__ import annotations
 
@@ -107,7 +104,7 @@ class RocketMQTopicPublisher(PublisherUsecase):
     async def _publish(
         self, cmd: PublishCommand, *, _extra_middlewares: Iterable[PublisherMiddleware]
     ) -> None:
-        """Publish what a handler returned."""
+        """Publish the result of a handler."""
         await self._send(RocketMQPublishCommand.from_cmd(cmd), _extra_middlewares)
 
     async def _send(

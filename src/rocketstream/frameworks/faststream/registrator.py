@@ -1,7 +1,4 @@
-"""What brokers and routers have in common: they register subscribers and publishers.
-
-Law: makes endpoints and keeps them; starts none.
-"""
+"""The common part of brokers and routers: they register subscribers and publishers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Routers: endpoints that a broker takes over later, under a prefix.
-
-Law: keeps arguments; opens nothing.
-"""
+"""Routers: endpoints that a broker takes over later, under a prefix."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Subscribers: members of groups whose messages FastStream's handlers settle.
 
-Law: hands what the intake takes in to FastStream, and settles what it left open; consumes nothing
-itself.
+Messages come from the intake; the subscriber settles those that FastStream left open.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _CANCELLING_S = 1.0
 
 @dataclass(kw_only=True)
 class RocketMQSubscriberConfig(SubscriberUsecaseConfig):
-    """What a subscriber consumes, and how."""
+    """The configuration of a subscriber."""
 
     _outer_config: RocketMQConfig
     topic: str
@@ -66,7 +65,7 @@ class RocketMQSubscriberConfig(SubscriberUsecaseConfig):
 
 @dataclass(kw_only=True)
 class RocketMQSubscriberSpecificationConfig(SubscriberSpecificationConfig):
-    """What AsyncAPI is told of a subscriber."""
+    """The AsyncAPI configuration of a subscriber."""
 
     topic: str
 
@@ -83,7 +82,7 @@ class RocketMQSubscriberSpecification(
 
     @property
     def channel_labels(self) -> list[str]:
-        """What its channel is called after."""
+        """The labels of its channel."""
         return [self.topic]
 
     def get_schema(self) -> dict[str, SubscriberSpec]:
@@ -160,7 +159,8 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         self._intake = intake
 
     async def stop(self) -> None:
-        """Leave the group. What handlers do not finish within ``graceful_timeout`` comes again."""
+        """Leave the group. Messages that handlers do not finish within ``graceful_timeout`` come
+        again."""
         intake, self._intake = self._intake, None
         if intake is not None:
             intake.drain()
@@ -183,7 +183,7 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
             task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, delivery: Delivery) -> None:
-        """Have a message handled; what nobody has settled then, or will settle, comes again.
+        """Handle a message; if it is not settled then, and nothing will settle it, it comes again.
 
         Cut short it stays open, and is given back when the group is left.
         """

@@ -46,14 +46,15 @@ class TestRocketMQBroker(TestBroker[RocketMQBroker, EnterType], broker=RocketMQB
     """Runs a broker's handlers in memory: ``async with TestRocketMQBroker(broker) as br: ...``.
 
     A message goes to one subscriber of each group whose topic and expression fit, at once and in
-    the call of ``publish``, which raises what a handler raises. With ``with_real=True`` the real
+    the call of ``publish``, which raises the handler's error. With ``with_real=True`` the real
     broker is used, and handlers and publishers keep their mocks.
     """
 
     def create_publisher_fake_subscriber(
         self, broker: RocketMQBroker, publisher: PublisherUsecase
     ) -> tuple[RocketMQSubscriber, bool]:
-        """Return who records what a publisher sends: a subscriber of its topic, or a new one."""
+        """Return the recorder of a publisher's messages: a subscriber of its topic, or a new
+        one."""
         topic: str = cast("Any", publisher).topic
         for subscriber in _subscribers(self.brokers):
             if subscriber.topic == topic:

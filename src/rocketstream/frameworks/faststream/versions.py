@@ -1,4 +1,4 @@
-"""Which releases of FastStream this broker stands on.
+"""The supported releases of FastStream.
 
 Law: imported first, before anything private of FastStream's.
 """

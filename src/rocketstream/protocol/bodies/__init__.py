@@ -1,6 +1,6 @@
 """JSON bodies, one class per upstream class.
 
-Law: names only; the classes are in the modules of this package.
+Pure: names of the modules of this package.
 """
 
 from rocketstream.protocol.bodies.admin import (

@@ -1,17 +1,16 @@
 """Bodies of admin calls: groups, connections, statistics, resets, looking into a consumer.
 
-Law: values and their JSON (wire-and-storage 3.2).
+Pure: values and their JSON.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from rocketstream.errors import RemoteProtocolError
-from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import fastjson
 from rocketstream.protocol.bodies.base import (
@@ -62,6 +61,13 @@ class SubscriptionGroupWrapper(Body):
     data_version: DataVersion = field(
         default_factory=DataVersion, metadata=coded(bean(DataVersion))
     )
+
+    def file_problem(self) -> str | None:
+        """Return a group that is not under its own name; None without."""
+        for name, group in self.subscription_group_table.items():
+            if name != group.group_name:
+                return f"under {name} is group {group.group_name}"
+        return None
 
 
 @body()
@@ -191,7 +197,7 @@ class TopicList(Body):
 
 
 def _read_reset_table(value: Any) -> dict[MessageQueue, int]:
-    # ResetOffsetBodyForC: a list of queues with their offset (wire-and-storage 2.6).
+    # ResetOffsetBodyForC: a list of queues with their offset.
     if not isinstance(value, list):
         table: dict[MessageQueue, int] = _QUEUE_OFFSETS.read(value)
         return table
@@ -307,7 +313,7 @@ class ConsumeStatus(Body):
 
 @body()
 class ConsumerRunningInfo(Body):
-    """What a consumer is doing (code 307): settings, subscriptions, queues and rates."""
+    """The state of a consumer (code 307): settings, subscriptions, queues and rates."""
 
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: list[SubscriptionData] = field(

@@ -1,7 +1,7 @@
-"""How a body class becomes the JSON of fastjson and is read back.
+"""The JSON of a body class, as fastjson writes it, and its reader.
 
-Law: the generic way, driven by annotations and coders; unknown names are ignored, missing ones keep
-their defaults (wire-and-storage 3.1).
+Pure: the generic way, driven by annotations and coders; in a frame unknown names are ignored and
+missing ones keep their defaults, a file must say everything.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
 
-from rocketstream import late, limits
+from rocketstream import limits
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import fastjson
@@ -18,6 +18,8 @@ from rocketstream.protocol.headers.base import wire_name
 
 B = TypeVar("B", bound="type[Body]")
 _ENTRIES_JOINED = 256
+_MAY_LACK = frozenset({"dataVersion", "dead", "notifyConsumerIdsChangedEnable"})
+"""Names that files of earlier versions, ours or Apache's, do not have."""
 
 
 class Coder(NamedTuple):
@@ -122,6 +124,27 @@ class Body:
         return cls.from_json(fastjson.loads(data))
 
     @classmethod
+    def decode_file(cls, text: bytes | str) -> Self:
+        """Read the text of a file, strictly: a damaged one must not pass for another table.
+
+        Every name must be there, every value must be of its own type, and what was read must be
+        what stands there. Names of later versions are ignored.
+
+        Raises:
+            RemoteProtocolError: the text says something else, or a value that cannot be.
+        """
+        values = fastjson.loads(text)
+        read = cls.from_json(values)
+        problem = _unlike(values, read.to_json(), "text") or read.file_problem()
+        if problem is not None:
+            raise RemoteProtocolError(problem)
+        return read
+
+    def file_problem(self) -> str | None:
+        """Return which value no file can hold; None when all can be."""
+        return None
+
+    @classmethod
     def decode_request(
         cls,
         data: bytes | memoryview,
@@ -189,6 +212,48 @@ def request_json(
 def _loose(name: Any) -> str:
     # fastjson compares names without case, '_' and '-'.
     return str(name).lower().replace("_", "").replace("-", "")
+
+
+def _unlike(given: Any, read: Any, place: str) -> str | None:
+    """Return where a text differs from what was read of it; None when it does not."""
+    if isinstance(read, Mapping):
+        return _unlike_object(given, read, place)
+    if isinstance(read, (list, tuple)):
+        if not isinstance(given, list) or len(given) != len(read):
+            return f"{place} is {given!r:.200}, not a list of its kind"
+        pairs = zip(given, read, strict=True)
+        return next((why for one, other in pairs if (why := _unlike(one, other, place))), None)
+    if type(given) is not type(read) or given != read:
+        return f"{place} is {given!r:.200}, not {_wanted(read)}"
+    return None
+
+
+def _unlike_object(given: Any, read: Mapping[Any, Any], place: str) -> str | None:
+    if not isinstance(given, Mapping):
+        return f"{place} is {given!r:.200}, not an object"
+    found = {_file_name(name): value for name, value in given.items()}
+    if len(found) != len(given) or None in found or None in found.values():
+        return f"{place} has a name twice, or one without a value"
+    for name, value in read.items():
+        key = _file_name(name)
+        if key in found:
+            problem = _unlike(found[key], value, f"{place}/{name}")
+            if problem is not None:
+                return problem
+        elif key not in _MAY_LACK:
+            return f"{place} has no {name}"
+    return None
+
+
+def _wanted(value: Any) -> str:
+    kinds = {bool: "true or false", int: "a whole number", str: "one of its texts"}
+    return kinds.get(type(value), _kind(value))
+
+
+def _file_name(name: Any) -> str | MessageQueue | None:
+    """Return a name as one that can be compared, in whichever form it was written."""
+    queue = fastjson.as_queue(dict(name) if type(name) is tuple else name)
+    return queue if queue is not None or type(name) is tuple else str(name)
 
 
 # --- coders -----------------------------------------------------------------------------------
@@ -316,7 +381,7 @@ def map_of(key: Coder, item: Coder) -> Coder:
 def queue_map_of(item: Coder) -> Coder:
     """Return the coder of a map whose keys are queues.
 
-    A key that is a ``$ref`` (one object met twice, wire-and-storage 3.1 rule 9) does not name a
+    A key that is a ``$ref`` (one object met twice.1 rule 9) does not name a
     queue; its entry is left out.
     """
 
@@ -383,8 +448,8 @@ def body(**wire_names: str) -> Callable[[B], B]:
     """
 
     def make(cls: B) -> B:
-        made: Any = late.dataclass(slots=True)(cls)
-        late.Attribute(made, "body_fields", lambda: _body_fields(made, wire_names))
+        made: Any = dataclasses.dataclass(slots=True)(cls)
+        made.body_fields = _body_fields(made, wire_names)
         return made  # type: ignore[no-any-return]
 
     return make

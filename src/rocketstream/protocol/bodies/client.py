@@ -1,11 +1,12 @@
 """Bodies between clients and brokers: heartbeats, membership, queue locks.
 
-Law: values and their JSON (wire-and-storage 3.2).
+Pure: values and their JSON.
 """
 
 from __future__ import annotations
 
 from dataclasses import field
+from typing import Final
 
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies.base import Body, bean, body, coded, enumeration, list_of
@@ -61,6 +62,10 @@ class ConsumerData(Body):
         default_factory=list, metadata=coded(list_of(bean(SubscriptionData)))
     )
     unit_mode: bool = False
+
+
+SHARED_ID_FIELD: Final = "clientIdSharedWith"
+"""A field of the answer to a heartbeat, of ours alone: where another process of that id is."""
 
 
 @body(client_id="clientID")
@@ -127,7 +132,7 @@ LITE_OFFSETS = enumeration("POLICY", "POLICY", "OFFSET", "TAIL_N", "TIMESTAMP")
 
 @body(kind="type")
 class LiteOffsetData(Body):
-    """Where a group is to go on in lite topics; see ``client.core.lite_offsets``."""
+    """Where a group goes on in lite topics; see ``rocketstream.OffsetOption``."""
 
     kind: str = field(default="POLICY", metadata=coded(LITE_OFFSETS))
     value: int = 0

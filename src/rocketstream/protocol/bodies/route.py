@@ -1,6 +1,6 @@
 """Bodies of the name server: versions, routes, clusters, registration of brokers.
 
-Law: values and their JSON; which broker is alive is the name server's business.
+Pure: values and their JSON; which broker is alive is the name server's business.
 """
 
 from __future__ import annotations
@@ -8,12 +8,11 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Collection, Generator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 from rocketstream import limits
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
-from rocketstream.late import dataclass
 from rocketstream.protocol import fastjson
 from rocketstream.protocol.bodies.base import STR as _STR
 from rocketstream.protocol.bodies.base import (
@@ -30,6 +29,7 @@ from rocketstream.protocol.compression import inflate
 
 _LENGTH: Final = struct.Struct(">i")
 _TOPIC_PARTS_MIN: Final = 5
+_PERM_MAX: Final = 7
 
 SINGLE_TAG: Final = "SINGLE_TAG"
 MULTI_TAG: Final = "MULTI_TAG"
@@ -189,6 +189,24 @@ class TopicConfigSerializeWrapper(Body):
         entries = [topic_entry(*item) for item in self.topic_config_table.items()]
         return topics_text(entries, self.data_version)
 
+    def file_problem(self) -> str | None:
+        """Return a topic no broker can have; None without."""
+        for name, one in self.topic_config_table.items():
+            if name != one.topic_name:
+                return f"under {name} is topic {one.topic_name}"
+            read, write = one.read_queue_nums, one.write_queue_nums
+            # Brokers of 5.x without a queue of their cluster's static topic have it with none.
+            fewest = 0 if read == write else 1
+            most = limits.TOPIC_QUEUES_MAX
+            is_one = fewest <= min(read, write) and max(read, write) <= most
+            if not (is_one and 0 <= one.perm <= _PERM_MAX):
+                return (
+                    f"topic {name} has readQueueNums {read}, writeQueueNums {write}, perm "
+                    f"{one.perm}, where 1 to {most} queues, or none of either, and 0 to "
+                    f"{_PERM_MAX} are"
+                )
+        return None
+
 
 def topic_entry(name: str, config: TopicConfig) -> str:
     """Return the text of one topic of topics.json."""
@@ -203,7 +221,7 @@ def topics_text(entries: Collection[str], version: DataVersion) -> bytes:
 
 @body()
 class RegisterBrokerBody(Body):
-    """What a broker registers (code 103), plain or compressed."""
+    """The body of a broker's registration (code 103), plain or compressed."""
 
     topic_config_serialize_wrapper: TopicConfigSerializeWrapper = field(
         default_factory=TopicConfigSerializeWrapper,

@@ -1,6 +1,6 @@
 """Typed headers of requests and responses, one class per upstream header class.
 
-Law: names only; the classes are in the modules of this package.
+Pure: names of the modules of this package.
 """
 
 from rocketstream.protocol.headers.admin import (

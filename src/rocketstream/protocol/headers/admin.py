@@ -1,6 +1,6 @@
 """Headers of topics, statistics and broker configuration.
 
-Law: fields and their wire names only (wire-and-storage 2.5).
+Pure: fields and their wire names.
 """
 
 from __future__ import annotations

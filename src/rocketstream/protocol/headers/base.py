@@ -1,6 +1,6 @@
-"""How a header class becomes the ext map of a frame and is read back.
+"""The ext map of a header class in a frame, and its reader.
 
-Law: the generic way, driven by annotations; frequent headers override it by hand.
+Pure: the generic way, driven by annotations; frequent headers override it by hand.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar, dataclass_transform
 
-from rocketstream import late
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 
 Long: TypeAlias = int
@@ -56,7 +55,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-@late.dataclass(slots=True, frozen=True)
+@dataclasses.dataclass(slots=True, frozen=True)
 class HeaderField:
     """One field: attribute, wire name, reader, whether it is required, and its default."""
 
@@ -167,8 +166,8 @@ def header(**wire_names: str) -> Callable[[T], T]:
     """
 
     def make(cls: T) -> T:
-        made: Any = late.dataclass(slots=True)(cls)
-        late.Attribute(made, "header_fields", lambda: _header_fields(made, wire_names))
+        made: Any = dataclasses.dataclass(slots=True)(cls)
+        made.header_fields = _header_fields(made, wire_names)
         return made  # type: ignore[no-any-return]
 
     return make

@@ -1,6 +1,6 @@
 """Headers of clients and consumer groups: membership, resets, looking into a consumer.
 
-Law: fields and their wire names only (wire-and-storage 2.4, 2.6).
+Pure: fields and their wire names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Headers of lite topics (RIP-83): receiving, acknowledging, hiding for longer.
 
-Law: fields and their wire names only, those of Apache's 5.5.0.
+Pure: fields and their wire names, those of Apache's 5.5.0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Headers of pulling, offsets and looking messages up.
 
-Law: fields and their wire names only (wire-and-storage 2.3). Pull requests and replies are read
-and written by hand: they are on the hot path of consumer and broker.
+Pure: fields and their wire names. Pull requests and replies are read and written by hand: they are
+on the hot path of consumer and broker.
 """
 
 from __future__ import annotations
@@ -97,21 +97,29 @@ class PullMessageRequestHeader(Header):
 
 @header()
 class PullMessageResponseHeader(Header):
-    """Answer to a pull with codes 0, 19, 20 and 21."""
+    """Answer to a pull with codes 0, 19, 20 and 21.
+
+    ``offset_delta`` comes for static topics of 5.x only: what the offset in a record lacks to that
+    in the queue asked.
+    """
 
     suggest_which_broker_id: Long
     next_begin_offset: Long
     min_offset: Long
     max_offset: Long
+    offset_delta: Long | None = None
 
     def to_ext(self) -> dict[str, str]:
         """Return the ext map."""
-        return {
+        ext = {
             "suggestWhichBrokerId": str(self.suggest_which_broker_id),
             "nextBeginOffset": str(self.next_begin_offset),
             "minOffset": str(self.min_offset),
             "maxOffset": str(self.max_offset),
         }
+        if self.offset_delta is not None:
+            ext["offsetDelta"] = str(self.offset_delta)
+        return ext
 
     @classmethod
     def from_ext(cls, ext: Mapping[str, str]) -> Self:
@@ -126,6 +134,7 @@ class PullMessageResponseHeader(Header):
                 int(ext["nextBeginOffset"]),
                 int(ext["minOffset"]),
                 int(ext["maxOffset"]),
+                int(ext["offsetDelta"]) if "offsetDelta" in ext else None,
             )
         except (KeyError, ValueError) as error:
             raise unreadable(cls, ext, error) from None
@@ -134,6 +143,7 @@ class PullMessageResponseHeader(Header):
             and -0x8000_0000_0000_0000 <= made.min_offset <= 0x7FFF_FFFF_FFFF_FFFF
             and -0x8000_0000_0000_0000 <= made.max_offset <= 0x7FFF_FFFF_FFFF_FFFF
             and -0x8000_0000_0000_0000 <= made.suggest_which_broker_id <= 0x7FFF_FFFF_FFFF_FFFF
+            and -0x8000_0000_0000_0000 <= (made.offset_delta or 0) <= 0x7FFF_FFFF_FFFF_FFFF
         ):
             return made
         raise unreadable(cls, ext, OverflowError("number out of range"))

@@ -1,6 +1,6 @@
 """Headers of the name server: routes, broker registration, key-value configuration.
 
-Law: fields and their wire names only (wire-and-storage 2.7).
+Pure: fields and their wire names.
 """
 
 from __future__ import annotations

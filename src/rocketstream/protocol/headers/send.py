@@ -1,7 +1,7 @@
 """Headers of sending, sending back, replies and transactions.
 
-Law: fields and their wire names only (wire-and-storage 2.2, 2.4, 2.8). The one-letter names of a V2
-send are read and written by hand: they are on the broker's and the producer's hot path.
+Pure: fields and their wire names. The one-letter names of a V2 send are read and written by hand:
+they are on the broker's and the producer's hot path.
 """
 
 from __future__ import annotations

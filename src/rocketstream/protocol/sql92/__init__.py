@@ -1,7 +1,7 @@
 """Conditions on message properties: SQL92 subscriptions, compiled and evaluated.
 
-Law: pure. A condition that both this and the original's filter accept selects the same messages
-(C-383 to C-392, C-583; upstream's ``filter`` module).
+Pure: a condition that both this and the original's filter accept selects the same messages (C-383
+to C-392, C-583; upstream's ``filter`` module).
 """
 
 from __future__ import annotations

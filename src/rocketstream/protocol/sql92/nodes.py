@@ -1,6 +1,6 @@
 """The parts of a compiled condition: each a function of a message's properties.
 
-Law: pure; checks that need no message are made when a node is built (C-388, C-389) and raise
+Pure: checks that need no message are made when a node is built (C-388, C-389) and raise
 ``CheckError``, to which the parser adds the position.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rocketstream.late import dataclass
 from rocketstream.protocol.sql92.values import (
     EvaluationError,
     Kind,

@@ -1,6 +1,8 @@
 """The grammar of conditions: OR, AND, equality, comparison, unary, primary (C-384).
 
-Law: tokens in, one node out; the whole text must be used up, unlike in the original (C-386, C-583).
+Pure: tokens in, one node out.
+
+Law: the whole text must be used up, unlike in the original (C-386, C-583).
 """
 
 from __future__ import annotations

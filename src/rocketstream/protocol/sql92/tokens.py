@@ -1,6 +1,6 @@
 """The words of a condition.
 
-Law: text in, tokens out; linear in the length of the text (C-387).
+Pure: text in, tokens out; linear in the length of the text (C-387).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SHOWN_CHARS_MAX = 20
 
 
 class TokenKind(enum.Enum):
-    """What a token is."""
+    """The kinds of tokens."""
 
     KEYWORD = "keyword"
     IDENTIFIER = "identifier"

@@ -1,6 +1,6 @@
 """Values of conditions: how texts become numbers and how two values compare, as Java does it.
 
-Law: pure; a text that is not a number raises EvaluationError (C-390).
+Pure: a text that is not a number raises EvaluationError (C-390).
 """
 
 from __future__ import annotations

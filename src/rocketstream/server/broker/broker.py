@@ -1,6 +1,6 @@
 """A broker: its store, its tables, its handlers and its timers, on one listening port.
 
-Law: puts the parts together and takes them apart in the right order; decides nothing else.
+The broker starts its parts and stops them in the right order; it decides nothing else.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from rocketstream.protocol.record import pack_host
 from rocketstream.server.broker.acl import AccessGuard, AclFiles
 from rocketstream.server.broker.config import BrokerConfig, is_wildcard
 from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.core.acl.accounts import Account
 from rocketstream.server.broker.core.topics import (
     SCHEDULE_QUEUES,
     SCHEDULE_TOPIC,
@@ -43,13 +44,13 @@ from rocketstream.server.broker.handlers.reply import ReplyHandlers
 from rocketstream.server.broker.handlers.runtime import RuntimeHandlers
 from rocketstream.server.broker.handlers.send import SendHandlers
 from rocketstream.server.broker.handlers.send_back import SendBackHandlers
-from rocketstream.server.broker.handlers.send_run import SendRuns
+from rocketstream.server.broker.handlers.send_run import FastSends
 from rocketstream.server.broker.handlers.topics import TopicHandlers
 from rocketstream.server.broker.handlers.transactions import TransactionHandlers
 from rocketstream.server.broker.handlers.upkeep import UpkeepHandlers
 from rocketstream.server.broker.messages import MessageWriter
 from rocketstream.server.broker.persistence import Persistence
-from rocketstream.server.broker.registration import NameServerRegistrar
+from rocketstream.server.broker.registration import NameServerRegistrar, Signing
 from rocketstream.server.broker.schedule_service import ScheduleService
 from rocketstream.server.broker.transaction_service import TransactionService
 from rocketstream.server.dispatch import Dispatcher, Handler
@@ -83,6 +84,7 @@ class Broker:
         clock: the source of all times.
         files: the disk; the machine's by default.
         workers: what runs background work; threads by default.
+        own: the account its name server knows it by; None takes an admin of its own accounts.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Broker:
         *,
         files: Files | None = None,
         workers: Workers | None = None,
+        own: Account | None = None,
     ) -> None:
         config.check()
         files = files or Files()
@@ -109,7 +112,10 @@ class Broker:
         self._persistence = Persistence(self.controller, store_dir, files, workers)
         if config.acl is not None:
             accounts = AclFiles(Path(config.acl), files, workers)
-            self.controller.access = AccessGuard(accounts, clock)
+            self.controller.access = AccessGuard(
+                accounts, clock, config.cluster_name, admin_without_tls=config.admin_without_tls
+            )
+        self._own = own
         self._client: RemotingClient | None = None
         self._server: RemotingServer | None = None
         self._vip_server: RemotingServer | None = None
@@ -117,7 +123,7 @@ class Broker:
         self._dispatcher: Dispatcher | None = None
         self._pulls: PullHandlers | None = None
         self._gate: FlushGate | None = None
-        self._runs: SendRuns | None = None
+        self._runs: FastSends | None = None
         self._schedule: ScheduleService | None = None
         self._transactions: TransactionService | None = None
         self._registrar: NameServerRegistrar | None = None
@@ -130,7 +136,7 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """The address clients are told, ``host:port``."""
+        """The address for clients, ``host:port``."""
         return self.controller.address
 
     @property
@@ -196,14 +202,22 @@ class Broker:
         self.recovery = self.store.open(repair=self.config.repair)
         self._load_tables()
         tls = self.config.tls
-        self._client = RemotingClient(ssl_context=tls.own_client_context() if tls else None)
+        context = tls.own_client_context() if tls else None
+        sign = Signing(controller, self._own, is_encrypted=context is not None)
+        self._client = RemotingClient(
+            ssl_context=context, before_request=sign, on_close=self._name_server_lost
+        )
         self._registrar = NameServerRegistrar(controller, self._client)
         controller.registrar = self._registrar
         self._build()
         await self._registrar.register()
 
+    def _name_server_lost(self, connection: Connection) -> None:
+        if self._registrar:
+            self._registrar.lost(connection)
+
     async def _start_vip_port(self) -> None:
-        """Listen two ports below the main port too, for all requests but pulls (W 1.4)."""
+        """Listen two ports below the main port too, for all requests but pulls."""
         context, tls_mode = self._listening
         self._vip_server = RemotingServer(
             self._dispatch_vip,

@@ -1,7 +1,4 @@
-"""The configuration of a broker.
-
-Law: values and their checks; nothing is opened here.
-"""
+"""The configuration of a broker."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from rocketstream.server.broker.core.schedule import DEFAULT_DELAY_LEVELS, parse
 from rocketstream.server.broker.core.transactions import CheckRules
 from rocketstream.server.store import RetentionConfig, StoreConfig
 from rocketstream.server.tls import ServerTls
-from rocketstream.settings import check_values, refused_value, setting
+from rocketstream.settings import check_values, setting
 from rocketstream.transport.tls import TlsMode
 
 
@@ -29,7 +26,7 @@ class BrokerConfig:
     """Names, addresses and behaviour of one broker; defaults are upstream's.
 
     Attributes:
-        broker_name: what it is called; its queues are told apart by it.
+        broker_name: its name, by which its queues differ from those of other brokers.
         cluster_name: the cluster it belongs to.
         broker_id: 0 is the master, the only one clients write to.
         host: address to listen on.
@@ -59,8 +56,8 @@ class BrokerConfig:
         trace_topic_name: name of the message trace topic (msgTraceTopicName).
         enable_property_filter: accept SQL92 subscriptions; upstream does so only when configured.
         filter_support_retry: filter retried messages by the condition on their first topic too.
-        vip_port: whether to listen two ports below too, for clients with vipChannelEnabled (W 1.7).
-        register_interval_ms: how often the broker registers anew; within 10 to 60 s.
+        vip_port: whether to listen two ports below too, for clients with vipChannelEnabled.
+        register_interval_ms: how often the broker repeats its registration; within 10 to 60 s.
         store_reply_message: whether replies to requests are stored besides being pushed.
         reject_transaction_message: refuse transactional sends with code 16.
         transaction_timeout_ms: how old a half message is before its producer is asked.
@@ -70,6 +67,8 @@ class BrokerConfig:
         tls: the certificate for TLS and whether TLS is required; used instead of ``ssl_context``.
         acl: plain_acl.yml, or the directory it is in; requests then need one of its accounts. None
             lets everybody do everything.
+        admin_without_tls: with ``acl``: serve an admin's requests from another machine that come
+            without TLS too; a reader of that traffic can send such a request again.
     """
 
     broker_name: str = "broker-a"
@@ -110,6 +109,7 @@ class BrokerConfig:
     ssl_context: ssl.SSLContext | None = setting(None, java="")
     tls: ServerTls | None = setting(None, java="")
     acl: Path | str | None = setting(None, java="aclEnable")
+    admin_without_tls: bool = setting(False, java="")
 
     def listening_with(self) -> tuple[ssl.SSLContext | None, TlsMode]:
         """Return the TLS context and mode the broker's ports listen with.
@@ -151,9 +151,6 @@ class BrokerConfig:
             ConfigurationError: the text names the value and what is accepted.
         """
         check_values(self)
-        for name, kind in _OBJECTS:
-            if not isinstance(getattr(self, name), kind | None):
-                raise refused_value(self, name, f"a {kind.__name__} or None")
         parse_delay_levels(self.delay_levels)
         for what, name in (("broker name", self.broker_name), ("cluster name", self.cluster_name)):
             try:
@@ -161,21 +158,11 @@ class BrokerConfig:
                 check_topic(name)
             except ConfigurationError as error:
                 raise ConfigurationError(f"the {what} {name!r} is not accepted: {error}") from None
-        if self.flush not in ("async", "sync"):
-            raise refused_value(self, "flush", "'async' or 'sync'")
         if self.tls is not None:
             self.tls.check()
             if self.ssl_context is not None:
                 raise ConfigurationError("tls and ssl_context are both given: give one of them")
         self.store.retention.check()
-
-
-_OBJECTS: tuple[tuple[str, type], ...] = (
-    ("store_config", StoreConfig),
-    ("retention", RetentionConfig),
-    ("ssl_context", ssl.SSLContext),
-    ("tls", ServerTls),
-)
 
 
 def is_loopback(host: str) -> bool:

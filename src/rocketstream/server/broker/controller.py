@@ -1,7 +1,4 @@
-"""The state all handlers of a broker share: its tables, its store, and the effects they may have.
-
-Law: holds and connects parts; handlers do protocol work, core decides.
-"""
+"""The state all handlers of a broker share: its tables, its store, and the effects they have."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ logger = logging.getLogger("rocketstream.server")
 
 
 class Registrar(Protocol):
-    """Tells the name servers which topics this broker has."""
+    """Registers this broker's topics with the name servers."""
 
     def announce(self, topics: Iterable[str]) -> asyncio.Future[None]:
         """Register changed topics; the future is done when the name servers answered."""
@@ -45,7 +42,7 @@ class Registrar(Protocol):
 
 
 class Saver(Protocol):
-    """Writes the tables whose changes somebody waits for."""
+    """Writes the tables for whose changes requests wait."""
 
     def topics_saved(self) -> asyncio.Future[None]:
         """Write topics.json; raises StoreError when it cannot be written."""
@@ -80,7 +77,7 @@ class BrokerController:
     sharing: Sharing | None = None
     """The resources the connections of all its ports share; None before the start."""
     access: AccessGuard | None = None
-    """Access control; None lets everybody do everything."""
+    """Access control; None grants every right to all peers."""
 
     def __init__(self, config: BrokerConfig, store: MessageStore, clock: Clock) -> None:
         self.config = config
@@ -118,7 +115,7 @@ class BrokerController:
 
     @property
     def address(self) -> str:
-        """The address clients are told."""
+        """The address for clients."""
         return format_address(self.host, self.port)
 
     def now_ms(self) -> int:

@@ -1,7 +1,7 @@
 """The settings of a running broker that clients may change, and the effect of a change.
 
-Law: pure; an allow-list, since anybody who reaches the port may ask (code 25). A setting is listed
-here if it takes effect at once; all others belong to the operator who starts the broker.
+Law: an allow-list, since anybody who reaches the port may ask (code 25). A setting is listed here
+if it takes effect at once; all others belong to the operator who starts the broker.
 """
 
 from __future__ import annotations
@@ -89,7 +89,11 @@ class Edits:
         Raises:
             ValueError, RemoteProtocolError: the text has another form.
         """
-        return cls({str(name): str(value) for name, value in fastjson.loads(text).items()})
+        values = fastjson.loads(text)
+        for name, value in values.items():
+            if not isinstance(value, str):
+                raise ValueError(f"{name} is {value!r:.200}, not a text")
+        return cls(values)
 
 
 def edited(config: BrokerConfig, given: Mapping[str, str]) -> BrokerConfig:

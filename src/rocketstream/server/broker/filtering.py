@@ -1,12 +1,9 @@
-"""The tests of a subscription: one of the index entry, one of the message (C-381, C-395).
-
-Law: makes tests; the pull handlers read and wait.
-"""
+"""The tests of a subscription: one of the index entry, one of the message (C-381, C-395)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rocketstream.errors import RemoteProtocolError
@@ -92,6 +89,21 @@ def retry_filter(filters: ConsumerFilters, group: str) -> PullFilter:
         return known.compiled.matches(properties)
 
     return PullFilter(accept=accept, budget=budget)
+
+
+def readable_filter(
+    wanted: PullFilter, may_read: Callable[[Mapping[str, str]], bool]
+) -> PullFilter:
+    """Return the tests of a pull that passes over messages the puller has no right to."""
+    budget = wanted.budget or Budget(FILTER_STEPS_PER_PULL)
+
+    def accept(record: bytes) -> bool:
+        if wanted.accept is not None and not wanted.accept(record):
+            return False
+        properties = _properties(record, budget)
+        return properties is not None and may_read(properties)
+
+    return PullFilter(wanted.match, accept, budget)
 
 
 def retried_group(topic: str) -> str | None:

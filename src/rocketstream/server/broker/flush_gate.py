@@ -1,4 +1,4 @@
-"""Holds replies until the messages they acknowledge are on the disk, and arrivals with sync flush.
+"""The gate that holds replies, and arrivals with sync flush, until their messages are on the disk.
 
 Law: one registration with the store at a time and one wake-up of the loop per flush, however many
 replies wait; a reply is sent exactly once. Upstream: GroupCommitService (C-434).
@@ -116,7 +116,7 @@ class FlushedArrivals:
     """Reports stored messages once they are flushed, since sync flush makes them readable then.
 
     Args:
-        store: what the messages were stored in.
+        store: the store of the messages.
         gate: waits for the flusher.
         arrived: called for each message, in the order they were stored.
     """
@@ -150,6 +150,6 @@ class FlushedArrivals:
             for each in stored:
                 self._arrived(*each)
         elif outcome == TIMEOUT:
-            # The disk is slow: the senders were told so, but the messages may still become
-            # readable.
+            # The disk is slow: the senders got an answer that says so, but the messages may still
+            # become readable.
             self._loop.call_soon(self._ask, end_offset, stored)

@@ -1,7 +1,7 @@
 """Messages on their way into the store: made into a record in the right queue.
 
-Law: the one place that turns a message into a record, delays included; no sockets.
-Upstream: MessageExtBrokerInner and the head of CommitLog.asyncPutMessage (C-403, C-404).
+Law: no other module turns a message into a record, delays included. Upstream: MessageExtBrokerInner
+and the head of CommitLog.asyncPutMessage (C-403, C-404).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rocketstream.protocol.properties import (
     decode_properties,
     encode_properties,
 )
-from rocketstream.protocol.record import RecordHead, new_record, read_head
+from rocketstream.protocol.record import RecordHead, new_record, read_head, sealable
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.batches import index_keys as words_of
@@ -72,7 +72,7 @@ class MessageWriter:
             message.reconsume_times,
             message.prepared_transaction_offset,
             message.body,
-            encode_properties(message.properties).encode(),
+            sealable(encode_properties(message.properties).encode()),
         )
 
     def put(self, message: InnerMessage, *, delayed: bool = True) -> PutResult:

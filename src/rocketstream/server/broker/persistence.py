@@ -1,8 +1,8 @@
-"""The broker's tables on disk: config/*.json in upstream's exact shape (W 3.4).
+"""The broker's tables on disk: config/*.json in upstream's exact shape.
 
-Law: knows which tables there are; state_file decides when one is written, and what must be on the
-disk before it. Topics and groups are written when they change, the others soon after. Upstream:
-ConfigManager (C-327 to C-329, C-409).
+``state_file`` decides when a table is written, and which part of the log must be on the disk before
+it. Topics and groups are written when they change, the others soon after. Upstream: ConfigManager
+(C-327 to C-329, C-409).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from rocketstream._util.workers import Workers
 from rocketstream.errors import BrokerError, StoreDamagedError, StoreError
@@ -36,6 +37,7 @@ from rocketstream.server.state_file import (
 from rocketstream.server.store import ConfigFile, Files
 
 logger = logging.getLogger("rocketstream.server")
+T = TypeVar("T")
 
 
 class Persistence:
@@ -45,40 +47,31 @@ class Persistence:
         self, controller: BrokerController, root: Path, files: Files, workers: Workers
     ) -> None:
         self._controller = controller
-        folder = root / "config"
-        interval_ms = controller.config.offset_persist_interval_ms
+        self._folder, self._files, self._workers = root / "config", files, workers
         barrier = log_barrier(controller.store)
-
-        def table(
-            name: str,
-            generation: Callable[[], int],
-            snapshot: Callable[[], Encodable],
-            interval_ms: int = interval_ms,
-            barrier: Barrier | None = None,
-            *,
-            is_exact: bool = False,
-        ) -> StateFile:
-            file = ConfigFile(folder / name, files, has_backup=not is_exact)
-            return StateFile(
-                file, generation, snapshot, workers, interval_ms, barrier, is_exact=is_exact
-            )
-
+        table = self._table
         self._topics = table(
-            "topics.json", lambda: controller.topics.generation, controller.topics.snapshot
+            "topics.json",
+            TopicConfigSerializeWrapper.decode_file,
+            lambda: controller.topics.generation,
+            controller.topics.snapshot,
         )
         self._groups = table(
             "subscriptionGroup.json",
+            SubscriptionGroupWrapper.decode_file,
             lambda: controller.groups.generation,
             controller.groups.wrapper,
         )
         self._offsets = table(
             "consumerOffset.json",
+            ConsumerOffsetTable.decode_file,
             lambda: controller.offsets.generation,
             controller.offsets.snapshot,
             barrier=barrier,
         )
         self._delays = table(
             "delayOffset.json",
+            DelayOffsetTable.decode_file,
             lambda: controller.schedule.generation,
             controller.schedule.snapshot,
             controller.config.delay_persist_interval_ms,
@@ -86,30 +79,56 @@ class Persistence:
         )
         self._filters = table(
             "consumerFilter.json",
+            ConsumerFilterTable.decode_file,
             lambda: controller.filters.generation,
             lambda: controller.filters.snapshot(controller.now_ms()),
             controller.config.filter_persist_interval_ms,
         )
         self._locks = table(
             "queueLocks.json",
+            QueueLockTable.decode_file,
             lambda: controller.locks.generation,
             controller.locks.snapshot,
             is_exact=True,
         )
         counted = controller.statistics
         self._statistics = table(
-            "brokerStats.json", lambda: counted.generation, lambda: counted.days
+            "brokerStats.json",
+            DayCounts.decode,
+            lambda: counted.generation,
+            lambda: counted.days,
         )
         self._edits = table(
-            "brokerSettings.json", lambda: controller.edits_generation, lambda: controller.edits
+            "brokerSettings.json",
+            Edits.decode,
+            lambda: controller.edits_generation,
+            lambda: controller.edits,
         )
-        self._tables = (
+        self._tables: tuple[StateFile[Any], ...] = (
             self._topics, self._groups, self._offsets, self._delays, self._filters, self._locks,
             self._statistics, self._edits,
         )  # fmt: skip
-        self._workers = workers
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
+
+    def _table(
+        self,
+        name: str,
+        parse: Callable[[str], T],
+        generation: Callable[[], int],
+        snapshot: Callable[[], Encodable],
+        interval_ms: int | None = None,
+        barrier: Barrier | None = None,
+        *,
+        is_exact: bool = False,
+    ) -> StateFile[T]:
+        file = ConfigFile(self._folder / name, parse, self._files, has_backup=not is_exact)
+        if interval_ms is None:
+            interval_ms = self._controller.config.offset_persist_interval_ms
+        workers = self._workers
+        return StateFile(
+            file, generation, snapshot, workers, interval_ms, barrier, is_exact=is_exact
+        )
 
     def load(self) -> None:
         """Fill the tables from the files.
@@ -119,19 +138,19 @@ class Persistence:
             StoreError: a file cannot be read from the disk.
         """
         controller = self._controller
-        topics = self._topics.load(TopicConfigSerializeWrapper.decode)
+        topics = self._topics.load()
         if topics is not None:
             controller.topics.load(topics)
-        groups = self._groups.load(SubscriptionGroupWrapper.decode)
+        groups = self._groups.load()
         if groups is not None:
             controller.groups.load(groups)
-        offsets = self._offsets.load(ConsumerOffsetTable.decode)
+        offsets = self._offsets.load()
         if offsets is not None:
             controller.offsets.load(offsets)
-        delays = self._delays.load(DelayOffsetTable.decode)
+        delays = self._delays.load()
         if delays is not None:
             controller.schedule.load(delays)
-        filters = self._filters.load(ConsumerFilterTable.decode)
+        filters = self._filters.load()
         if filters is not None:
             for error in controller.filters.load(filters, controller.now_ms()):
                 logger.warning("%s: %s", self._filters.path, error.message)
@@ -146,7 +165,7 @@ class Persistence:
 
     def _load_edits(self) -> None:
         """Take over the settings that were changed while the broker ran earlier."""
-        controller, kept = self._controller, self._edits.load(Edits.decode)
+        controller, kept = self._controller, self._edits.load()
         if kept is None or not kept.values:
             return
         try:
@@ -164,9 +183,9 @@ class Persistence:
         )
 
     def _load_statistics(self) -> None:
-        """Continue the counts; if the file cannot be used they begin anew, from now."""
+        """Continue the counts; if the file cannot be used they begin at zero, from now."""
         try:
-            days = self._statistics.load(DayCounts.decode)
+            days = self._statistics.load()
         except StoreDamagedError as error:
             logger.warning("counts of earlier days are lost: %s", error)
         else:
@@ -177,7 +196,7 @@ class Persistence:
         """Return whether the lock holders are known; if not, make all clients wait."""
         locks, why = None, "is missing"
         try:
-            locks = self._locks.load(QueueLockTable.decode)
+            locks = self._locks.load()
         except StoreError as error:
             why = f"cannot be used ({error.message})"
         else:

@@ -1,7 +1,7 @@
-"""Tells the name servers that this broker lives and which topics it has.
+"""The broker's registration: name servers learn that it lives and which topics it has.
 
 Law: a change that could not be sent is sent again; one registration is under way at a time.
-Upstream: BrokerOuterAPI.registerBrokerAll (W 2.7).
+Upstream: BrokerOuterAPI.registerBrokerAll.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 
 from rocketstream.errors import RocketMQError
-from rocketstream.protocol.addresses import format_address
+from rocketstream.protocol.addresses import format_address, parse_address
 from rocketstream.protocol.bodies import RegisterBrokerBody
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
@@ -20,7 +20,10 @@ from rocketstream.protocol.headers import (
     UnRegisterBrokerRequestHeader,
 )
 from rocketstream.protocol.record import body_crc
+from rocketstream.protocol.signing import sign
+from rocketstream.server.broker.config import is_loopback
 from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.core.acl.accounts import Account
 from rocketstream.transport.aio import Connection, RemotingClient
 from rocketstream.transport.sharing import Steps
 
@@ -28,6 +31,45 @@ logger = logging.getLogger("rocketstream.server")
 
 TIMEOUT_MS = 6_000
 UNREGISTER_TIMEOUT_MS = 1_000
+AGAIN_S = 0.5
+"""A name server that a registration did not reach, or whose connection was lost, has forgotten this
+broker by then or soon: the registration is repeated after so long, and twice as long each time it
+fails."""
+
+
+class Signing:
+    """Signs a broker's requests to name servers whose changes need an account.
+
+    Args:
+        controller: the broker's state.
+        own: the account the name server in this process knows it by; None takes an admin of the
+            broker's accounts, for connections on which others cannot see the signature.
+        is_encrypted: whether the connections speak TLS.
+    """
+
+    def __init__(
+        self, controller: BrokerController, own: Account | None, *, is_encrypted: bool
+    ) -> None:
+        self._controller = controller
+        self._own = own
+        self._is_encrypted = is_encrypted
+
+    def __call__(self, address: str, command: RemotingCommand) -> None:
+        """Sign a request before it is encoded."""
+        account = self._own or self._admin(address)
+        if account is not None:
+            ext = command.ext_fields or {}
+            command.ext_fields = ext | sign(
+                ext, command.body, account.access_key, account.secret_key
+            )
+
+    def _admin(self, address: str) -> Account | None:
+        access, config = self._controller.access, self._controller.config
+        is_private = self._is_encrypted or is_loopback(parse_address(address)[0])
+        if access is None or not (is_private or config.admin_without_tls):
+            return None
+        accounts = access.files.rules.accounts.values()
+        return next((account for account in accounts if account.is_admin), None)
 
 
 class NameServerRegistrar:
@@ -49,10 +91,13 @@ class NameServerRegistrar:
         self._waiting: list[asyncio.Future[None]] = []
         self._running = False
         self._timer: asyncio.TimerHandle | None = None
+        self._again_s = AGAIN_S
+        self._sooner: asyncio.TimerHandle | None = None
         self._closed = False
 
     def announce(self, topics: Iterable[str]) -> asyncio.Future[None]:
-        """Register changed topics; the future is done once every name server was told."""
+        """Register changed topics; the future is done once the registration was sent to each name
+        server."""
         future: asyncio.Future[None] = self._loop.create_future()
         if self._closed or not self._controller.config.namesrv_addrs:
             future.set_result(None)
@@ -75,6 +120,28 @@ class NameServerRegistrar:
                         future.set_result(None)
         finally:
             self._running = False
+        if self._needs_all:
+            self._again_soon()
+        else:
+            self._again_s = AGAIN_S
+
+    def lost(self, connection: Connection) -> None:
+        """Register again soon: the name server forgets a broker with its connection."""
+        found = [address for address, told in self._told.items() if told is connection]
+        if found and not self._closed:
+            self._needs_all.update(found)
+            self._again_soon()
+
+    def _again_soon(self) -> None:
+        if self._sooner is None and not self._closed:
+            self._sooner = self._loop.call_later(self._again_s, self._try_again)
+            interval_s = self._controller.config.register_interval_ms / 1000
+            self._again_s = min(2 * self._again_s, interval_s)
+
+    def _try_again(self) -> None:
+        self._sooner = None
+        if self._needs_all:
+            self.announce(())
 
     async def register(self) -> None:
         """Register everything with every name server now, and from then on repeatedly."""
@@ -125,7 +192,8 @@ class NameServerRegistrar:
         return RegisterBrokerBody(self._controller.topics.wrapper(topics), [])
 
     async def _written(self, body: RegisterBrokerBody) -> RemotingCommand:
-        """Encode a table in steps: in one step it would hold up everybody for its whole length."""
+        """Encode a table in steps: in one step it would hold up all requests for its whole
+        length."""
         written: asyncio.Future[bytes] = self._loop.create_future()
 
         def steps() -> Steps:
@@ -154,10 +222,11 @@ class NameServerRegistrar:
         return RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body)
 
     async def close(self) -> None:
-        """Unregister from the name servers; one that cannot be reached will notice by itself."""
+        """Unregister from the name servers; one that cannot be reached will notice later."""
         self._closed = True
-        if self._timer:
-            self._timer.cancel()
+        for timer in (self._timer, self._sooner):
+            if timer:
+                timer.cancel()
         controller, config = self._controller, self._controller.config
         header = UnRegisterBrokerRequestHeader(
             broker_name=config.broker_name,

@@ -1,8 +1,9 @@
-"""Delivers delayed messages when they are due (C-405 to C-411).
+"""The service that delivers delayed messages when they are due (C-405 to C-411).
 
-Law: sleeps exactly until the next message of a level is due and is woken by arrivals; core.schedule
-decides which messages are due and keeps the progress of levels. One message that cannot be
-delivered holds up no other.
+The service sleeps exactly until the next message of a level is due and is woken by arrivals;
+``core.schedule`` decides which messages are due and keeps the progress of levels.
+
+Law: one message that cannot be delivered holds up no other.
 """
 
 from __future__ import annotations
@@ -114,7 +115,19 @@ class ScheduleService:
             for index, (physical, size, due_ms) in enumerate(raw)
         ]
         now_ms = self._controller.steady_ms()
-        work = self._schedule.due(level, entries, now_ms, high)
+        work = self._schedule.due(
+            level,
+            entries,
+            now_ms,
+            high,
+            lambda each: self._store.store_timestamp(SCHEDULE_TOPIC, queue_id, each.queue_offset),
+        )
+        for each, due_ms in work.put_right:
+            logger.warning(
+                "condition=DUE_TIME_PUT_RIGHT delay level %d, offset %d: no level can have its "
+                "due time, %d; by when it was stored it is due at %d",
+                level, each.queue_offset, each.due_ms, due_ms,
+            )  # fmt: skip
         for entry in work.deliver:
             self._deliver(entry)
             self._schedule.delivered(level, entry.queue_offset + 1)
@@ -163,8 +176,8 @@ class ScheduleService:
         except StoreError as error:
             if isinstance(error, (DiskFullError, FlushFailedError)) or not self._store.is_writable:
                 raise
-            # The store takes messages, but this queue does not. That may pass (too many files are
-            # open), but it must not hold up all later messages.
+            # The store takes messages, but this queue does not. The failure may pass (too many
+            # files are open), but it must not hold up all later messages.
             tries = self._tries[entry.physical_offset] = (
                 self._tries.get(entry.physical_offset, 0) + 1
             )

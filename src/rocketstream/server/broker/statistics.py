@@ -1,7 +1,7 @@
 """The counts of a broker: by topic, queue and group, over minutes, hours and days.
 
-Law: gathers and samples; core defines windows. The store's queues themselves count stored messages,
-so that a send costs nothing extra. Upstream: BrokerStatsManager, BrokerStats (codes 28 and 315).
+``core`` defines the windows. The store's queues themselves count stored messages, so that a send
+costs nothing extra. Upstream: BrokerStatsManager, BrokerStats (codes 28 and 315).
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class BrokerStatistics:
         self.days = self.days.counted(day, puts - before[0], gets - before[1])
 
     def keep(self) -> None:
-        """Have the counts of days persisted, if they have changed."""
+        """Persist the counts of days, if they have changed."""
         self.count_days()
         self.generation += self.days != self._kept_days
         self._kept_days = self.days

@@ -1,7 +1,8 @@
-"""Transactional messages: half messages, their ends, and asking producers (C-412 to C-420).
+"""Transactional messages: half messages, their ends, and checks at producers (C-412 to C-420).
 
-Law: carries out decisions; core.transactions knows which messages are undecided and decides when to
-ask. The log alone holds this state: every end of a half message is followed by an op message before
+``core.transactions`` knows which messages are undecided and decides when to ask a producer.
+
+Law: the log alone holds this state: every end of a half message is followed by an op message before
 anything else happens, so a restart finds the same state.
 """
 
@@ -23,12 +24,16 @@ from rocketstream.protocol.properties import (
     PROPERTY_REAL_QID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TAGS,
+    PROPERTY_TRAN_PREPARED_QUEUE_OFFSET,
     PROPERTY_TRANSACTION_CHECK_TIMES,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
 )
 from rocketstream.protocol.record import stamp_record, unpack_host
 from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.core.acl.accounts import PUB
+from rocketstream.server.broker.core.acl.rights import to_topic
+from rocketstream.server.broker.core.members import Member
 from rocketstream.server.broker.core.transactions import (
     BACKLOG_MAX,
     OP_TAG,
@@ -170,6 +175,9 @@ class TransactionService:
             LocalProtocolError: its properties do not fit a record.
         """
         properties = message.properties
+        # The broker's own: a restart would believe that this is another message, put back.
+        properties.pop(PROPERTY_TRAN_PREPARED_QUEUE_OFFSET, None)
+        properties.pop(PROPERTY_TRANSACTION_CHECK_TIMES, None)
         properties[PROPERTY_REAL_TOPIC] = message.topic
         properties[PROPERTY_REAL_QID] = str(message.queue_id)
         # C-420: a delay would be counted from the half message, not from the commit.
@@ -273,6 +281,8 @@ class TransactionService:
                 await asyncio.sleep(0)
 
     def _check_one(self, offset: int) -> None:
+        if offset >= self._store.max_offset(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID):
+            return  # not on the disk yet, and readable only then: it is left to the next round
         entries = self._store.consume_queue_entries(
             names.TRANS_HALF_TOPIC, HALF_QUEUE_ID, offset, 1
         )
@@ -291,7 +301,7 @@ class TransactionService:
             self._put_back(offset, half)
 
     def _discard(self, offset: int, half: StoredMessage) -> None:
-        """Move a message that nobody decides to where an operator finds it."""
+        """Move a message that stays undecided to where an operator finds it."""
         topic = names.TRANS_CHECK_MAX_TIME_TOPIC
         self._controller.ensure_topic(topic, 1)
         logger.error(
@@ -313,7 +323,10 @@ class TransactionService:
 
     def _ask(self, offset: int, half: StoredMessage, times: int) -> None:
         group = half.properties.get(PROPERTY_PGROUP, "")
-        channel = self._controller.producers.next_channel(group, _is_usable)
+        topic = half.properties.get(PROPERTY_REAL_TOPIC, "")
+        channel = self._controller.producers.next_channel(
+            group, lambda member: self._may_decide(member, topic)
+        )
         if not isinstance(channel, Connection):
             # Unlike upstream, a check that no producer could receive does not count.
             logger.info("no producer of group %s to ask about half message %d", group, offset)
@@ -330,6 +343,13 @@ class TransactionService:
             # The count does not fit beside the user's properties: only the message's age can end
             # it.
             logger.error("cannot ask about half message %d: %s", offset, error)
+
+    def _may_decide(self, member: Member, topic: str) -> bool:
+        """Whether a producer can be asked, and may have the message: its group is only a claim."""
+        channel, access = member.channel, self._controller.access
+        if not isinstance(channel, Connection) or channel.is_closed:
+            return False
+        return access is None or access.may(channel, member.access_key, to_topic(topic, PUB))
 
     def _check_request(self, half: StoredMessage, result: PutResult) -> RemotingCommand:
         """Code 39: the message as the producer sent it, with the offset of its copy (C-419)."""
@@ -368,10 +388,6 @@ def _identity(half: StoredMessage) -> tuple[str | None, int, int]:
     """Return the fields a message and its copies have in common."""
     head = half.head
     return half.properties.get(PROPERTY_UNIQ_KEY), head.born_timestamp, head.body_crc
-
-
-def _is_usable(channel: object) -> bool:
-    return isinstance(channel, Connection) and not channel.is_closed
 
 
 def _queue_id(text: str) -> int:

@@ -1,7 +1,4 @@
-"""The answers of a name server to each request code (W 2.7).
-
-Law: thin. Decode, ask the tables, encode; no sockets beyond the connection handed in.
-"""
+"""The answers of a name server to each request code."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ OWN_NAMESPACE = "ROCKETSTREAM_NAMESRV_CONFIG"
 EDITABLE = {"orderMessageEnable": "false"}
 """Settings that may be changed while it runs, with their first values."""
 STANDARD_JSON_SINCE = 401
-"""Senders from this version (4.9.4) on read quoted map keys (W 1.5)."""
+"""Senders from this version (4.9.4) on read quoted map keys."""
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 

@@ -1,7 +1,4 @@
-"""The name server's shell: a listening socket, the tables, and the expiry scan.
-
-Law: decides nothing; core.routes decides.
-"""
+"""The name server: a listening socket, the tables, and the expiry scan; ``core.routes`` decides."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import StoreError
 from rocketstream.protocol.bodies import KVConfigSerializeWrapper
-from rocketstream.server.dispatch import Dispatcher
+from rocketstream.server.dispatch import Dispatcher, Guard
 from rocketstream.server.nameserver.core.routes import KeyValueTable, RouteTable
 from rocketstream.server.nameserver.handlers import NameServerHandlers
 from rocketstream.server.state_file import StateFile
@@ -35,12 +32,13 @@ class NameServer:
         host: address to listen on.
         port: 0 takes a free one; see ``address`` after ``start``.
         clock: gives the time of registrations.
-        ssl_context: serves TLS with it when given (W 1.6).
+        ssl_context: serves TLS with it when given.
         tls_mode: whether plain text is served on the same port.
         settings_path: the file that keeps the settings of codes 100 and 102 (upstream's
             kvConfigPath); None keeps them in memory only.
         files: the disk; the machine's by default.
         workers: runs the writing of that file; a thread by default.
+        guard: asked before each request, where there are accounts.
     """
 
     def __init__(
@@ -54,15 +52,16 @@ class NameServer:
         settings_path: Path | None = None,
         files: Files | None = None,
         workers: Workers | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.routes = RouteTable()
         self.settings = KeyValueTable()
         self._clock = clock
         self._workers = workers or ThreadWorkers("rocketstream-namesrv")
-        self._file: StateFile | None = None
+        self._file: StateFile[KVConfigSerializeWrapper] | None = None
         if settings_path is not None:
             self._file = StateFile(
-                ConfigFile(settings_path, files),
+                ConfigFile(settings_path, KVConfigSerializeWrapper.decode_file, files),
                 lambda: self.settings.generation,
                 self.settings.snapshot,
                 self._workers,
@@ -70,7 +69,9 @@ class NameServer:
             )
         written = self._file.written if self._file else None
         self.dispatcher = Dispatcher(
-            "name server", NameServerHandlers(self.routes, self.settings, clock, written).table()
+            "name server",
+            NameServerHandlers(self.routes, self.settings, clock, written).table(),
+            guard=guard,
         )
         self._server = RemotingServer(
             self.dispatcher,
@@ -100,7 +101,7 @@ class NameServer:
             PortInUseError: the port is taken.
             StoreDamagedError: the file of the settings and its backup cannot be read.
         """
-        settings = self._file.load(KVConfigSerializeWrapper.decode) if self._file else None
+        settings = self._file.load() if self._file else None
         if self._file and settings is not None:
             self.settings.load(settings)
             self._file.loaded()

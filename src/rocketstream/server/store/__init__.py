@@ -1,6 +1,7 @@
 """The message store: RocketMQ's own files, byte for byte, with recovery that never guesses.
 
-Law: the only code that touches message files; knows records and files, no sockets, no brokers.
+Law: no other package writes message files; the store knows records and files, no sockets, no
+brokers.
 """
 
 from rocketstream.server.store.files import Files

@@ -1,20 +1,27 @@
-"""The ``checkpoint``, ``abort`` and ``lock`` files of a store (W 5.5).
+"""The ``checkpoint``, ``abort`` and ``lock`` files of a store.
 
-Law: these three files only; a checkpoint is written after the data it describes is on the disk.
+Law: a checkpoint is written after the data it describes is on the disk.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocketstream.errors import StoreError
+from rocketstream.protocol.crc import crc32
+from rocketstream.server.store.consume_queue import ConsumeQueue
 from rocketstream.server.store.files import Files, naming
 from rocketstream.server.store.mapped_file import FULL
 
+_log = logging.getLogger(__name__)
+
 CHECKPOINT_BYTES = 4096
 _MARKS = struct.Struct(">qqqq")
+_KNOWN = struct.Struct(">qI")
 _OWN_AT = 256
 _OWN = b"rocketstream\0\0\0\1"
 """This tag and a copy of the marks are written behind upstream's fields, in the same sector.
@@ -37,6 +44,8 @@ class Checkpoint:
     index_msg_timestamp: int = 0
     flushed_offset: int = 0
     own: bool = False
+    log_min: int | None = None
+    queues_crc: int = 0
     between: bytes = field(default=b"", compare=False, repr=False)
 
 
@@ -51,7 +60,23 @@ def read_checkpoint(path: Path, files: Files) -> Checkpoint:
     own = data[_OWN_AT:].startswith(_OWN + data[: _MARKS.size])
     physic, logics, index, flushed = _MARKS.unpack_from(data)
     between = data[_MARKS.size : _OWN_AT]
-    return Checkpoint(physic, logics, index, flushed, own, between)
+    log_min, queues_crc = None, 0
+    known_at = _OWN_AT + len(_OWN) + _MARKS.size
+    if own and len(data) >= known_at + _KNOWN.size:
+        # One more than the offset: zero is what earlier versions left there.
+        begin, queues_crc = _KNOWN.unpack_from(data, known_at)
+        log_min = begin - 1 if begin > 0 else None
+    return Checkpoint(physic, logics, index, flushed, own, log_min, queues_crc, between)
+
+
+def crc_of_bounds(queues: Iterable[ConsumeQueue]) -> int:
+    """Return a number that tells whether queues are those that were there; never zero."""
+    bounds = [
+        (queue.topic, queue.queue_id, queue.first_offset, queue.max_offset)
+        for queue in queues
+        if queue.max_offset
+    ]
+    return crc32(repr(sorted(bounds)).encode()) or 1
 
 
 def write_checkpoint(path: Path, marks: Checkpoint, files: Files) -> None:
@@ -69,7 +94,9 @@ def write_checkpoint(path: Path, marks: Checkpoint, files: Files) -> None:
             marks.flushed_offset,
         )
         between = marks.between.ljust(_OWN_AT - _MARKS.size, b"\0")
-        files.write_all(handle, data + between + _OWN + data, 0)
+        begin = 0 if marks.log_min is None else marks.log_min + 1
+        known = _KNOWN.pack(begin, marks.queues_crc)
+        files.write_all(handle, data + between + _OWN + data + known, 0)
         files.sync(handle)
 
 
@@ -119,6 +146,19 @@ class StoreLock:
             self._files.unlock(handle)
 
 
+def _tell_if_open(root: Path, files: Files) -> None:
+    """Log that other users can read the store: Apache's broker made it, or an earlier version."""
+    logs = [each for each in files.list_directory(root / "commitlog") if files.is_file(each)]
+    if files.is_readable_by_others(root) and any(map(files.is_readable_by_others, logs)):
+        _log.warning(
+            "other users of this machine can read the messages in %s: files made from now on are "
+            "for their owner alone, those that are there stay as they are; to close them: "
+            "chmod -R go-rwx %s",
+            root,
+            root,
+        )
+
+
 def prepare_root(root: Path, files: Files) -> None:
     """Make the directories of a store.
 
@@ -133,6 +173,7 @@ def prepare_root(root: Path, files: Files) -> None:
         for directory in made:
             # Otherwise a loss of power may take the name of the new store, with everything in it.
             files.sync_directory(directory.parent)
+        _tell_if_open(root, files)
     except OSError as error:
         if error.errno in FULL:
             raise

@@ -1,7 +1,7 @@
-"""The commit log: records back to back in files of one size, rolled with the blank marker (W 5.2).
+"""The commit log: records back to back in files of one size, rolled with the blank marker.
 
-Law: bytes by offset; knows the blank marker but not the content of records, and syncs nothing
-itself.
+The log gives bytes by offset; it knows the blank marker but not the content of records, and syncs
+nothing itself.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ class CommitLog:
         self.file_bytes = file_bytes
         self.end = 0
         """Offset the next record gets, before a roll; earlier bytes can be read and flushed."""
+        self.opened_end = 0
+        """Where the log ended when it was opened: later records were written since, by this
+        process."""
         self.sync_failed: Callable[[OSError], StoreError] = _not_synced
         """Called with the error of a failed sync; returns the error to raise."""
         self._files = files
@@ -280,10 +283,6 @@ class CommitLog:
             _log.warning("space for the commit log could not be prepared ahead: %s", error)
 
     # --- reading ------------------------------------------------------------------------------
-
-    def next_file(self, offset: int) -> int:
-        """Return where the next file after that of an offset begins."""
-        return offset - offset % self.file_bytes + self.file_bytes
 
     def read(self, start: int, end: int) -> bytes | None:
         """Return a copy of the range, which lies in one file; None when it is not in the log."""

@@ -1,6 +1,7 @@
-"""A consume queue: 20 bytes per message of one queue, in files of one size (W 5.3).
+"""A consume queue: 20 bytes per message of one queue, in files of one size.
 
-Law: units by logical offset; knows nothing of records, and syncs only when told.
+The queue gives units by logical offset; it knows nothing of records, and its owner decides when it
+is synced.
 """
 
 from __future__ import annotations
@@ -54,9 +55,11 @@ class ConsumeQueue:
         "dirty",
         "max_offset",
         "min_offset",
+        "nowhere",
         "queue_id",
         "shown_offset",
         "synced_offset",
+        "told",
         "topic",
     )
 
@@ -81,6 +84,10 @@ class ConsumeQueue:
         self.synced_offset = 0
         self.shown_offset = 0
         """Every unit before this offset is known to lie below the flushed end of the log."""
+        self.told: set[int] = set()
+        """Offsets whose damage the log names already."""
+        self.nowhere: set[int] = set()
+        """Offsets whose records were not found."""
         self.counted_from = 0
         """Where the queue ended when the store was opened: later units are counted."""
         self.counted_bytes = 0
@@ -241,6 +248,14 @@ class ConsumeQueue:
         self.max_offset = offset + 1
         self.counted_bytes += size
 
+    def rewrite(self, offset: int, physical: int, size: int, tags_code: int) -> None:
+        """Rewrite a unit in its place; not synced, since the fault would be found again."""
+        segment = self._segment_at(offset)
+        assert segment is not None
+        UNIT.pack_into(
+            segment.data(), offset * UNIT_BYTES - segment.base, physical, size, tags_code
+        )
+
     def extend(self, units: bytes | bytearray) -> None:
         """Write units one after another, in whole pieces of their files.
 
@@ -297,6 +312,8 @@ class ConsumeQueue:
 
     def truncate_physical(self, physical: int) -> int:
         """Remove all units that point at or beyond a log offset; returns how many were removed."""
+        if self.end_in_log <= physical:  # a damaged unit would lead the search astray
+            return self.truncate(self.max_offset)
         keep = self._bisect(
             self.first_offset,
             self.max_offset,
@@ -328,6 +345,12 @@ class ConsumeQueue:
                 return physical, size
         return None
 
+    @property
+    def end_in_log(self) -> int:
+        """The log offset where the record of the last unit ends; 0 without a unit."""
+        unit = self.last_unit()
+        return unit[0] + unit[1] if unit is not None else 0
+
     # --- reading ------------------------------------------------------------------------------
 
     def _segment_at(self, offset: int) -> QueueFile | None:
@@ -349,6 +372,11 @@ class ConsumeQueue:
             return 0, 0, 0
         unit = UNIT.unpack_from(segment.data(), offset * UNIT_BYTES - segment.base)
         return unit
+
+    def points_at(self, offset: int, physical: int, size: int) -> bool:
+        """Whether the unit at an offset is that of a record at a log offset, with its size."""
+        is_here = self.first_offset <= offset < self.max_offset
+        return is_here and self.unit(offset)[:2] == (physical, size)
 
     def units(self, offset: int, count_max: int) -> bytes:
         """Return up to ``count_max`` units from one file, as bytes; empty without any."""
@@ -376,6 +404,18 @@ class ConsumeQueue:
                 )
         return self.shown_offset
 
+    def offsets_within(self, low: int, high: int) -> range:
+        """Return the offsets whose records begin between two log offsets, as the units have it."""
+
+        def first(physical: int) -> int:
+            return self._bisect(
+                self.first_offset,
+                self.max_offset,
+                lambda start, size: size == FILLER_SIZE or start < physical,
+            )
+
+        return range(first(low), first(high))
+
     def next_file_offset(self, offset: int) -> int:
         """Return the first logical offset of the file after that of an offset."""
         per_file = self._file_bytes // UNIT_BYTES
@@ -383,26 +423,34 @@ class ConsumeQueue:
 
     def correct_min(self, log_min: int) -> None:
         """Set the minimum to the first unit that points at or beyond the log's start (C-371)."""
-        self.min_offset = self._bisect(
-            self.first_offset,
-            self.max_offset,
-            lambda physical, size: size == FILLER_SIZE or physical < log_min,
-        )
+
+        def is_gone(physical: int, size: int) -> bool:
+            return size == FILLER_SIZE or 0 <= physical < log_min
+
+        first, found = self.first_offset, self.max_offset + 1
+        while found > first:
+            found = self._bisect(first, found - 1, is_gone)
+            # Where only the last one passed is gone, that unit is damaged: it misled the search.
+            if found - 2 < first or is_gone(*self.unit(found - 2)[:2]):
+                break
+        self.min_offset = found
 
     # --- files --------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Sync everything appended so far to the disk (keeper thread); raises OSError."""
+        """Sync all units appended so far (keeper thread), which syncs names too; raises OSError."""
         end = self.max_offset
         start = self.synced_offset * UNIT_BYTES
         for segment in tuple(self._segments):
             if segment.base < end * UNIT_BYTES and start < segment.base + self._file_bytes:
                 segment.sync()
-        if self.created:
-            self.created = False
-            for directory in (self.directory, self.directory.parent, self.directory.parent.parent):
-                self._files.sync_directory(directory)
         self.synced_offset = end
+
+    @property
+    def directories(self) -> tuple[Path, Path, Path]:
+        """The directories in which the names of its files stand."""
+        topic = self.directory.parent
+        return self.directory, topic, topic.parent
 
     def drop_before(self, log_min: int) -> int:
         """Remove files whose last unit points before the log's start, never the last file."""

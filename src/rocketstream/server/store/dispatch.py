@@ -1,6 +1,6 @@
 """The facts in a stored record that queues and indexes need: queue, tags code, keys.
 
-Law: bytes in, values out; used when queues and indexes are rebuilt from the log.
+Queues and indexes are rebuilt from the log with them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.crc import crc32
 from rocketstream.protocol.names import SCHEDULE_TOPIC
-from rocketstream.protocol.record import HEAD_V4, MAGIC_V1, RECORD_BYTES_MIN, RecordHead
+from rocketstream.protocol.record import HEAD_V4, MAGIC_V1, RECORD_BYTES_MIN, RecordHead, seal_fits
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.store.files import FileMap
 
@@ -71,8 +71,11 @@ def plain_entry(data: memoryview, position: int, base: int, crc: bool) -> Dispat
     (properties_size,) = _SHORT.unpack_from(data, properties_at)
     if properties_size < 0 or properties_at + 2 + properties_size != end:
         return None
-    if crc and body_size and crc32(data[body_at:topic_at]) & 0x7FFFFFFF != body_crc:
-        return None
+    if crc:
+        if body_size and crc32(data[body_at:topic_at]) & 0x7FFFFFFF != body_crc:
+            return None
+        if seal_fits(data[position:body_at], data[topic_at:end], physical) is False:
+            return None
     topic = _topic(bytes(data[topic_at + 1 : properties_at]))
     if topic is None:
         return None
@@ -98,7 +101,7 @@ def dispatch_entry(buffer: FileMap | memoryview, position: int, head: RecordHead
 
 
 def enters_queue(sys_flag: int) -> bool:
-    """Return whether a record gets a unit: PREPARED and ROLLBACK records do not (W 5.3)."""
+    """Return whether a record gets a unit: PREPARED and ROLLBACK records do not."""
     return not sys_flag & MessageSysFlag.TRANSACTION_PREPARED
 
 
@@ -121,7 +124,7 @@ def _tags_code(tags: bytes) -> int:
 
 
 def queue_code(entry: DispatchEntry, delay_levels_ms: tuple[int, ...]) -> int:
-    """Return the tagsCode of a record's unit; the delivery time in the schedule topic (W 4.4)."""
+    """Return the tagsCode of a record's unit; the delivery time in the schedule topic."""
     if entry.topic == SCHEDULE_TOPIC:
         level = property_of(entry.properties, b"DELAY")
         if level is not None and level.isdigit() and int(level) > 0:
@@ -132,7 +135,7 @@ def queue_code(entry: DispatchEntry, delay_levels_ms: tuple[int, ...]) -> int:
 
 
 def index_keys(entry: DispatchEntry) -> tuple[str, ...]:
-    """Return the keys that find a record: UNIQ_KEY first, then each word of KEYS (W 5.4)."""
+    """Return the keys that find a record: UNIQ_KEY first, then each word of KEYS."""
     if entry.sys_flag & MessageSysFlag.TRANSACTION_MASK == MessageSysFlag.TRANSACTION_ROLLBACK:
         return ()
     unique = property_of(entry.properties, b"UNIQ_KEY")

@@ -1,8 +1,8 @@
 """The disk: every file-system call of the servers, so that another disk can stand in for it.
 
-Law: the only module under ``server`` that talks to the file system; knows no formats. Handles are
-ints that only the :class:`Files` they came from understands. Everything raises OSError, as the
-system does, unless said otherwise.
+Law: no other module under ``server`` talks to the file system. Files made here are readable for
+their owner alone. Handles are ints that only the :class:`Files` they came from understands. Every
+call raises OSError, as the system does, unless its docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _IS_WINDOWS = sys.platform == "win32"
 _DEVICES = frozenset(
     ["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))]
 )
-"""What Windows takes for a device wherever it stands, in any case."""
+"""Names that Windows takes for a device in any directory, in upper and lower case."""
 
 
 class FileMap(Protocol):
@@ -113,7 +113,7 @@ class Files:
         flags |= os.O_CREAT if create else 0
         flags |= os.O_TRUNC if truncate else 0
         flags |= os.O_EXCL if exclusive else 0
-        return os.open(path, flags, 0o644)
+        return os.open(path, flags, 0o600)
 
     def close(self, handle: int) -> None:
         """Close a handle."""
@@ -263,8 +263,15 @@ class Files:
         return not _IS_WINDOWS or ("|" not in name and name.lower() not in _DEVICES)
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and those above it; harmless when it is there."""
-        path.mkdir(parents=True, exist_ok=True)
+        """Make a directory and those above it, for their owner alone; harmless when it is there."""
+        for above in reversed(path.parents):
+            if not above.exists():
+                above.mkdir(0o700, exist_ok=True)
+        path.mkdir(0o700, exist_ok=True)
+
+    def is_readable_by_others(self, path: Path) -> bool:
+        """Return whether other users of the machine may read a file; not known on Windows."""
+        return not _IS_WINDOWS and bool(path.stat().st_mode & 0o044)
 
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory."""

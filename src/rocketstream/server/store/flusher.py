@@ -1,6 +1,7 @@
-"""Flushing of the commit log: one worker, group commit, and a failed fsync that is final (C-434).
+"""Flushing of the commit log: one worker, group commit (C-434).
 
-Law: decides when to sync and whom to tell; two callables tell what to sync.
+Law: a failed fsync is final. Two callables say what to sync; the flusher decides when, and reports
+it.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class LogFlusher:
             if end > self.flushed_offset:
                 try:
                     self._sync(self.flushed_offset, end)
-                except Exception as error:  # whatever the error was: no later sync can be trusted
+                except Exception as error:  # for any error: no later sync can be trusted
                     raise self.fail(error) from error
             with self._guard:
                 self.flushed_timestamp = timestamp

@@ -1,7 +1,7 @@
 """Units of consume queues that a walk over the log has found, to be written together.
 
-Law: remembers only the plain case, 20 bytes a record; in any other case, and beyond its bound, it
-reports that the log must be walked again.
+The plain case takes 20 bytes a record; in any other case, and beyond its bound, it reports that the
+log must be walked again.
 """
 
 from __future__ import annotations

@@ -5,15 +5,16 @@ Law: never on the path of a put; a checkpoint is written after the data it descr
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rocketstream._util.workers import Worker, Workers
 from rocketstream.errors import FlushFailedError
-from rocketstream.server.store.checkpoint import Checkpoint, write_checkpoint
+from rocketstream.server.store.checkpoint import Checkpoint, crc_of_bounds, write_checkpoint
 from rocketstream.server.store.commit_log import CommitLog
 from rocketstream.server.store.consume_queue import ConsumeQueue
 from rocketstream.server.store.files import Files
@@ -55,7 +56,8 @@ class Keeper:
         self._index = index
         self._files = files
         self._dirty: deque[ConsumeQueue] = deque()
-        self._last_marks: Checkpoint | None = None
+        self._last_marks = Checkpoint()
+        self._log_min = 0
         self._workers = workers
         self._worker: Worker | None = None
         self._pause_ms = self._poll_ms
@@ -72,6 +74,7 @@ class Keeper:
         """Start with this checkpoint; units of records behind it must be synced first."""
         self._logics_timestamp = marks.logics_msg_timestamp
         self._between = marks.between
+        self._last_marks, self._log_min = marks, self._log.min_offset
         self._waited_ms, self._pause_ms = 0, self._poll_ms
         first_s = self._poll_ms / 1000
         self._worker = self._workers.start("store-keeper", self._step, first_s=first_s)
@@ -128,15 +131,7 @@ class Keeper:
         timestamp = self._timestamp()
         flushed_offset = self._flusher.flushed_offset
         flushed_timestamp = self._flusher.flushed_timestamp
-        for _ in range(len(self._dirty)):
-            # The flag is cleared first: a unit written from here on marks the queue again.
-            queue = self._dirty.popleft()
-            queue.dirty = False
-            try:
-                queue.sync()
-            except OSError:
-                self.mark_dirty(queue)
-                raise
+        self._sync_queues()
         self._logics_timestamp = timestamp
         index_timestamp = 0
         if self._index is not None:
@@ -148,8 +143,53 @@ class Keeper:
             self._logics_timestamp,
             index_timestamp,
             flushed_offset,
+            log_min=self._log_min,
             between=self._between,
         )
+        self._write(marks)
+
+    def _sync_queues(self) -> None:
+        """Sync the units of dirty queues, and the names of their new files."""
+        queues: list[ConsumeQueue] = []
+        created: list[ConsumeQueue] = []
+        try:
+            # Flags are cleared first: a unit or a file made from here on sets them again.
+            for _ in range(len(self._dirty)):
+                queue = self._dirty.popleft()
+                queues.append(queue)
+                queue.dirty = False
+                queue.sync()
+                if queue.created:
+                    created.append(queue)
+                    queue.created = False
+            # Queues share most of these directories.
+            for directory in dict.fromkeys(each for queue in created for each in queue.directories):
+                self._files.sync_directory(directory)
+        except OSError:
+            for queue in created:
+                queue.created = True
+            for queue in queues:
+                if not queue.dirty:
+                    self.mark_dirty(queue)
+            raise
+
+    def _write(self, marks: Checkpoint) -> None:
         if marks != self._last_marks:
             write_checkpoint(self._checkpoint_path, marks, self._files)
             self._last_marks = marks
+
+    def closed(self, queues: Iterable[ConsumeQueue]) -> None:
+        """Put on the disk which queues there are, after the last flush."""
+        self._write(dataclasses.replace(self._last_marks, queues_crc=crc_of_bounds(queues)))
+
+    def log_will_begin(self, offset: int) -> None:
+        """Put on the disk that the log begins later, before its first files are removed.
+
+        A start takes files that are missing otherwise for lost.
+
+        Raises:
+            OSError: the checkpoint cannot be written; no file may be removed.
+        """
+        with self.queues_guard:
+            self._write(dataclasses.replace(self._last_marks, log_min=offset))
+            self._log_min = offset

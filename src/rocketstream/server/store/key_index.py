@@ -1,6 +1,6 @@
-"""The key index: files of hash slots and chained entries, filled after the puts (W 5.4).
+"""The key index: files of hash slots and chained entries, filled after the puts.
 
-Law: knows only the index format; missing entries it reads from the log it is given.
+Missing entries are read from the log.
 """
 
 from __future__ import annotations

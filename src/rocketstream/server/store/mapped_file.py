@@ -1,7 +1,4 @@
-"""Files of fixed size, with reserved space, written by offset, read through a map, and synced.
-
-Law: one file, or the file names of a directory; knows no formats.
-"""
+"""Files of fixed size, with reserved space, written by offset, read through a map, and synced."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ class MappedFile:
         """Map an existing file.
 
         Raises:
-            StoreDamagedError: its size is not the configured one (W 5.1).
+            StoreDamagedError: its size is not the configured one.
         """
         fd = files.open(path)
         try:

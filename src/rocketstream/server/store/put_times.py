@@ -1,6 +1,6 @@
 """Durations of puts: the last minute's distribution, and the longest ever.
 
-Law: pure; durations and counts come in. Upstream: StoreStatsService (putMessageDistributeTime and
+Pure: durations and counts come in. Upstream: StoreStatsService (putMessageDistributeTime and
 putLatency99 of code 28).
 """
 

@@ -1,7 +1,6 @@
 """Files of consume queues: sparse, space reserved in small steps, mapped only while in use.
 
-Law: a file and its map; of units it knows only the length. One thread uses the maps; any thread may
-sync.
+Law: one thread uses the maps; any thread may sync.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class QueueFile:
     """One file of fixed size, mapped when its bytes are asked for.
 
     Args:
-        queue: told before the file is unmapped, whoever causes that.
+        queue: is told before the file is unmapped, for whichever reason.
     """
 
     __slots__ = (

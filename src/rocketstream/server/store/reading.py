@@ -1,17 +1,17 @@
-"""Reading a queue: the scan of C-367 to C-370 and the search by time of C-372.
-
-Law: reads units and log ranges; changes nothing.
-"""
+"""Reads of a queue: the scan of C-367 to C-370 and the search by time of C-372."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator, Iterable
 
+from rocketstream.errors import StoreDamagedError
 from rocketstream.limits import SCAN_UNITS_MAX
+from rocketstream.protocol.record import RECORD_BYTES_MIN
 from rocketstream.server.store.commit_log import CommitLog
-from rocketstream.server.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue, is_filler
+from rocketstream.server.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
 from rocketstream.server.store.results import GetMessageStatus, GetResult, StoreConfig
+from rocketstream.server.store.units import QueueReader
 
 _SCAN_UNITS_MIN = 800
 """Bytes of the index that are scanned at least (C-368)."""
@@ -27,7 +27,7 @@ def newest(
 
     Args:
         read: returns the record at a log offset; None when it is gone.
-        bytes_max: most bytes of all records together; one is returned whatever its size.
+        bytes_max: most bytes of all records together; one is returned, of any size.
     """
     records: list[bytes] = []
     size = 0
@@ -83,23 +83,25 @@ def get(
     is_filtered = match is not None or accept is not None
     scan_max = max(_SCAN_UNITS_MIN, count_max) if is_filtered else count_max
     units = queue.units(offset, min(scan_max, high - offset, SCAN_UNITS_MAX))
+    reader = QueueReader(queue, log, config.delay_levels_ms)
     low = queue.min_offset
     if not units:
         following = queue.next_file_offset(offset)
         return GetResult(GetMessageStatus.OFFSET_FOUND_NULL, following, low, high)
     result = GetResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
-    _scan(units, log, config, memory_bytes, count_max, match, accept, is_enough, result)
+    _scan(reader, units, log, config, memory_bytes, count_max, match, accept, is_enough, result)
     if result.status is GetMessageStatus.MESSAGE_WAS_REMOVING and not is_filtered:
         # Removed records are skipped as far as upstream would scan, not only count_max units.
         units = queue.units(
             offset, min(max(_SCAN_UNITS_MIN, count_max), high - offset, SCAN_UNITS_MAX)
         )
         result = GetResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
-        _scan(units, log, config, memory_bytes, count_max, match, accept, is_enough, result)
+        _scan(reader, units, log, config, memory_bytes, count_max, match, accept, is_enough, result)
     return result
 
 
 def _scan(
+    reader: QueueReader,
     units: bytes,
     log: CommitLog,
     config: StoreConfig,
@@ -113,10 +115,10 @@ def _scan(
     on_disk_before = log.end - memory_bytes
     bytes_max = config.transfer_bytes_in_memory_max
     limit = min(count_max, config.transfer_count_in_memory_max)
-    total = count = scanned = skip_before = 0
-    low, high = log.min_offset, log.end
+    total = count = scanned = 0
     start = end = -1  # the range of neighbouring records being collected
     gone = False
+    log_end = log.end
     records = result.records
     for physical, size, code in UNIT.iter_unpack(units):
         if physical < on_disk_before:
@@ -127,13 +129,24 @@ def _scan(
         if full and count:
             break
         scanned += 1
-        if physical < skip_before or (match is not None and not match(code)):
+        wanted = match is None or match(code)
+        if not wanted and _may_be(physical, size, log_end):
             continue
-        if physical < low or physical + size > high or size <= 0 or size == FILLER_SIZE:
+        number = result.next_begin_offset + scanned - 1
+        try:
+            place = reader.place(number, physical, size)
+        except StoreDamagedError:
+            if not count:
+                raise
+            scanned -= 1  # the records before it are served first
+            break
+        if place is None:
             gone = True
-            if not is_filler(size):
-                skip_before = log.next_file(physical)
             continue
+        is_mended = not wanted or place != (physical, size)  # it may name another tag now
+        if match is not None and is_mended and not match(reader.tag_code(number)):
+            continue
+        physical, size = place
         if accept is not None and not accept(log.slice(physical, physical + size)):
             if is_enough is not None and is_enough():
                 break
@@ -142,7 +155,7 @@ def _scan(
             if end >= 0:
                 records.append(log.slice(start, end))
             start = end = physical
-        skip_before = end = end + size  # a lost message's unit points at the next one
+        end += size
         total += size
         count += 1
         if is_enough is not None and is_enough():
@@ -155,6 +168,11 @@ def _scan(
     result.total_bytes = total
     result.count = count
     result.next_begin_offset += scanned
+
+
+def _may_be(physical: int, size: int, log_end: int) -> bool:
+    """Whether a unit can be whole: then its tags code counts, without a read of the message."""
+    return size == FILLER_SIZE or (size >= RECORD_BYTES_MIN and 0 <= physical <= log_end - size)
 
 
 def _full_on_disk(count: int, total: int, count_max: int, config: StoreConfig) -> bool:

@@ -1,6 +1,6 @@
-"""Bringing a store to a state that can be appended to: torn tails, damage, lost queue units.
+"""Recovery of a store to a state that can be appended to: torn tails, damage, lost queue units.
 
-Law: nothing that follows damage is ever deleted; an unclear state is refused (W 5.6).
+Law: nothing that follows damage is ever deleted; an unclear state is refused.
 """
 
 from __future__ import annotations
@@ -14,70 +14,45 @@ from pathlib import Path
 
 from rocketstream.errors import StoreDamagedError
 from rocketstream.protocol.codes import MessageSysFlag
+from rocketstream.protocol.names import SCHEDULE_TOPIC
 from rocketstream.protocol.record import (
     MAGIC_BLANK,
-    MAGIC_V1,
-    MAGIC_V2,
     RECORD_BYTES_MIN,
     SECTOR_BYTES,
-    RecordCheck,
     RecordHead,
-    RecordState,
-    check_record,
-    is_guarded,
+    has_seal,
     new_record,
     stamp_record,
 )
-from rocketstream.server.store.checkpoint import Checkpoint
+from rocketstream.server.store.checkpoint import Checkpoint, crc_of_bounds
 from rocketstream.server.store.commit_log import BLANK, CommitLog
 from rocketstream.server.store.consume_queue import ConsumeQueue, is_filler
 from rocketstream.server.store.dispatch import (
     DispatchEntry,
-    dispatch_entry,
     enters_queue,
-    index_keys,
-    plain_entry,
     queue_code,
 )
 from rocketstream.server.store.files import Files
 from rocketstream.server.store.found_units import FoundUnits
-from rocketstream.server.store.key_index import Pending
+from rocketstream.server.store.log_walk import Counts, WalkEnd, find_record_after, walk
 from rocketstream.server.store.mapped_file import MappedFile
 from rocketstream.server.store.queue_file import UNIT_BYTES
 from rocketstream.server.store.reading import store_timestamp_at
 from rocketstream.server.store.results import StoreConfig
+from rocketstream.server.store.units import is_unit_of
 
 _log = logging.getLogger(__name__)
 _MARGIN_MS = 3000
-"""Upstream trusts a checkpoint up to this long before its timestamps (W 5.6)."""
-_MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
+"""Upstream trusts a checkpoint up to this long before its timestamps."""
 _BRIDGE_TOPIC = b"DAMAGED"
 _BRIDGE_BYTES_MIN = RECORD_BYTES_MIN + 1
 _BRIDGE_BYTES_MAX = 1024 * 1024
 _GROUPED_RECORDS = 32_768
+_PASSED_NAMED_MAX = 20
 _UNGROUPED_QUEUES_MAX = 64
 _queue_of = operator.attrgetter("topic", "queue_id")
 Queues = dict[tuple[str, int], ConsumeQueue]
 MakeQueue = Callable[[str, int], ConsumeQueue]
-
-
-@dataclass(slots=True)
-class WalkEnd:
-    """Where the run of complete records ends, and why."""
-
-    offset: int
-    reason: str = ""
-    records: int = 0
-    last_timestamp: int = 0
-    last: DispatchEntry | None = None
-
-    def step_back(self, reason: str) -> None:
-        """Leave out the last record."""
-        assert self.last is not None
-        self.offset = self.last.physical_offset
-        self.records -= 1
-        self.reason = reason
-        self.last = None
 
 
 @dataclass(slots=True)
@@ -89,7 +64,6 @@ class Outcome:
     entries_dropped: int = 0
     rebuilt: bool = False
     torn_bytes: int = 0
-    torn_flushed: bool = False
     quarantined: list[Path] = field(default_factory=list)
 
 
@@ -97,141 +71,16 @@ class _UnitsLostError(Exception):
     """A record's unit is missing where it must be: the queues must be rebuilt."""
 
 
-# --- walking the log ------------------------------------------------------------------------------
+def is_pointed_at(queues: Queues, head: RecordHead) -> bool:
+    """Whether the unit that a record names points back to it.
 
-
-def walk(log: CommitLog, end: WalkEnd, *, crc: bool = True) -> Iterator[DispatchEntry]:
-    """Yield every complete record from ``end.offset`` on; afterwards ``end`` is the end of the run.
-
-    Args:
-        crc: check bodies too; not needed when they were checked before.
+    Bytes in a message's body can be a whole record, with the log offset where they lie: their
+    sender knows it beforehand. No unit points there.
     """
-    while (segment := log.segment_at(end.offset)) is not None:
-        yield from _walk_file(segment, end, crc)
-        if end.offset < segment.base + segment.size:
-            return
-
-
-def _walk_file(segment: MappedFile, end: WalkEnd, crc: bool) -> Iterator[DispatchEntry]:
-    """Walk within one file; ``end`` is at the file's end when a blank marker closes it."""
-    base = segment.base
-    position = end.offset - base
-    with memoryview(segment.map) as data:
-        while True:
-            entry = plain_entry(data, position, base, crc)
-            if entry is None:
-                check = check_record(data, position, crc=crc)
-                if check.state is RecordState.BLANK and position + check.size == segment.size:
-                    end.offset = base + segment.size
-                    return
-                entry = _checked_entry(data, position, base, check, end)
-                if entry is None:
-                    return
-            position += entry.size
-            end.records += 1
-            end.offset = base + position
-            end.last_timestamp = entry.store_timestamp
-            end.last = entry
-            yield entry
-
-
-def _checked_entry(
-    data: memoryview, position: int, base: int, check: RecordCheck, end: WalkEnd
-) -> DispatchEntry | None:
-    """Return the entry of a checked record, or None with the reason in ``end``."""
-    if check.state is RecordState.BLANK:
-        end.reason = f"a blank marker of {check.size} bytes that does not end the file"
-    elif check.head is None:
-        end.reason = check.reason
-    elif check.head.physical_offset != base + position:
-        end.reason = f"a record that says it belongs at {check.head.physical_offset}"
-    elif check.head.queue_offset < 0 or check.head.queue_id < 0 or "\0" in check.head.topic:
-        head = check.head
-        end.reason = f"a record of {head.topic!r}/{head.queue_id} number {head.queue_offset}"
-    else:
-        return dispatch_entry(data, position, check.head)
-    return None
-
-
-def record_at(log: CommitLog, offset: int) -> RecordHead | None:
-    """Return the head of the complete record at an offset; None when there is none."""
-    segment = log.segment_at(offset)
-    if segment is None:
-        return None
-    with memoryview(segment.map) as data:
-        check = check_record(data, offset - segment.base)
-    if check.head is None or check.head.physical_offset != offset:
-        return None
-    return check.head
-
-
-def find_record_after(log: CommitLog, offset: int, timestamp: int, sure_before: int) -> int | None:
-    """Return the offset of a complete record behind an offset; None when there is none.
-
-    From ``sure_before`` on, records older than ``timestamp`` do not count: a store truncated by
-    upstream keeps stale bytes behind its end, which can hold complete former records.
-    """
-    for segment in log.segments:
-        if segment.base + segment.size <= offset:
-            continue
-        start = max(offset - segment.base, 0)
-        for low, high in segment.data_chunks(start):
-            found = [
-                place
-                for magic in _MAGICS
-                if (
-                    place := _find_in_chunk(
-                        log, segment, max(low, start + 1), high, magic, timestamp, sure_before
-                    )
-                )
-                is not None
-                and place > offset
-            ]
-            if found:
-                return min(found)
-    return None
-
-
-def _find_in_chunk(
-    log: CommitLog,
-    segment: MappedFile,
-    low: int,
-    high: int,
-    magic: bytes,
-    timestamp: int,
-    sure_before: int,
-) -> int | None:
-    position = segment.map.find(magic, low, min(high + 8, segment.size))
-    while position >= 0:
-        start = segment.base + position - 4
-        head = record_at(log, start) if position >= 4 else None
-        if head is not None and (head.store_timestamp >= timestamp or start < sure_before):
-            return start
-        position = segment.map.find(magic, position + 1, min(high + 8, segment.size))
-    return None
-
-
-def index_backlog(log: CommitLog, indexed_offset: int) -> Iterator[Pending]:
-    """Yield the records the key index lacks: those behind an offset up to the log's present end."""
-    offset = log.min_offset
-    if indexed_offset >= offset:
-        head = record_at(log, indexed_offset)
-        offset = indexed_offset + head.total_size if head is not None else offset
-    return _pending_between(log, offset, log.end)
-
-
-def _pending_between(log: CommitLog, offset: int, stop: int) -> Iterator[Pending]:
-    while offset < stop and (segment := log.segment_at(offset)) is not None:
-        with memoryview(segment.map) as data:
-            check = check_record(data, offset - segment.base, crc=False)
-        if check.state is RecordState.BLANK:
-            offset = segment.base + segment.size
-            continue
-        if check.head is None:
-            return
-        entry = dispatch_entry(segment.map, offset - segment.base, check.head)
-        yield offset, entry.store_timestamp, entry.topic, index_keys(entry)
-        offset += check.size
+    queue = queues.get((head.topic, head.queue_id))
+    return queue is not None and queue.points_at(
+        head.queue_offset, head.physical_offset, head.total_size
+    )
 
 
 # --- where to begin -------------------------------------------------------------------------------
@@ -261,10 +110,13 @@ def start_after_crash(log: CommitLog, queues: Queues, marks: Checkpoint) -> int:
     return best
 
 
-def start_after_close(log: CommitLog, queues: Queues, config: StoreConfig) -> int:
+def start_after_close(
+    log: CommitLog, queues: Queues, marks: Checkpoint, config: StoreConfig
+) -> int:
     """Return a record boundary that leaves about ``verify_bytes_max`` of the log to check."""
     ends = [unit[0] + unit[1] for queue in queues.values() if (unit := queue.last_unit())]
-    target = max(ends, default=0) - config.verify_bytes_max
+    log_end = marks.flushed_offset if marks.own else max(ends, default=0)
+    target = log_end - config.verify_bytes_max
     best = log.min_offset
     if target < best:
         return best
@@ -285,17 +137,9 @@ def _better_boundary(log: CommitLog, queue: ConsumeQueue, offset: int, best: int
     if offset < queue.first_offset:
         return best
     physical, size, _ = queue.unit(offset)
-    if is_filler(size) or physical <= best:
+    if is_filler(size) or physical <= best or not is_unit_of(log, queue, offset):
         return best
-    head = record_at(log, physical)
-    belongs = (
-        head is not None
-        and head.topic == queue.topic
-        and head.queue_id == queue.queue_id
-        and head.queue_offset == offset
-        and head.total_size == size
-    )
-    return physical if belongs else best
+    return physical
 
 
 # --- recovering -----------------------------------------------------------------------------------
@@ -375,6 +219,8 @@ class Recovery:
         """
         self._repair = repair
         self._clean_exit = clean_exit
+        if not repair:
+            self._check_begin()
         outcome = self._walk_and_mend(clean_exit)
         self._log.set_end(outcome.end.offset)
         for queue in self._queues.values():
@@ -398,10 +244,15 @@ class Recovery:
             return self._rebuild()
 
     def _check_after_close(self) -> Outcome:
-        end = WalkEnd(start_after_close(self._log, self._queues, self._config))
+        if self._marks.queues_crc not in (0, crc_of_bounds(self._queues.values())):
+            raise _UnitsLostError  # files of queues whose messages are older than what is checked
+        end = WalkEnd(start_after_close(self._log, self._queues, self._marks, self._config))
         for entry in self._grouped(walk(self._log, end)):
             self._check_unit(entry)
-        return self._mend_tail(end)
+        outcome = self._mend_tail(end)
+        if any(queue.end_in_log > end.offset for queue in self._queues.values()):
+            raise _UnitsLostError  # the log is whole, so the units are not
+        return outcome
 
     def _dispatch_after_crash(self) -> Outcome:
         start = start_after_crash(self._log, self._queues, self._marks)
@@ -458,7 +309,8 @@ class Recovery:
             Copies of the overwritten bytes.
         """
         quarantined: list[Path] = []
-        while (follower := self._follower(end)) is not None:
+        counts = self._counts_behind_damage()
+        while (follower := self._follower(end, counts)) is not None:
             offset = end.offset
             pieces = bridge_pieces(self._log, offset, follower, end.last_timestamp)
             if pieces is None:
@@ -470,16 +322,31 @@ class Recovery:
                 segment.sync()
             _log.error(
                 "condition=DAMAGE_BRIDGED store=%s log offsets %d to %d: %s; set aside in %s, what "
-                "follows is kept",
+                "follows is kept; passed: %s",
                 self._root,
                 offset,
                 follower,
                 end.reason or "zeros",
                 ", ".join(map(str, copies)),
+                self._passed(offset, follower),
             )
             quarantined += copies
             self._walk_checked(end)
         return quarantined
+
+    def _passed(self, low: int, high: int) -> str:
+        """Name the messages between two log offsets, by the units of the queues."""
+        found = [
+            (topic, queue_id, queue.offsets_within(low, high))
+            for (topic, queue_id), queue in sorted(self._queues.items())
+        ]
+        names = [
+            f"{topic}/{queue_id} {'-'.join(str(each) for each in sorted({gone[0], gone[-1]}))}"
+            for topic, queue_id, gone in found
+            if gone
+        ]
+        more = [] if len(names) <= _PASSED_NAMED_MAX else [f"and {len(names)} queues in all"]
+        return "; ".join(names[:_PASSED_NAMED_MAX] + more) or "messages that no queue knows"
 
     def _checked_end_after_crash(self, start: int) -> WalkEnd:
         end = WalkEnd(start)
@@ -490,7 +357,7 @@ class Recovery:
         """Walk, and detect unflushed records that are torn where no body's CRC covers them.
 
         A kill or a power failure leaves zeros in whole sectors, and at the end of the last record
-        anywhere. Properties that really hold so many zeros carry a guard (``guard_properties``).
+        anywhere. A record with a seal is known to be whole (``record.sealable``).
         """
         flushed = self._marks.flushed_offset
         for entry in walk(self._log, end):
@@ -511,7 +378,9 @@ class Recovery:
         start = end - len(text)
         first = -start % SECTOR_BYTES
         sectors = (text[at : at + SECTOR_BYTES] for at in range(first, len(text), SECTOR_BYTES))
-        return any(not any(sector) for sector in sectors) and not is_guarded(text)
+        return any(not any(sector) for sector in sectors) and not has_seal(
+            text, entry.physical_offset
+        )
 
     # --- queues -------------------------------------------------------------------------------
 
@@ -525,10 +394,18 @@ class Recovery:
             if any(topic == entry.topic for topic, _ in self._queues):
                 raise _UnitsLostError
             return
-        physical, size, _ = queue.unit(min(entry.queue_offset, queue.max_offset - 1))
-        found = (physical, size) == (entry.physical_offset, entry.size)
-        # A unit that points further into the log belongs to a topic created again later.
-        if not found and physical <= entry.physical_offset:
+        offset = entry.queue_offset
+        physical, size, code = queue.unit(min(offset, queue.max_offset - 1))
+        if (physical, size) == (entry.physical_offset, entry.size):
+            # By its code a filter passes a message; due times are the broker's to judge.
+            is_ours = self._marks.own and entry.topic != SCHEDULE_TOPIC
+            if is_ours and code != queue_code(entry, self._config.delay_levels_ms):
+                raise _UnitsLostError
+            return
+        # A unit that points further into the log is that of a topic created again later.
+        if physical <= entry.physical_offset or (
+            offset < queue.max_offset and not is_unit_of(self._log, queue, offset)
+        ):
             raise _UnitsLostError
 
     def _dispatch(self, entry: DispatchEntry) -> None:
@@ -590,26 +467,91 @@ class Recovery:
         """Cut a torn tail, and refuse damage that records follow, or set it aside."""
         outcome = Outcome(end)
         follower = self._follower(end)
-        if follower is not None:
-            if not (self._repair or self._is_unflushed(end.offset)):
-                raise self._damage(end, follower)
+        if follower is not None and not (self._repair or self._is_unflushed(end.offset)):
+            raise self._damage(end, follower)
+        known_end, witness = self._known_end(end.offset)
+        if end.offset < known_end and not self._repair:
+            raise self._shortened(end, known_end, witness)
+        if follower is not None or end.offset < known_end:
             outcome.quarantined = self._quarantine(end.offset)
-            if not self._repair:
-                self._log_hole(end, follower, outcome.quarantined)
+        if follower is not None and not self._repair:
+            self._log_hole(end, follower, outcome.quarantined)
+        if end.offset < known_end:
+            _log.error(
+                "condition=LOG_SHORTENED store=%s the log ends at %d, though it reached %d: %s; "
+                "new messages get the offsets of those that are gone, of which nothing is left but "
+                "%s",
+                self._root,
+                end.offset,
+                known_end,
+                witness,
+                ", ".join(map(str, outcome.quarantined)) or "what the disk has lost",
+            )
         for segment in self._log.segments:
             start = max(end.offset - segment.base, 0)
             if start < segment.size:
                 outcome.torn_bytes += segment.zero_from(start)
                 with segment.opened() as fd:
                     self._files.sync(fd)
-        outcome.torn_flushed = outcome.torn_bytes > 0 and end.offset < self._marks.flushed_offset
         return outcome
 
-    def _follower(self, end: WalkEnd) -> int | None:
+    def _known_end(self, end: int) -> tuple[int, str]:
+        """Return an offset up to which the log certainly reached, and how that is known.
+
+        An older copy of a log file, or the loss of the newest ones, leaves nothing but whole
+        records: without a witness it would be a log like any other, and the offsets of the lost
+        messages would be given a second time.
+        """
+        if self._marks.own:
+            return self._marks.flushed_offset, f"{self._root / 'checkpoint'} has it as flushed"
+        if self._clean_exit:
+            last = max(self._queues.values(), key=lambda queue: queue.end_in_log, default=None)
+            if last is not None:
+                return last.end_in_log, f"{last.directory} refers to its messages"
+        return end, ""
+
+    def _check_begin(self) -> None:
+        """Refuse a log whose first files are missing; those retention removed are accounted for."""
+        known, begin = self._marks.log_min, self._log.min_offset
+        if known is not None and begin > known and self._log.segments:
+            raise StoreDamagedError(
+                f"{self._log.directory} begins at log offset {begin}, though nothing but {known} "
+                "bytes of it were ever removed: files are missing. Nothing was changed. Restore "
+                "them from a copy, or open the store with repair to go on without what is lost",
+                path=str(self._log.directory),
+                offset=begin,
+            )
+
+    def _shortened(self, end: WalkEnd, known_end: int, witness: str) -> StoreDamagedError:
+        segment = self._log.segment_at(end.offset)
+        path = segment.path if segment is not None else self._log.directory
+        return StoreDamagedError(
+            f"the commit log {self._log.directory} ends at log offset {end.offset} in {path.name} "
+            f"({end.reason or 'zeros'}), though it reached {known_end}: {witness}. A file is an "
+            "older copy, missing or damaged. Nothing was changed. Restore the log from a copy, or "
+            "open the store with repair to go on without those messages: what is left of them is "
+            f"set aside in {self._root / 'quarantine'}, and new messages get their offsets",
+            path=str(path),
+            offset=end.offset,
+            known_end=known_end,
+        )
+
+    def _follower(self, end: WalkEnd, counts: Counts | None = None) -> int | None:
         # A store that no other program wrote to has no stale bytes behind its end.
         alone = self._marks.own and not self._clean_exit
         sure_before = self._log.last_offset if alone else self._marks.flushed_offset
-        return find_record_after(self._log, end.offset, end.last_timestamp, sure_before)
+        return find_record_after(self._log, end.offset, end.last_timestamp, sure_before, counts)
+
+    def _counts_behind_damage(self) -> Counts:
+        """Return the test of records with which repair goes on: a body's bytes must not become a
+        record.
+
+        As far as the queues reach, a record has a unit; behind that (units were lost) its own bytes
+        must do.
+        """
+        units = (queue.last_unit() for queue in self._queues.values())
+        reach = max((unit[0] for unit in units if unit is not None), default=-1)
+        return lambda head: head.physical_offset > reach or is_pointed_at(self._queues, head)
 
     def _is_unflushed(self, offset: int) -> bool:
         """Whether a power failure is known, not only possible, to be the cause of damage there."""

@@ -1,7 +1,4 @@
-"""The store's configuration and results: plain values.
-
-Law: values only; no files, no threads.
-"""
+"""The store's configuration and results: plain values."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from rocketstream.server.store.retention import RetentionConfig
 
 _LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 DELAY_LEVELS_MS_DEFAULT = tuple(seconds * 1000 for seconds in _LEVELS_S)
-"""Upstream's messageDelayLevel, beginning with level 1 (W 5.8)."""
+"""Upstream's messageDelayLevel, beginning with level 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,7 @@ class GetResult:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Records found by a key (hash collisions included, W 5.4) and how far the index reaches.
+    """Records found by a key (hash collisions included) and how far the index reaches.
 
     ``complete`` is False while the index lacks records of the log.
     """
@@ -129,7 +126,6 @@ class RecoveryReport:
         log_min: first offset of the commit log.
         log_end: offset the next record gets.
         torn_bytes: bytes behind the last complete record that were cut off (a torn tail).
-        torn_flushed: whether the cut began below the offset a checkpoint had recorded as flushed.
         consume_queues: queues opened.
         entries_dropped: consume queue entries that pointed at or beyond the log's end.
         rebuilt: whether consume queues were dropped and rebuilt from the whole log.
@@ -144,7 +140,6 @@ class RecoveryReport:
     log_min: int
     log_end: int
     torn_bytes: int
-    torn_flushed: bool
     consume_queues: int
     entries_dropped: int
     rebuilt: bool

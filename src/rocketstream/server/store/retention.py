@@ -1,6 +1,6 @@
-"""Decides which commit log files may be removed, and why (W 5.7, C-439).
+"""The plan of retention: which commit log files may be removed, and why (C-439).
 
-Law: decides only; no files, no clock. The store removes the files of the plan.
+Pure: the clock's readings come in; the store removes the files of the plan.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class RetentionClock:
     """
 
     def __init__(self, path: Path, files: Files, reserved_ms: int) -> None:
-        self._file = ConfigFile(path, files)
+        self._file = ConfigFile(path, _parse, files)
         self.reserved_ms = reserved_ms
         self._wall_ms = 0
         self._monotonic_ms = 0.0
@@ -53,7 +53,7 @@ class RetentionClock:
         """
         self.held_ms, self._left_ms = 0, 0.0
         try:
-            kept = self._file.load(_parse)
+            kept = self._file.load()
         except StoreDamagedError as error:
             _log.warning("what the retention clock had kept is lost, it begins anew: %s", error)
             kept = None
@@ -103,4 +103,7 @@ class RetentionClock:
 
 def _parse(text: str) -> tuple[int, int, float]:
     kept = json.loads(text)
-    return int(kept["wallMs"]), int(kept["heldMs"]), float(kept["leftMs"])
+    times = [kept[name] for name in ("wallMs", "heldMs", "leftMs")]
+    if any(type(each) is not int or each < 0 for each in times):
+        raise ValueError(f"{times}: each has to be a number of ms, from 0 on")
+    return times[0], times[1], float(times[2])

@@ -1,6 +1,6 @@
-"""Lays out usual messages that are stored together: consecutive records for one write.
+"""The layout of usual messages that are stored together: consecutive records for one write.
 
-Law: bytes and places; the store decides where there is room and what is written.
+Bytes and places only: the store decides where there is room and writes.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from rocketstream.protocol.drafts import Draft, record_head
+from rocketstream.protocol.drafts import Draft, draft_parts
 from rocketstream.server.store.consume_queue import ConsumeQueue
 
 Place: TypeAlias = tuple[int, int]
@@ -42,7 +42,7 @@ def lay_out(
         if offset is None:
             offset = queue.max_offset
         ends[queue] = offset + 1
-        parts += (record_head(draft, size, offset, physical, timestamp), draft[6], draft[7])
+        parts += draft_parts(draft, size, offset, physical, timestamp)
         places.append((physical, offset))
         physical += size
     return places, ends, b"".join(parts)

@@ -17,7 +17,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.machine import memory_bytes, open_files_max
 from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import DiskFullError, FlushFailedError, StoreError
-from rocketstream.server.store import reading, recovery
+from rocketstream.server.store import log_walk, reading, recovery
 from rocketstream.server.store.checkpoint import (
     Checkpoint,
     StoreLock,
@@ -104,7 +104,7 @@ class MessageStore(StoreWriter):
                 self._files,
                 via_index,
                 clock.now_ms,
-                lambda offset: recovery.index_backlog(self._log, offset),
+                lambda offset: log_walk.index_backlog(self._log, offset),
             )
         self._flusher = LogFlusher(
             self._written,
@@ -171,6 +171,7 @@ class MessageStore(StoreWriter):
         self._lock.acquire()
         try:
             report = self._load_and_recover(repair, started)
+            self._log.opened_end = self._log.end
             self._start_retention()
             marks = self._own_checkpoint()
             create_abort(self.root, self._files)
@@ -186,6 +187,8 @@ class MessageStore(StoreWriter):
             if report.clean_exit and not report.rebuilt:
                 queue.synced_offset = queue.max_offset
             else:
+                # A killed process may have left names, too, that are not on the disk yet.
+                queue.created = True
                 self._keeper.mark_dirty(queue)
             queue.forget_seen()
             queue.count_anew()
@@ -224,6 +227,7 @@ class MessageStore(StoreWriter):
             min(old.logics_msg_timestamp, self._last_timestamp),
             old.index_msg_timestamp,
             max(min(old.flushed_offset, self._log.end), self._log.min_offset),
+            log_min=self._log.min_offset,
             between=old.between,
         )
         write_checkpoint(path, marks, self._files)
@@ -234,6 +238,11 @@ class MessageStore(StoreWriter):
             self._files.unlink(self.root / name, missing_ok=True)
         clean_exit = not abort_present(self.root, self._files)
         marks = read_checkpoint(self.root / "checkpoint", self._files)
+        if not clean_exit:
+            # Of a killed process not even the names of files need be on the disk, though all read
+            # them: a checkpoint would cover files that the next loss of power takes away.
+            for directory in (self._log.directory, self.root / "config", self.root):
+                self._files.sync_directory(directory)
         self._log.load()
         self._load_queues()
         work = recovery.Recovery(
@@ -256,7 +265,6 @@ class MessageStore(StoreWriter):
             log_min=self._log.min_offset,
             log_end=self._log.end,
             torn_bytes=outcome.torn_bytes,
-            torn_flushed=outcome.torn_flushed,
             consume_queues=len(self._queues),
             entries_dropped=outcome.entries_dropped,
             rebuilt=outcome.rebuilt,
@@ -332,6 +340,7 @@ class MessageStore(StoreWriter):
             self._clear_refused()
             self.flush()
             self._retention.save(self._clock.monotonic_ms())
+            self._keeper.closed(self._queues.values())
             remove_abort(self.root, self._files)
         finally:
             self._close_files()
@@ -377,7 +386,7 @@ class MessageStore(StoreWriter):
         return self._make_queue(topic, queue_id)
 
     def _written(self) -> tuple[int, int]:
-        # The timestamp first: it may only be older than what the end covers.
+        # The timestamp first: it may only be older than the messages the end covers.
         timestamp = self._last_timestamp
         return self._log.end, timestamp
 
@@ -447,7 +456,7 @@ class MessageStore(StoreWriter):
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return where a queue ends for readers; 0 for an unknown queue (C-373).
 
-        That is the offset of its next message; with sync flush, of its first unflushed message.
+        The end is the offset of the next message; with sync flush, of the first unflushed message.
         """
         queue = self._queues.get((topic, queue_id))
         return self._end_for_readers(queue) if queue is not None else 0
@@ -487,17 +496,20 @@ class MessageStore(StoreWriter):
         return list(UNIT.iter_unpack(queue.units(offset, min(count, high - offset))))
 
     def read(self, physical_offset: int) -> bytes | None:
-        """Return the record at a log offset; None when no complete record begins there."""
-        head = recovery.record_at(self._log, physical_offset)
-        if head is None:
+        """Return the record at a log offset; None when no complete record of a queue begins there.
+
+        A record inside a message's body does not count, nor does that of a deleted topic.
+        """
+        head = log_walk.record_at(self._log, physical_offset)
+        if head is None or not recovery.is_pointed_at(self._queues, head):
             return None
         return self._log.read(physical_offset, physical_offset + head.total_size)
 
     def query_by_key(self, topic: str, key: str, max_num: int, begin: int, end: int) -> QueryResult:
         """Find records by a key (UNIQ_KEY or a word of KEYS) and a time range in ms.
 
-        Hash collisions are included: callers check topic and key of what they get (W 5.4). While
-        records wait to be indexed (a full disk, a crash) the result is marked as not complete.
+        Hash collisions are included: callers check topic and key of each message. While records
+        wait to be indexed (a full disk, a crash) the result is marked as not complete.
         """
         for _ in self.indexing():
             pass
@@ -644,6 +656,7 @@ class MessageStore(StoreWriter):
         return usage.used / usage.total if usage.total else 0.0
 
     def _drop_log_files(self, count: int) -> None:
+        self._keeper.log_will_begin(self._log.segments[count].base)
         for _ in range(count):
             path = self._log.drop_first()
             _log.info("store=%s removed %s", self.root, path.name)
@@ -659,6 +672,12 @@ class MessageStore(StoreWriter):
     def physical_min_offset(self) -> int:
         """The first offset of the commit log."""
         return self._log.min_offset
+
+    @property
+    def first_timestamp(self) -> int:
+        """When the first record of the commit log was stored, in ms; -1 without one."""
+        head = log_walk.record_at(self._log, self._log.min_offset)
+        return -1 if head is None else head.store_timestamp
 
     @property
     def physical_max_offset(self) -> int:
@@ -681,12 +700,5 @@ def _is_topic(name: str) -> bool:
 
 
 def _log_report(root: Path, report: RecoveryReport) -> None:
-    if report.torn_flushed:
-        _log.error(
-            "condition=FLUSHED_TAIL_TORN store=%s %d bytes that had been flushed were not whole "
-            "records and were cut off: check the disk",
-            root,
-            report.torn_bytes,
-        )
     if not report.clean_exit or report.rebuilt:
         _log.info("store=%s recovered: %s", root, report)

@@ -1,4 +1,4 @@
-"""Writes messages into a store: one, a batch, or several that came together.
+"""Writes of messages into a store: one, a batch, or several that came together.
 
 Law: a message is stored with all its parts or not at all; offsets follow the order of calls. This
 is the writing half of :class:`MessageStore`; its files and workers belong to the other half.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from rocketstream import limits
 from rocketstream._util.clock import Clock
 from rocketstream.errors import StoreError
-from rocketstream.protocol.drafts import Draft, draft_size, record_head, record_sizes
+from rocketstream.protocol.drafts import Draft, draft_parts, draft_size, record_sizes
 from rocketstream.protocol.record import stamp_record
 from rocketstream.server.store.commit_log import CommitLog
 from rocketstream.server.store.consume_queue import ConsumeQueue
@@ -81,7 +81,7 @@ class StoreWriter(ABC):
             timestamp = self._set_back(timestamp)
         queue.reserve()
         physical = log.room(size)
-        in_queue = not record[39] & 4  # PREPARED and ROLLBACK records get no unit (W 5.3)
+        in_queue = not record[39] & 4  # PREPARED and ROLLBACK records get no unit
         offset = queue.max_offset if in_queue else 0
         stamp_record(record, offset, physical, timestamp)
         log.write(record)
@@ -114,7 +114,7 @@ class StoreWriter(ABC):
         tags_codes: Sequence[int],
         keys: Sequence[Sequence[str]],
     ) -> PutResult:
-        """Store all records, with consecutive queue offsets in one file (W 4.5), or none.
+        """Store all records, with consecutive queue offsets in one file, or none.
 
         Raises:
             The errors of :meth:`put`; also StoreError for an empty batch.
@@ -189,7 +189,7 @@ class StoreWriter(ABC):
         Raises:
             StoreError: the message is not stored.
         """
-        key, _, _, _, _, _, body, tail, code, keys = draft
+        key, code, keys = draft[0], draft[8], draft[9]
         queue = self._queues.get(key)
         if queue is None or self._flusher.error is not None or not self._takes_writes:
             queue = self._writable_queue(*key)
@@ -200,8 +200,7 @@ class StoreWriter(ABC):
         queue.reserve()
         size = draft_size(draft)
         physical, offset = log.room(size), queue.max_offset
-        head = record_head(draft, size, offset, physical, timestamp)
-        log.write(b"".join((head, body, tail)))
+        log.write(b"".join(draft_parts(draft, size, offset, physical, timestamp)))
         spent_ms = self._clock.now_ms() - began_ms
         if spent_ms > 0:
             self.put_times.slow(spent_ms)

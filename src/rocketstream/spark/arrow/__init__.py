@@ -1,5 +1,5 @@
-"""Stored records to Arrow: finds their fields, checks them, builds the columns.
+"""Stored records to Arrow: their fields are found, checked and built into columns.
 
-Law: pure, bytes in and record batches out. Knows columns and how to report a loss, but nothing of
-driver and executor, Spark, sockets or files.
+Pure: bytes in, record batches out. The package knows columns and how to report a loss, but nothing
+of driver and executor, Spark, sockets or files.
 """

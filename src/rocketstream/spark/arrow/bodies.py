@@ -1,7 +1,7 @@
-"""Inflates the bodies of messages for Spark, whichever codec their producer used.
+"""Bodies of messages for Spark, inflated with the codec of their producer.
 
-Law: pure. pyarrow knows LZ4 and Zstandard and is always installed, so they need no extra; the
-codecs of ``protocol.compression`` are used where a pyarrow was built without them.
+Pure: pyarrow knows LZ4 and Zstandard and is always installed, so they need no extra; the codecs of
+``protocol.compression`` are used where a pyarrow was built without them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Stored records to Arrow: one function, two ways, the same rows.
 
-Law: bytes in, record batches out; no Spark, no sockets. Only the columns asked for are decoded.
+Pure: bytes in, record batches out. Only the columns asked for are decoded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ VECTOR_RECORDS_MIN: Final = 200
 """Below this many records the plain loop is faster: numpy costs 0.5 to 1 ms at first.
 """
 BATCH_BODY_BYTES_MAX: Final = 64 * 1024 * 1024
-"""A record batch ends at this size: inflated bodies can be a thousand times what was pulled."""
+"""A record batch ends at this size: inflated bodies can be a thousand times as large as the pulled
+ones."""
 
 
 def decode(

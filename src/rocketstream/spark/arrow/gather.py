@@ -1,7 +1,6 @@
-"""Copies many slices of one buffer into an Arrow array, in C++.
+"""Arrow arrays from many slices of one buffer, copied in C++.
 
-Law: builds arrays, knows nothing of messages. Needs pyarrow 19, whose view types can be built
-from buffers.
+Pure: buffers in, arrays out. pyarrow 19 is needed, whose view types can be built from buffers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Finds the fields of many stored records at once: positions and header fields as arrays.
+"""The layout of many stored records at once: positions and header fields as arrays.
 
-Law: numpy over one padded buffer; every length is checked before anything is sliced, and nothing
-malformed leaves here as anything but a RemoteProtocolError (wire-and-storage 4.1).
+Pure: numpy over one padded buffer.
+
+Law: every length is checked before anything is sliced; the only error for malformed bytes is
+RemoteProtocolError.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ class Layout:
     Attributes:
         bytes: the pieces joined and padded, as an array of bytes.
         piece: index of the piece each record came from.
-        wrapped: whether a record holds several messages; these are to be unwrapped first.
+        wrapped: whether a record holds several messages; these must be unwrapped first.
         fields: fixed fields by column name, native byte order.
         born_host, store_host: positions of the packed hosts; ``wide_born``, ``wide_store`` tell
             which of them are IPv6.
@@ -184,8 +186,9 @@ def _positions(joined: bytearray, pieces: Sequence[Piece]) -> tuple[Array, Array
 def _run(joined: bytearray, position: int, end: int, size: int) -> int:
     """Return how many records of one size follow each other from a position on, at least 1.
 
-    Compares all at once, because messages of one program are often of one size. That costs as much
-    as forty steps of the loop, so after finding few the caller should not try again soon.
+    Compares all at once, because messages of one program are often of one size. The comparison
+    costs as much as forty steps of the loop, so after finding few the caller should not try again
+    soon.
     """
     count = (end - position) // size
     if count < _RUN_MIN:

@@ -1,6 +1,6 @@
 """Plain rows to Arrow: small tables that never were stored records.
 
-Law: pure; values of the named Spark types; an unknown value is None.
+Pure: values of the named Spark types; an unknown value is None.
 """
 
 from __future__ import annotations

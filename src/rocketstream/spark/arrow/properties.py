@@ -1,7 +1,7 @@
 """The properties of many messages as Arrow columns: the whole map, or single values of it.
 
-Law: the text form of wire-and-storage 4.3, by the same rules as ``protocol.properties``: a name
-given twice keeps its first place and its last value, bytes that are not UTF-8 are replaced.
+Pure: the rules are those of ``protocol.properties``: a name given twice keeps its first place and
+its last value, bytes that are not UTF-8 are replaced.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketstream.protocol.properties import decode_properties
+from rocketstream.protocol.record import PROPERTIES_CRC, SEAL_BYTES
 from rocketstream.spark.arrow.gather import gather
 from rocketstream.spark.arrow.layout import Array, Layout, spread
 
 _MIDDLE, _END = 1, 2
+_SEAL_BEGINS, _SEAL_ENDS = (
+    int.from_bytes(part, "big") for part in (PROPERTIES_CRC[:8], PROPERTIES_CRC[-8:])
+)
 _NO_BYTES = np.zeros(0, np.uint8)
 _COMPARISON_BYTES_MIN = 1 << 20
 _DEDUPLICATION_CELLS_MAX = 16_000_000
@@ -107,7 +111,7 @@ def table_of(layout: Layout) -> Properties:
     The byte after each message's properties is overwritten with a separator, so call this after all
     fields before them have been read.
     """
-    starts, sizes = layout.properties, layout.properties_size
+    starts, sizes = layout.properties, _without_seals(layout)
     terminated = (sizes > 0) & (layout.bytes[starts + sizes - 1] == _END)
     layout.bytes[starts + sizes] = _END
     blob = gather(layout.bytes, starts, sizes + ((sizes > 0) & ~terminated))
@@ -115,6 +119,18 @@ def table_of(layout: Layout) -> Properties:
     if table is None:
         table = _split(_in_utf8(blob))
     return table_of_texts(blob.to_pylist()) if table is None else table
+
+
+def _without_seals(layout: Layout) -> Array:
+    """Return the sizes of the texts without the seal that an embedded broker puts at their end."""
+    sizes = layout.properties_size
+    at = np.maximum(layout.properties + sizes - SEAL_BYTES, 0)
+    # As two numbers that overlap: byte by byte it takes twelve times as long.
+    ends_at = at + len(PROPERTIES_CRC) - 8
+    found = (layout.number(at) == _SEAL_BEGINS) & (layout.number(ends_at) == _SEAL_ENDS)
+    is_sealed = (sizes >= SEAL_BYTES) & found
+    # With the separator before it, where anything stands there.
+    return np.where(is_sealed, np.maximum(sizes - SEAL_BYTES - 1, 0), sizes)
 
 
 def table_of_texts(texts: Sequence[bytes]) -> PropertyTable:
@@ -164,8 +180,8 @@ def _split(blob: Any) -> Properties | None:
 
 
 def _edges(text: Array) -> tuple[Array, Array]:
-    """Return where tokens begin and end, four to a pair: name, mark, value, and what comes before
-    the next name; and where the pairs end."""
+    """Return where tokens begin and end, four to a pair: name, mark, value, and the text up to the
+    next name; and where the pairs end."""
     marks = np.flatnonzero(text <= _END)
     if len(marks) % 2 == 0 and _regular(text, marks):
         edges = np.empty(2 * len(marks) + 1, np.int32)

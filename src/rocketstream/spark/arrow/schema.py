@@ -1,6 +1,6 @@
 """The Arrow schema of the chosen columns, exactly Spark's, and the promise of NOT NULL.
 
-Law: types and nullability; no record is looked at.
+Pure: types and nullability.
 """
 
 from __future__ import annotations

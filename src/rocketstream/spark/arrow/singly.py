@@ -1,6 +1,6 @@
-"""Builds columns record by record: for a few records, and for records that cannot be decoded.
+"""Columns built record by record: for a few records, and for records that cannot be decoded.
 
-Law: the same rows as ``vector`` makes of many; nothing is checked here: the messages come checked.
+Pure: the rows are those ``vector`` makes of many records. The messages were checked before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Separates the records of an answer that can be decoded from those that cannot, one by one.
+"""The records of an answer that cannot be decoded, separated one by one from those that can.
 
-Law: pure, and slow, because it runs only over answers with an error. No record is left out or taken
-for another one; every offset of the answer keeps its row.
+Pure, and slow, because it runs only over answers with an error.
+
+Law: no record is left out or taken for another one; every offset of the answer keeps its row.
 """
 
 from __future__ import annotations
@@ -191,7 +192,7 @@ def _next_record(raw: bytes, at: int, piece: Piece) -> int:
     return nearest
 
 
-# --- what is in them ------------------------------------------------------------------------------
+# --- contents -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,7 @@ class _Find:
     Attributes:
         raw: the bytes.
         message: the message, None if its shape is wrong.
-        error: what is wrong, empty if nothing is.
+        error: the damage, empty without one.
         offset: its queue offset; None if that is not known.
         count: how many offsets it takes.
         vague: whether there may be more records in it than one.

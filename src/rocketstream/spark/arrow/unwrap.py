@@ -1,7 +1,7 @@
-"""Takes apart the records in which a 5.x broker stores several messages of one batch.
+"""The records in which a 5.x broker stores several messages of one batch, taken apart.
 
-Law: pure; records in, records out, each as if its message had been sent alone. Topics with
-``queue.type=BatchCQ`` have such records (wire-and-storage 7.2); clients take them apart, as
+Pure: records in, records out, each as if its message had been sent alone. Topics with
+``queue.type=BatchCQ`` have such records; clients take them apart, as
 ``MessageDecoder.decodeMessage`` does.
 """
 
@@ -54,7 +54,7 @@ def unwrapped(pieces: Sequence[Piece], body_crc_checked: bool) -> Iterator[list[
     piece are left out: an answer begins with the record that holds the offset asked for.
 
     Raises:
-        RemoteProtocolError: a record is damaged, or does not hold what it declares.
+        RemoteProtocolError: a record is damaged, or does not hold the declared messages.
         NotSupportedError: a record is compressed by a codec that is not installed.
     """
     group: list[Piece] = []

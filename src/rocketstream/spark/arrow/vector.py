@@ -1,6 +1,6 @@
-"""Builds columns of many records at once, with numpy and Arrow.
+"""Columns of many records at once, built with numpy and Arrow.
 
-Law: one method per kind of column over one layout; the plain loop of ``decode`` gives the same
+Pure: one method per kind of column over one layout; the plain loop of ``decode`` gives the same
 rows.
 """
 

@@ -1,7 +1,6 @@
-"""Checks answers against what was asked: rows of the right queue, none missing, none damaged.
+"""Checks of answers against their requests: rows of the right queue, none missing, none damaged.
 
-Law: pure; it looks at records already found and raises or reports, and changes nothing. Both ways
-of ``decode`` use it.
+Pure: records in, an error or a report out. Both ways of ``decode`` use these checks.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ CRC_MASK: Final = 0x7FFFFFFF
 
 
 class Checks(NamedTuple):
-    """What is checked beyond the shape of records.
+    """The checks of an answer beyond the shape of its records.
 
     Attributes:
         gap: called with the offsets ``begin`` to ``end`` that a piece does not hold; None where

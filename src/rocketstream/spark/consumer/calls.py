@@ -1,7 +1,7 @@
 """Listener calls of one task: many at once, each with a deadline; a call that hangs is abandoned.
 
-Law: threads and user code; what an answer means is decided elsewhere. Only the task's own thread
-submits calls and takes them back; no exception of a listener leaves this module.
+Law: only the task's own thread submits calls and takes them back; no exception of a listener leaves
+this module.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Call:
         messages: the batch; the listener gets a list of its own.
         context: the context in which the listener may set its wishes.
         key: the submitter's own key for the call.
-        answer: what the listener returned.
-        error: what it raised, None if it did not.
+        answer: the listener's return value.
+        error: the exception it raised, None without one.
         left: whether the call took too long and was left behind, so that its answer no longer
             counts.
     """
@@ -109,7 +109,7 @@ class Calls:
         self._closed = False
 
     def submit(self, call: Call) -> None:
-        """Have a call made as soon as there is room."""
+        """Submit a call, which begins as soon as there is room."""
         with self._lock:
             self._waiting.append(call)
             if self._runners == 0:
@@ -205,7 +205,7 @@ class Calls:
         raise NotImplementedError
 
     def _abandon(self, call: Call) -> None:
-        """Do what is possible to end a call that is left behind."""
+        """End a call that is left behind, as far as that is possible."""
 
     # --- without the lock -------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class TaskCalls(Calls):
         self._unanswered_ms: float | None = None
 
     def submit(self, call: Call) -> None:
-        """Have a call made; a runner ends when nothing waits, so each call brings a runner."""
+        """Submit a call; a runner ends when nothing waits, so each call brings a runner."""
         with self._lock:
             self._waiting.append(call)
             self._add_runner()

@@ -1,7 +1,6 @@
-"""Gives one message to the listener because an operator asks for it (309), in a task of its own.
+"""The call of the listener with one message for an operator (309), in a task of its own.
 
-Law: runs in a Spark task; nothing is sent back, counted or committed; the only result is the
-answer.
+Law: nothing is sent back, counted or committed; the only result is the answer.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import threading
 from typing import Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK
-from rocketstream.client.consumer.consume.calls import CallObserver, consume_directly
+from rocketstream.client.consumer.consume.listener_calls import CallObserver, consume_directly
 from rocketstream.client.hooks import ConsumeHooks
 from rocketstream.client.stats import ConsumerStats
 from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
@@ -23,9 +22,9 @@ _MS_PER_MINUTE: Final = 60_000
 
 
 def consume_one(options: ConsumeOptions, record: bytes, broker_name: str) -> bytes:
-    """Have a listener consume one message; return the encoded outcome.
+    """Call a listener with one message; return the encoded outcome.
 
-    The outcome also tells what the listener raised, or that the call took longer than
+    The outcome names the exception the listener raised, or says that the call took longer than
     ``consumeTimeout`` and was left behind.
 
     Args:

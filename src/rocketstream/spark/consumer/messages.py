@@ -1,7 +1,7 @@
 """Rows of a DataFrame as the messages a listener gets.
 
-Law: values in, messages out; a message equals the one the source read, whatever else was done to
-the row, because only the columns named here count.
+A message equals the one the source read, whatever else was done to the row, because only the
+columns named here count.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Messages:
     def _under_first_topic(self, message: MessageExt) -> MessageExt:
         if message.topic == self._retry_topic:
             # C-261: a listener never sees the retry topic.
-            message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
+            message._topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
         return message
 
 

@@ -1,6 +1,6 @@
 """A listener in an option: pickled where the query is made, unpickled in tasks.
 
-Law: Spark's own cloudpickle and text; the pickle holds the user's own code and runs with the user's
+The pickle is made by Spark's own cloudpickle; it holds the user's own code and runs with the user's
 rights.
 """
 

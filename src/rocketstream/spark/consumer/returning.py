@@ -1,7 +1,9 @@
-"""Sends failed messages back, over blocking connections, until every one is acknowledged.
+"""The return of failed messages, over blocking connections, until every one is acknowledged.
 
-Law: requests and answers; ``core.returns`` decides what is sent. A copy is stored before the task
-that read the original counts as done, so a crash duplicates and never loses (C-266).
+``core.returns`` decides what is sent.
+
+Law: a copy is stored before the task that read the original counts as done, so a crash duplicates
+and never loses (C-266).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.client.consumer.blame import has_cause
+from rocketstream.client.consumer.consume.failure_cause import has_cause
 from rocketstream.errors import (
     BrokerError,
     MessageInvalidError,
@@ -43,9 +45,11 @@ logger = logging.getLogger("rocketstream.spark")
 AT_ONCE: Final = 32
 """Most send-backs under way to one broker: few enough for the buffers of a socket."""
 
-_STORED: Final = frozenset(
+COPIES_MAX: Final = 6
+"""Most copies of a message made because brokers store them, but do not call them safe."""
+
+_NOT_SAFE: Final = frozenset(
     {
-        ResponseCode.SUCCESS,
         ResponseCode.FLUSH_DISK_TIMEOUT,
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
         ResponseCode.SLAVE_NOT_AVAILABLE,
@@ -76,11 +80,11 @@ class SendBack:
             self._client.close()
 
     def give_back(self, failed: Sequence[Failed]) -> None:
-        """Have messages consumed again later; returns when the copies of all are stored.
+        """Send failed messages back, to be consumed again later; return when all copies are stored.
 
         Each message is sent back to the broker that stores it. If that broker refuses or cannot be
-        reached, the message is sent anew to the retry topic, on any broker. Blocks for up to
-        ``retryTimeoutMs`` while both fail.
+        reached, the message is sent to the retry topic as a new one, on any broker. Blocks for up
+        to ``retryTimeoutMs`` while both fail.
 
         Raises:
             MessageInvalidError: the properties a retry adds make a message larger than brokers
@@ -111,6 +115,7 @@ class SendBack:
     ) -> None:
         patience = Patience(self._options.retry_timeout_ms, self._clock)
         left: Sequence[Failed] = failed
+        copies = 0
         while left:
             before = len(left)
             left, error = attempt(left)
@@ -120,7 +125,9 @@ class SendBack:
                 patience.succeeded()
             if isinstance(error, MessageInvalidError):
                 raise error
-            if isinstance(error, NoPermissionError) or patience.exhausted():
+            copies += isinstance(error, BrokerError) and error.code in _NOT_SAFE
+            for_good = isinstance(error, NoPermissionError) or copies >= COPIES_MAX
+            if for_good or patience.exhausted():
                 message = left[0][0]
                 raise SendError(
                     f"{len(left)} failed messages of group {self._options.group!r} could be "
@@ -133,10 +140,11 @@ class SendBack:
             patience.pause()
 
     def _try_back(self, failed: Sequence[Failed]) -> tuple[list[Failed], RocketMQError | None]:
-        """Send back, then send anew what was refused; return the messages not stored, and why.
+        """Send back, and send the refused ones as new messages; return the messages not stored, and
+        why.
 
-        By a send-back the broker copies what it stores, so a message that is to name its cause is
-        sent anew.
+        A send-back makes the broker copy the stored message, so a message that must name its cause
+        is sent as a new one.
         """
         refused: list[Failed] = []
         by_broker: dict[str, list[Failed]] = {}
@@ -149,7 +157,8 @@ class SendBack:
         return self._all_anew(refused, lambda message, level: anew(message, group, level, most))
 
     def _without_cause(self, failed: Sequence[Failed]) -> Sequence[Failed]:
-        """Send anew the messages that are to name their cause; return the others, and failures."""
+        """Send new messages for those that must name their cause; return the others, and
+        failures."""
         if not self._options.send_back_cause:
             return failed
         group, most = self._options.group, self._options.max_reconsume_times
@@ -184,8 +193,8 @@ class SendBack:
                 "%s is sent back without the cause of its failure: %s", message.msg_id, error
             )
             return None
-        stored.topic, stored.broker_name = message.topic, message.broker_name
-        stored.reconsume_times = message.reconsume_times
+        stored._topic, stored._broker_name = message.topic, message.broker_name
+        stored._reconsume_times = message.reconsume_times
         return stored
 
     def _back_to(self, broker_name: str, failed: Sequence[Failed]) -> list[Failed]:
@@ -231,7 +240,7 @@ class SendBack:
         return left, last
 
     def _send(self, replacement: Replacement) -> RocketMQError | None:
-        """Send a message to any queue of its topic, trying each broker once; None when stored."""
+        """Send a message to any queue of its topic, each broker once; None when it is safe."""
         last: RocketMQError | None = None
         try:
             queues = self._writable(replacement.topic)
@@ -252,9 +261,11 @@ class SendBack:
             except (TransportError, RouteNotFoundError) as error:
                 last = error
                 continue
-            if answer.code in _STORED:
+            if answer.code == ResponseCode.SUCCESS:
                 return None
-            last = broker_error(answer.code, answer.remark, address)
+            doubt = "stored, but not as safely as the broker is set up to"
+            remark = answer.remark or (doubt if answer.code in _NOT_SAFE else None)
+            last = broker_error(answer.code, remark, address)
         return last or RouteNotFoundError(f"topic {replacement.topic!r} has no writable queue")
 
     def _writable(self, topic: str) -> list[MessageQueue]:

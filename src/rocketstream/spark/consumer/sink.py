@@ -1,8 +1,7 @@
 """The ``rocketmq-consumer`` sink as Spark sees it.
 
-Law: names and writers. Nothing is imported inside a function: a package that travels by value has
-no modules to import from. ``write`` runs in tasks, once per attempt; ``commit`` runs on another
-copy.
+Law: nothing is imported inside a function: a package that travels by value has no modules to import
+from. ``write`` runs in tasks, once per attempt; ``commit`` runs on another copy.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class RocketMQConsumerSink(Format):
         Raises
         ------
         ConfigurationError
-            An option or a column is not accepted, or rows are to be overwritten.
+            An option or a column is not accepted, or the mode overwrites rows.
         """
         return ConsumerWriter(*self._plan(schema, overwrite))
 
@@ -76,7 +75,7 @@ class Consumed(api.WriterCommitMessage):  # type: ignore[misc]
 
 
 class _Writer:
-    """What batch and stream have in common."""
+    """The common part of the batch and the stream writer."""
 
     def __init__(self, options: ConsumeOptions, columns: Mapping[str, str]) -> None:
         self._options = options
@@ -105,7 +104,7 @@ class ConsumerWriter(_Writer, api.DataSourceArrowWriter):  # type: ignore[misc]
         self._tell(messages, "batch")
 
     def abort(self, messages: list[Any]) -> None:
-        """Do nothing: what was consumed is consumed again."""
+        """Do nothing: the messages of this attempt are consumed again."""
 
 
 class ConsumerStreamWriter(_Writer, _StreamWriter):  # type: ignore[misc]

@@ -1,7 +1,6 @@
 """A task's work: rows to messages, messages to the listener, failed ones back to the broker.
 
-Law: the loop, which joins the decisions in ``core`` with calls and sends. It returns only when
-every message was consumed or its copy is stored.
+Law: the task returns only when every message was consumed or its copy is stored.
 """
 
 from __future__ import annotations
@@ -12,16 +11,15 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.consumer.blame import Blame
-from rocketstream.client.consumer.consume.calls import checked_status
+from rocketstream.client.consumer.consume.failure_cause import FailureCause
+from rocketstream.client.consumer.consume.listener_calls import checked_status
 from rocketstream.client.consumer.listener import (
     ConsumeConcurrentlyContext,
     ConsumeOrderlyContext,
     Listener,
 )
-from rocketstream.client.core.consume_result import acknowledged
-from rocketstream.client.core.orderly import Step, step_of, suspend_ms
-from rocketstream.client.core.retry import EXPIRED_DELAY_LEVEL
+from rocketstream.client.consumer.listener_answer import Step, acknowledged, step_of, suspend_ms
+from rocketstream.client.consumer.retry import EXPIRED_DELAY_LEVEL
 from rocketstream.errors import NotSupportedError
 from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
@@ -44,7 +42,7 @@ Pairs = Iterable[tuple[MessageQueue, MessageExt]]
 
 @dataclass(slots=True)
 class Counts:
-    """What became of a task's messages.
+    """Counts of a task's messages by their end.
 
     Attributes:
         consumed: messages acknowledged by the listener.
@@ -112,13 +110,13 @@ class _Task:
         self._send_back = send_back
         self._clock = clock
         self._counts = Counts()
-        self._blame = Blame(listener.call) if options.send_back_cause else None
+        self._failure_cause = FailureCause(listener.call) if options.send_back_cause else None
 
     def _expired(self, call: Call, queue: MessageQueue) -> None:
         """Send back the messages of a call that hangs (C-248)."""
         failed = self._failed(queue, call.messages, EXPIRED_DELAY_LEVEL)
-        if self._blame is not None:
-            self._blame.tell_time_out(message for message, _ in failed)
+        if self._failure_cause is not None:
+            self._failure_cause.tell_time_out(message for message, _ in failed)
         self._give_back(failed)
         self._counts.left_behind += len(call.messages)
 
@@ -164,8 +162,8 @@ class _Concurrently(_Task):
             self._counts.consumed += good
             level = context.delay_level_when_next_consume
             back = self._failed(queue, call.messages[good:], level)
-            if self._blame is not None:
-                self._blame.tell((m for m, _ in back), call.error, call.answer, _LATER.name)
+            if self._failure_cause is not None:
+                self._failure_cause.tell((m for m, _ in back), call.error, call.answer, _LATER.name)
             failed += back
         if failed:
             self._give_back(failed)
@@ -222,9 +220,9 @@ class _Orderly(_Task):
         if spent:
             gone = [self._messages.untouched(turn.queue, message) for message in spent]
             for message, times in zip(gone, spent, strict=True):
-                message.reconsume_times = times.reconsume_times
-            if self._blame is not None:
-                self._blame.tell(gone, call.error, call.answer, _SUSPEND.name)
+                message._reconsume_times = times.reconsume_times
+            if self._failure_cause is not None:
+                self._failure_cause.tell(gone, call.error, call.answer, _SUSPEND.name)
             self._send_back.give_up(gone)
             self._counts.given_up += len(spent)
 

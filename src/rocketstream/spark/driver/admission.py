@@ -1,6 +1,6 @@
-"""How many of the waiting rows go into the next micro-batch.
+"""The admission of waiting rows to the next micro-batch: how many go into it.
 
-Law: decides by counts, a clock and samples; asks nothing but the sampling function.
+The decision needs counts, a clock and samples, which the sampling function asks for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Admission:
     """Applies the limits of a stream; used by one thread.
 
     Args:
-        limits: what the user allows.
+        limits: the user's limits.
         sample: returns the stored bytes of the messages at some offsets, without deleted ones; may
             block.
         clock: measures how long rows have waited.

@@ -1,7 +1,4 @@
-"""The ranges a batch reads: what its options mean now, checked against what the queues hold.
-
-Law: asks the cluster and compares; a batch has no memory.
-"""
+"""The ranges a batch reads: its options as offsets of now, checked against the queues' bounds."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ logger = logging.getLogger("rocketstream.spark")
 def batch_ranges(
     options: ReadOptions, cluster: Cluster, clock: Clock = SYSTEM_CLOCK
 ) -> list[QueueRange]:
-    """Return the ranges a batch reads, checked against what the queues hold.
+    """Return the ranges a batch reads, checked against the queues' bounds.
 
     Raises:
         ConfigurationError: the options name queues that do not exist, or ends before beginnings.

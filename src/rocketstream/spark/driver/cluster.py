@@ -1,7 +1,6 @@
 """The driver's questions to a cluster: which queues exist, and where they begin and end.
 
-Law: questions and answers for one set of options; ``streaming`` and ``batch`` decide what follows
-from them.
+``streaming`` and ``batch`` decide what follows from the answers.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class Cluster:
         A pattern selects from the topics the name server lists now, with or without queues.
 
         Args:
-            refresh: ask the name server anew.
+            refresh: ask the name server again.
             held: topics that existed before; such a topic may have no queue at the moment.
 
         Raises:

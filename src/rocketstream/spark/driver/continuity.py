@@ -1,7 +1,7 @@
-"""Whether the queues in a checkpoint still exist, and are still the same.
+"""Continuity: whether the queues in a checkpoint still exist, and are still the same.
 
-Law: waits while a problem may pass, then names the loss; never skips a row silently. A queue that
-was replaced continues with the first row stored after the last row read.
+Law: a problem that may pass is waited for, then the loss is named; a row is never skipped silently.
+A queue that was replaced continues with the first row stored after the last row read.
 """
 
 from __future__ import annotations

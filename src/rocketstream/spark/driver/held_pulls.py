@@ -1,8 +1,8 @@
-"""News from the ends of queues, without polling them.
+"""Pulls held at the ends of queues, which report new messages without polling.
 
-Law: holds one pull at the end of each queue, as consumers do: the broker answers it when a message
-arrives. Each answer is a hint to ask for the ends. A pull that cannot be held, and any failure,
-counts as a hint too, but no more often than a queue may be asked.
+A broker answers a held pull when a message arrives, as it does for consumers. Each answer is a hint
+to ask for the ends. A pull that cannot be held, and any failure, counts as a hint too, but no more
+often than a queue may be asked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REST_MS: Final = 1_000
 question for its end that may follow, two requests a second.
 """
 RETRY_MS: Final = 50
-"""How often it is checked, without anybody to listen to, whether a broker may be asked again."""
+"""How often, while no pull is held, the driver checks whether a broker may be asked again."""
 
 _NO_NEWS: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
 
@@ -117,7 +117,7 @@ class HeldPulls:
         self._never.wait(timeout_ms / 1000)
 
     def _hold(self, ends: Mapping[MessageQueue, int]) -> bool:
-        """Have a pull at each end; return True where that is not possible."""
+        """Hold a pull at each end; return True where that is not possible."""
         now = self._clock.monotonic_ms()
         missing: dict[str, list[MessageQueue]] = {}
         for queue, end in ends.items():

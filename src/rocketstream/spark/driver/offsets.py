@@ -1,7 +1,9 @@
 """The offset a stream keeps in Spark's checkpoint: where each queue ends, and where it began.
 
-Law: pure; JSON-able dicts in and out. Spark compares offsets as text, so the same offset must
-always give the same text: keys sorted, nothing that changes by itself.
+Pure: JSON-able dicts in and out.
+
+Law: the same offset always gives the same text, since Spark compares offsets as text: keys sorted,
+nothing that changes by itself.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ Ends = Mapping[MessageQueue, int]
 
 
 class Mark(NamedTuple):
-    """Tells one stored row from another that is at the same offset later.
+    """Identifies a stored row, as another one may be at the same offset later.
 
     Attributes:
         store_ms: when the broker stored it, ms since 1970.
@@ -53,7 +55,7 @@ class StreamOffset:
             the queues' ends have moved.
         initial: whether this is an initial offset, before any batch.
         marks: the mark of the row before each end, where that row could be read. A topic that was
-            made anew has another row there.
+            deleted and made again has another row there.
     """
 
     ends: Ends
@@ -128,7 +130,7 @@ def ranges_between(start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
     """Return the ranges between two offsets, without empty ones, sorted by queue.
 
     ``end`` was written to the checkpoint before anything was read, but ``start`` may have been
-    resolved anew: where ``end`` has a beginning, that one counts.
+    resolved a second time: where ``end`` has a beginning, that one counts.
     """
     if end.initial:
         return []

@@ -1,7 +1,4 @@
-"""The share of the ranges each task gets, with the addresses of their brokers.
-
-Law: joins ``planning`` with the cluster's addresses, for batches and streams alike.
-"""
+"""The share of the ranges each task gets, with the addresses of their brokers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which queue offsets go into one micro-batch, and which into one Spark partition.
+"""The plan of a micro-batch: which queue offsets go into it, and which into one Spark partition.
 
-Law: pure arithmetic on offsets; deterministic, so that a replay plans the same.
+Pure: arithmetic on offsets; deterministic, so that a replay plans the same.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def admit(
 ) -> dict[MessageQueue, int]:
     """Return new ends that admit ``rows_max`` offsets, in proportion to the waiting rows.
 
-    Every queue gets its share rounded down; what is left goes one by one to the queues with the
-    largest remainders, so that together exactly ``rows_max`` (or all there is) are admitted. A
+    Every queue gets its share rounded down; the remaining offsets go one by one to the queues with
+    the largest remainders, so that together exactly ``rows_max`` (or all there is) are admitted. A
     queue that holds something gets at least one offset, taken from the largest shares; otherwise it
     would starve beside queues that grow as fast as they are read. With more such queues than
     ``rows_max`` each gets one, which is then more than ``rows_max`` in all.
@@ -137,8 +137,8 @@ def first_at(low: int, high: int, hint: int, reached: Callable[[int], bool]) -> 
     Args:
         low: first candidate.
         high: one past the last candidate.
-        hint: where the search begins; the nearer to the result, the fewer questions.
-        reached: a question whose answer, once true, stays true for all larger offsets.
+        hint: where the search begins; the nearer to the result, the fewer calls of ``reached``.
+        reached: a monotonic predicate: once true, it is true for all larger offsets.
     """
     probe, step, answers = min(max(hint, low), high - 1), 1, set[bool]()
     while low < high:

@@ -1,6 +1,6 @@
 """The driver's pulls: one message at an offset, at once or when it arrives.
 
-Law: pure; values in, a request out; the bytes of an answer in, the head of a record out.
+Pure: values in, a request out; the bytes of an answer in, the head of a record out.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.scan import DEFAULT_GROUP
 
 INNER_NUM: Final = "INNER_NUM"
-"""The property with the number of messages in a record (wire-and-storage 7.2)."""
+"""The property with the number of messages in a record."""
 _WRAPPED: Final = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
 
 
 def pull_one(
     options: ReadOptions, queue: MessageQueue, offset: int, hold_ms: int = 0
 ) -> RemotingCommand:
-    """Return a pull of the message at an offset, whatever the tags of the read.
+    """Return a pull of the message at an offset, with any tags.
 
     Args:
         options: the options of the read, which name the group.

@@ -1,6 +1,6 @@
-"""Which queues exist and where they end now, asked for no more often than needed.
+"""The existing queues and their ends, asked for no more often than needed.
 
-Law: the cluster's answers, kept for a moment; ``continuity`` decides what they mean for a stream.
+The cluster's answers are kept for a moment; ``continuity`` decides what they mean for a stream.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class QueueEnds:
         self._queues_at = float("-inf")
 
     def recent(self, held: Collection[str]) -> dict[MessageQueue, int]:
-        """Return ends at most 100 ms old; blocks, and raises what the cluster's answers raise.
+        """Return ends at most 100 ms old; blocks, and raises the errors of the cluster's answers.
 
         Args:
             held: topics with known offsets; such a topic may have no route.

@@ -1,7 +1,7 @@
 """Reports a stream's progress to the brokers, as offsets of its group.
 
-Law: best effort, except that offsets of a group with other consumers are never touched. Spark's
-checkpoint is the truth; the report is for tools that show lag.
+Law: offsets of a group with other consumers are never touched. Otherwise a report is best effort:
+Spark's checkpoint is the truth, and the report is for tools that show lag.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Turns a user's positions for begin and end into offsets of the existing queues.
+"""A user's positions for begin and end as offsets of the existing queues.
 
-Law: decides; asks a ``Cluster`` for what it must know, and never touches a socket itself.
+A ``Cluster`` has the facts; no socket is touched here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Ends the process that runs a stream's driver side in an orderly way.
+"""The orderly end of the process that runs a stream's driver side.
 
-Law: touches only SIGTERM, and only in Spark's own runner.
+Law: only SIGTERM is touched, and only in Spark's own runner.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A stream's driver side: how far each micro-batch goes, without Spark.
 
-Law: follows Spark's calls as measured, not as documented: Spark asks for ``initial`` again at any
-time and for ``latest`` every 11 ms, ``commit`` lags a batch, and an exception ends the query.
-Spark's checkpoint is the truth; the group's offsets at the brokers are a report.
+Spark's calls are as measured, not as documented: Spark asks for ``initial`` again at any time and
+for ``latest`` every 11 ms, ``commit`` lags a batch, and an exception ends the query. Spark's
+checkpoint is the truth; the group's offsets at the brokers are a report.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class StreamSource:
             limited: whether the limits of the options apply.
 
         Raises:
-            ConfigurationError: the group whose offsets are to be reported has live members, or
-                ``start`` is another group's.
+            ConfigurationError: the group whose offsets are reported has live members, or ``start``
+                is another group's.
             DataLossError: a queue is gone, or is not the one in ``start``, and ``failOnDataLoss``
                 is set.
             TransportError, BrokerError: the cluster was out of reach for ``retryTimeoutMs``.
@@ -186,7 +186,8 @@ class StreamSource:
         return following(start, moved, starts, self._marks(moved))
 
     def _within_target(self, start: StreamOffset, ends: Ends) -> Ends:
-        """Return the ends a batch may reach: what exists, within the target of availableNow."""
+        """Return the ends a batch may reach: those of the queues, within the target of
+        availableNow."""
         target = self._target
         if target is None:
             return ends
@@ -227,8 +228,8 @@ class StreamSource:
         """Return where queues begin that appeared while the stream ran: at their oldest message.
 
         This beginning is kept as it was when they appeared: messages deleted before they were read
-        are a loss, reported when the range is read. Only a queue made anew begins earlier than
-        before.
+        are a loss, reported when the range is read. Only a queue that was deleted and made again
+        begins earlier than before.
         """
         asked = [queue for queue in queues if ends[queue] != self._starts.get(queue)]
         for queue, low in (self.cluster.min_offsets(asked) if asked else {}).items():

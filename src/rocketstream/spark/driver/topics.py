@@ -1,6 +1,6 @@
-"""Which of the topics that the name server lists match a pattern.
+"""The topics of a name server's list that match a pattern.
 
-Law: pure; names in, names out.
+Pure: names in, names out.
 """
 
 from __future__ import annotations

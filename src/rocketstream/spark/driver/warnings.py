@@ -1,7 +1,4 @@
-"""The last warnings of a stream's driver side, kept for the user's own process.
-
-Law: texts and numbers; knows nothing of who asks for them, and when.
-"""
+"""The last warnings of a stream's driver side, kept for the user's own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The work of a read in a task: pulls the ranges of its plan, and has them decoded.
+"""The work of a read in a task: pulls the ranges of its plan, and decodes them.
 
-Law: knows nothing of how ranges were planned, and no Spark. ``pulling`` is pure.
+Law: no Spark and nothing of planning is known here. ``pulling`` is pure.
 """

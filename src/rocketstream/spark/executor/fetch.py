@@ -1,6 +1,6 @@
-"""Pulls queue ranges from a broker over one connection, with several pulls under way.
+"""Pulls of queue ranges from a broker over one connection, several of them under way.
 
-Law: sockets and answers; ``pulling`` decides which pull comes next, and ``decode`` reads messages.
+``pulling`` decides which pull comes next, and ``decode`` reads messages.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def fetch(
 ) -> Generator[Piece, None, None]:
     """Yield all pieces of a partition's ranges, queue after queue, in ascending offsets.
 
-    The order is that of the plan, in whatever order answers come: a repeated attempt of a task
-    gives every row the same place, by which the messages a query sends on are identified. Blocks on
-    the network; failures that may pass are retried for ``retryTimeoutMs``.
+    The order is that of the plan, not that of the answers: a repeated attempt of a task gives every
+    row the same place, by which the messages a query sends on are identified. Blocks on the
+    network; failures that may pass are retried for ``retryTimeoutMs``.
 
     Raises:
         DataLossError: offsets no longer exist and ``failOnDataLoss`` is set.

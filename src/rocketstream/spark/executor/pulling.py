@@ -1,9 +1,9 @@
-"""Keeps many pulls of one queue under way: what to ask next, and which offsets are complete.
+"""The pulls of one queue that are under way: the next request, and the offsets that are complete.
 
-Law: pure, without sockets or time. A broker answers a pull with as many messages as it likes (32 or
-256 KiB by default, C-370), so the next offset is not known before the answer. Waiting for it would
-cost a round trip per 32 messages; instead each pull owns a guessed stretch of offsets, answers are
-put in order, and what a pull left of its stretch is asked for again.
+Pure: no sockets and no time. A broker answers a pull with as many messages as it likes (32 or 256
+KiB by default, C-370), so the next offset is not known before the answer. Waiting for it would cost
+a round trip per 32 messages; instead each pull owns a guessed stretch of offsets, answers are put
+in order, and the part of a stretch that a pull left is asked for again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A task's loop: pieces are pulled, and decoded some megabytes at a time.
 
-Law: joins ``fetch`` with ``decode``, which know nothing of each other; accounts for every offset.
+Law: every offset is accounted for. ``fetch`` and ``decode``, which are joined here, know nothing of
+each other.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The options of our formats, parsed and checked in one place.
 
-Law: pure; text in, frozen values out. ``connecting`` has the options all formats share.
+Pure: text in, frozen values out. ``connecting`` has the options all formats share.
 """
 
 from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_options

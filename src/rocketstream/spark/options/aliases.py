@@ -1,6 +1,8 @@
 """Settings of RocketMQ's own clients as options: ``rocketmq.`` followed by their name there.
 
-Law: pure; one table. A setting that a read cannot use is refused with the reason, not ignored.
+Pure: one table.
+
+Law: a setting that a read cannot use is refused with the reason, not ignored.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How name servers and brokers are reached: options that every format of ours has.
+"""The addresses and keys of name servers and brokers: options that every format of ours has.
 
-Law: pure; text in, a frozen value out.
+Pure: text in, a frozen value out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The options of ``format("rocketmq-consumer")``: a listener, its group, its bounds.
 
-Law: pure; text in, a frozen value out; every mistake is a ConfigurationError naming the option.
+Pure: text in, a frozen value out; every mistake is a ConfigurationError naming the option.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reads values from the texts of options, for all formats of ours.
+"""Values in the texts of options, parsed for all formats of ours.
 
-Law: pure; every mistake is a ConfigurationError that names the option, what was given and what is
-accepted.
+Pure: every mistake is a ConfigurationError that names the option, the given text and the accepted
+ones.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The positions where a read begins and ends, as a user may write them.
 
-Law: pure; text in, a frozen value out; the cluster decides what a position means for a queue.
+Pure: text in, a frozen value out; the cluster decides what a position means for a queue.
 """
 
 from __future__ import annotations

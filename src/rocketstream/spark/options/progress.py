@@ -1,6 +1,6 @@
 """The options of ``rocketmq-progress``: which groups of a cluster, or which offset files.
 
-Law: pure; text in, a frozen value out.
+Pure: text in, a frozen value out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The options of a read of ``format("rocketmq")``.
 
-Law: pure; text in, a frozen value out; every mistake is a ConfigurationError naming the option.
+Pure: text in, a frozen value out; every mistake is a ConfigurationError naming the option.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _group(values: Mapping[str, str]) -> str | None:
 
 
 def _commit_offsets(values: Mapping[str, str], mode: Mode) -> bool:
-    """Return whether progress is reported: if a stream names a group, unless told not to."""
+    """Return whether progress is reported: if a stream names a group, unless the option says no."""
     wanted = flag(values, "commitOffsets", bool(values.get("group")))
     if wanted and "commitOffsets" in values and mode == "batch":
         raise ConfigurationError(

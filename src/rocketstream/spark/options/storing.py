@@ -1,6 +1,6 @@
 """The options of a read of a store directory (option ``storePath``).
 
-Law: pure; text in, a frozen value out. Begin and end are given as for a read through brokers.
+Pure: text in, a frozen value out. Begin and end are given as for a read through brokers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Points and lengths of time as a user may write them.
 
-Law: pure; text in, milliseconds out. No clock is read here: a time relative to now stays relative
-until a caller with a clock resolves it.
+Pure: text in, milliseconds out. No clock is read here: a time relative to now stays relative until
+a caller with a clock resolves it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The topics and queues a read selects: by name, by pattern, or one by one.
 
-Law: pure; text in, a frozen value out; knows names, not which of them exist.
+Pure: text in, a frozen value out; which of the names exist is unknown here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ASSIGN: Final = 'queues as {"topic":{"broker":[0,1]}}'
 
 @dataclass(frozen=True, slots=True)
 class TopicChoice:
-    """What a read selects.
+    """The topics and queues a read selects.
 
     Attributes:
         names: the named topics, in the order given, without repeats; none with ``pattern``.

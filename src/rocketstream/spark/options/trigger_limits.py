@@ -1,6 +1,6 @@
 """The limits of one micro-batch of a stream.
 
-Law: pure; text in, a frozen value out; the driver decides what it means for queues.
+Pure: text in, a frozen value out; the driver decides what it means for queues.
 """
 
 from __future__ import annotations

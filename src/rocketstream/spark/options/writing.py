@@ -1,6 +1,6 @@
 """The options of a write.
 
-Law: pure; text in, a frozen value out; every mistake is a ConfigurationError naming the option.
+Pure: text in, a frozen value out; every mistake is a ConfigurationError naming the option.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class WriteOptions(ConnectOptions):
         send_batch_bytes: how many bytes one request holds at most, unless one message alone is
             larger.
         sends_in_flight: how many requests are under way at a time in each task.
-        default_topic_queue_nums: how many queues a topic gets that a broker creates by itself.
+        default_topic_queue_nums: how many queues a topic gets that a broker creates on a send.
     """
 
     topic: str | None

@@ -1,6 +1,6 @@
 """The columns of progress, for a cluster and for offset files, and the user's choice of them.
 
-Law: pure; names and Spark type names, rows of values in their order.
+Pure: names and Spark type names, rows of values in their order.
 """
 
 from __future__ import annotations

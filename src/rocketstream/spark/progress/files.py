@@ -17,6 +17,7 @@ from rocketstream.errors import ConfigurationError, RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import fastjson
 from rocketstream.protocol.bodies import ConsumerOffsetTable, OffsetSerializeWrapper
+from rocketstream.protocol.bodies.files import unsealed
 from rocketstream.spark.options.progress import FileOptions
 
 BROKER_FILE: Final = "consumerOffset.json"
@@ -101,8 +102,8 @@ def _parsed(path: Path) -> list[Row]:
         raise ConfigurationError(f"offset file {path} is empty", path=str(path))
     try:
         if _is_of_client(data):
-            return _client_rows(path, data, modified_ms)
-        return _broker_rows(path, data, modified_ms)
+            return _client_rows(path, unsealed(CLIENT_FILE, data), modified_ms)
+        return _broker_rows(path, unsealed(BROKER_FILE, data), modified_ms)
     except RemoteProtocolError as error:
         raise ConfigurationError(
             f"{path} holds no offsets: it is neither a broker's {BROKER_FILE} nor a client's "
@@ -126,10 +127,8 @@ def _is_of_client(data: bytes) -> bool:
 
 def _broker_rows(path: Path, data: bytes, modified_ms: int) -> list[Row]:
     rows: list[Row] = []
-    for key, offsets in ConsumerOffsetTable.decode(data).offset_table.items():
-        topic, separator, group = key.rpartition("@")
-        if not separator or not topic or not group:
-            raise RemoteProtocolError(f"key {key!r} is not of the form topic@group")
+    for key, offsets in ConsumerOffsetTable.decode_file(data).offset_table.items():
+        topic, _, group = key.rpartition("@")
         for queue_id, offset in sorted(offsets.items()):
             rows.append((str(path), None, group, topic, None, queue_id, offset, modified_ms))
     return rows
@@ -140,7 +139,7 @@ def _client_rows(path: Path, data: bytes, modified_ms: int) -> list[Row]:
     is_ours = path.name.removesuffix(BACKUP_SUFFIX) == CLIENT_FILE
     group = path.parent.name if is_ours else None
     client_id = path.parent.parent.name if is_ours else None
-    table = OffsetSerializeWrapper.decode(data).offset_table
+    table = OffsetSerializeWrapper.decode_file(data).offset_table
     return [
         (
             str(path),

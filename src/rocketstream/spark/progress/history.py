@@ -1,7 +1,7 @@
 """Progress as a stream: which snapshot each micro-batch holds, and when the next one is due.
 
-Law: offsets and times; snapshots are taken by a function that is passed in. Past progress cannot be
-read again: a batch that is planned anew after a restart gets a new snapshot, with its own time.
+A function that is passed in takes the snapshots. Past progress cannot be read again: a batch that
+is planned a second time after a restart gets a new snapshot, with its own time.
 """
 
 from __future__ import annotations

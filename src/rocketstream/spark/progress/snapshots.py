@@ -1,6 +1,6 @@
 """A snapshot: one sweep over a cluster's groups, as rows of one moment.
 
-Law: asks through ``rocketstream.admin``; opens connections for one sweep and closes them.
+``rocketstream.admin`` asks the brokers; its connections are opened for one sweep and closed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The ``rocketmq-progress`` data source as Spark sees it.
 
-Law: pyspark's classes and nothing of substance. Rows are read on the driver and travel inside the
-partition: a task only hands them on.
+Rows are read on the driver and travel inside the partition: a task only hands them on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A claim on a consumer group: this process is its one live member as long as a query consumes.
 
-Law: begins and ends. Members that are there already are never displaced: the claim is refused.
+Law: members that are there already are never displaced: the claim is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, Self
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.consumer.settings import PushConsumerSettings
 from rocketstream.client.instance.engine import Engine, threaded_engine
 from rocketstream.errors import (
     BrokerError,
@@ -51,8 +51,8 @@ class GroupClaim:
 
     Args:
         group: the consumer group.
-        subscriptions: expression or ``MessageSelector`` by topic; without any, all brokers are told
-            of the member.
+        subscriptions: expression or ``MessageSelector`` by topic; without any, the member registers
+            with all brokers.
         settings: the settings shown in running info; by default those of a push consumer.
         orderly: whether running info says that queues are consumed in order.
         progress: returns how far each queue is, for running info; may block. Its topics that are
@@ -158,8 +158,7 @@ class GroupClaim:
         try:
             engine.run(member.leave())
         finally:
-            if engine.release():
-                engine.close()
+            engine.leave()
 
     def __enter__(self) -> Self:
         self.begin()

@@ -1,7 +1,4 @@
-"""Sets up the sink that gives any DataFrame's rows to a listener.
-
-Law: sets options; starts nothing.
-"""
+"""The set-up of the sink that gives any DataFrame's rows to a listener: its options."""
 
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ def consume(
         query ends; it is refused if the group has other members. With Spark Connect it is the
         client's process, which must reach the cluster. False: no tool sees a consumer and nobody
         is refused. A ``GroupClaim`` that has begun stays beyond this query. A batch never claims:
-        it moves no offsets, and messages that fail in it are left to whoever consumes the group.
+        it moves no offsets, and messages that fail in it are left to the group's consumers.
     **options
         ``group`` and ``nameServer`` are required; ``consumeMessageBatchMaxSize`` (1),
         ``consumeThreadMax`` (20 calls at once in a task), ``maxReconsumeTimes`` (16),
@@ -93,7 +90,7 @@ def sink_options(listener: object, orderly: bool, options: Mapping[str, Any]) ->
 
 
 def sink(session: Any, rows: Any, options: Mapping[str, str]) -> Any:
-    """Return the writer of rows that are already distributed as they are to be consumed."""
+    """Return the writer of rows whose distribution is already that of consumption."""
     session.dataSource.register(RocketMQConsumerSink)
     if rows.isStreaming:
         # A stream's sink is looked up in the session that is active in this thread, and a thread

@@ -1,6 +1,6 @@
-"""Has a message consumed on an operator's request (309): by the listener, in a one-task Spark job.
+"""A message consumed on an operator's request (309): by the listener, in a one-task Spark job.
 
-Law: hands the message over and brings the answer back; ``consumer.directly`` makes the call.
+``consumer.directly`` makes the call in the task.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OnRequest:
         self._busy = threading.Lock()
 
     def __call__(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:
-        """Have a message consumed; blocks until Spark has a slot and the listener has answered.
+        """Consume a message; blocks until Spark has a slot and the listener has answered.
 
         A failure is reported in the answer, like a listener's exception.
         """

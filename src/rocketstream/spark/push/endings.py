@@ -1,7 +1,4 @@
-"""The end of a query that holds a group: reports its last offsets and leaves the group.
-
-Law: waits and reports; the caller knows which group and which claim.
-"""
+"""The end of a query that holds a group: its last offsets are reported, and the group is left."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ _endings: set[tuple[Any, threading.Thread]] = set()
 def when_ended(query: Any, group: str, then: Callable[[], object]) -> None:
     """Call a function once a query has ended, stopped or failed; does not wait.
 
-    A process whose main thread ends after the query's end still has it called.
+    The call is made even if the process's main thread ends after the query's end.
 
     Args:
         query: Spark's ``StreamingQuery``.
@@ -37,7 +34,7 @@ def when_ended(query: Any, group: str, then: Callable[[], object]) -> None:
     def wait() -> None:
         try:
             query.awaitTermination()
-        except Exception as error:  # The error is Spark's; whoever awaits the query gets it as well
+        except Exception as error:  # Spark's; a caller that awaits the query gets it too
             logger.error("the query of group %s has failed: %s", group, error)
         try:
             then()

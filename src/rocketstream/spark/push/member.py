@@ -1,7 +1,7 @@
 """A consuming query as a member of its group: what brokers and tools learn of it.
 
-Law: on the loop of a client instance; owns no queue, pulls nothing and commits nothing: Spark's
-checkpoint has the group's offsets, and the source reports them.
+Law: owns no queue, pulls nothing and commits nothing: Spark's checkpoint has the group's offsets,
+and the source reports them. Runs on the loop of a client instance.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from rocketstream.client.consumer.push.remote import properties_of
-from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.consumer.running_info import properties_of
+from rocketstream.client.consumer.settings import PushConsumerSettings
+from rocketstream.client.instance.groups import ConsumerInner
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import NotSupportedError, RocketMQError
 from rocketstream.model import MessageModel, MessageQueue, MessageSelector
@@ -37,8 +38,8 @@ Directly = Callable[[MessageExt, str], ConsumeMessageDirectlyResult]
 """Gives one message to the listener; arguments are the message and the name of its broker."""
 
 
-class SparkMember:
-    """Implements the instance's ``ConsumerInner`` for a query.
+class SparkMember(ConsumerInner):
+    """The consumer that a query is to its group and its client instance.
 
     Args:
         instance: the client instance it belongs to.
@@ -46,7 +47,7 @@ class SparkMember:
         subscriptions: expression by topic; further topics of ``progress`` are added.
         orderly: whether queues are consumed in order.
         progress: called on a thread when somebody asks; may block.
-        directly: has one message consumed, on a thread; may block. None refuses such requests.
+        directly: consumes one message, on a thread; may block. None refuses such requests.
         facts: returns further facts for running info, called on a thread; may block.
     """
 
@@ -66,6 +67,7 @@ class SparkMember:
         self._facts = facts
         self._instance = instance
         self._settings = settings
+        self.group = settings.consumer_group
         self._orderly = orderly
         self._progress = progress
         self._directly = directly
@@ -80,11 +82,6 @@ class SparkMember:
         self._others: frozenset[str] = frozenset()
         self._warned = False
 
-    @property
-    def group(self) -> str:
-        """The consumer group."""
-        return self._settings.consumer_group
-
     async def join(self, brokers: Iterable[BrokerData] = ()) -> None:
         """Register, learn routes, and tell the brokers, which make the retry topic (C-111, C-338).
 
@@ -95,16 +92,16 @@ class SparkMember:
             ClientStateError: the instance already has a member of the group.
             ConnectError: no name server answered.
         """
-        self._instance.register_consumer(self)
+        self._instance.groups.add_consumer(self)
         for topic in self.subscribed_topics():
             if topic != retry_topic(self.group):
-                await self._instance.update_route(topic)
+                await self._instance.route_updates.update(topic)
         retry = retry_topic(self.group)
         if brokers:
             # Wait until the name server knows the retry topic and its brokers.
             self._instance.routes.apply(retry, TopicRouteData(broker_datas=list(brokers)))
-        await self._instance.heartbeat()
-        await self._instance.update_route(retry)
+        await self._instance.heartbeats.send()
+        await self._instance.route_updates.update(retry)
 
     async def leave(self) -> None:
         """Tell the brokers that this member is gone (C-119)."""
@@ -120,7 +117,7 @@ class SparkMember:
                 logger.debug("members of group %s at %s: %s", self.group, address, error)
         return frozenset(found - {self._instance.client_id})
 
-    # --- what the instance asks -------------------------------------------------------------------
+    # --- calls of the client instance -------------------------------------------------------------
 
     def subscribed_topics(self) -> Iterable[str]:
         """Topics whose routes are needed."""
@@ -166,14 +163,11 @@ class SparkMember:
             return
         for topic in sorted(news):
             self._subscriptions.append(build_subscription(topic, "*", self._began_ms))
-            await self._instance.update_route(topic)
-        await self._instance.heartbeat()
+            await self._instance.route_updates.update(topic)
+        await self._instance.heartbeats.send()
 
     def connection_lost(self, address: str) -> None:
         """Do nothing: the connection granted nothing."""
-
-    def connection_made(self, address: str) -> None:
-        """Do nothing: there is nothing to ask for."""
 
     async def running_info(self) -> ConsumerRunningInfo:
         """Return settings, subscriptions, and how far each queue is (C-540)."""
@@ -212,7 +206,8 @@ class SparkMember:
     async def consume_directly(
         self, message: MessageExt, broker_name: str
     ) -> ConsumeMessageDirectlyResult | None:
-        """Have the listener consume one message in a Spark task (C-269); refuse without one."""
+        """Let the listener consume one message in a Spark task (C-269); refuse without a
+        listener."""
         if self._directly is None:
             raise NotSupportedError(
                 "this member of the group is a GroupClaim: the listener is in Spark's tasks, and "
@@ -230,10 +225,6 @@ class SparkMember:
             "directory",
             self.group, topic,
         )  # fmt: skip
-
-    def consumer_status(self, topic: str) -> Mapping[MessageQueue, int]:
-        """Return the noted offsets of a topic: none here, because they are in running info."""
-        return {}
 
     async def _ends(self) -> Mapping[MessageQueue, int]:
         try:

@@ -1,6 +1,6 @@
 """``SparkPushConsumer``: a push consumer whose listener runs in Spark's tasks.
 
-Law: starts, stops and forwards; its parts (source, sink, claim) also work on their own.
+Its parts (source, sink, claim) also work on their own.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from rocketstream.client.consumer.listener import (
     MessageListenerOrderly,
     listener_of,
 )
-from rocketstream.client.consumer.subscribing import subscribed, subscription_of
-from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
-from rocketstream.client.instance.with_block import WithBlock, lacking
+from rocketstream.client.consumer.subscription import subscribed, subscription_of
+from rocketstream.client.instance.life_cycle import ServiceState, SyncClient, lacking, not_running
 from rocketstream.client.keywords import SparkPushConsumerKeywords
 from rocketstream.errors import (
     ClientStateError,
@@ -39,11 +38,11 @@ from rocketstream.spark.options import (
     is_permissive,
     known,
 )
-from rocketstream.spark.push.apart import apart
 from rocketstream.spark.push.claim import GroupClaim
 from rocketstream.spark.push.consume import refuse_speculation, sink, sink_options
 from rocketstream.spark.push.directly import OnRequest
 from rocketstream.spark.push.endings import report_ends, when_ended
+from rocketstream.spark.push.own_thread import on_own_thread
 from rocketstream.spark.push.queries import ends_of, facts_of, stop_between_batches
 from rocketstream.spark.push.settings import checked_settings
 from rocketstream.spark.push.starting import starting_offsets
@@ -58,11 +57,11 @@ _SPLITTING: Final = ("minPartitions", "maxRecordsPerPartition")
 MAX_OFFSETS_PER_TRIGGER: Final = 10_000
 
 
-class SparkPushConsumer(StaysHere, WithBlock):
+class SparkPushConsumer(SyncClient[None]):
     """Consumes topics with a listener that Spark's tasks call; a ``with`` block starts and ends it.
 
-    It is to have its listener and what it subscribes before the block, or before ``start``. As with
-    ``PushConsumer`` each message is consumed at least once, what the listener fails comes back
+    Set its listener and its subscriptions before the block, or before ``start``. As with
+    ``PushConsumer`` each message is consumed at least once, a message the listener fails comes back
     after the broker's delay, and after ``max_reconsume_times`` it goes into ``%DLQ%<group>``.
     Unlike there, only this query consumes the group, and Spark's checkpoint holds its offsets: the
     query begins at the group's committed offsets and keeps them up to date for every tool.
@@ -78,7 +77,7 @@ class SparkPushConsumer(StaysHere, WithBlock):
             ``{"processingTime": "1 second"}`` or ``{"availableNow": True}``; None starts the next
             micro-batch at once, again and again.
         max_offsets_per_trigger: how many messages one micro-batch has at most (Spark 4.2). It
-            bounds what is consumed again after a crash, and how long a due retry waits. None for no
+            bounds how many messages a crash repeats, and how long a due retry waits. None for no
             limit.
         options: further options of ``format("rocketmq")``: those of the connection (``useTls``,
             ``accessKey``, ...), ``failOnDataLoss``, ``requestTimeoutMs`` and others.
@@ -94,6 +93,8 @@ class SparkPushConsumer(StaysHere, WithBlock):
         ConfigurationError: a setting or option is unknown, without meaning on Spark, or out of its
             range.
     """
+
+    __setattr__ = object.__setattr__  # type: ignore[assignment]  # no settings are attributes here that could be misspelt
 
     def __init__(
         self,
@@ -304,10 +305,10 @@ class SparkPushConsumer(StaysHere, WithBlock):
         if query is None:
             raise not_running("SparkPushConsumer", self.state)
         if timeout_ms is None:
-            apart(query.awaitTermination)
+            on_own_thread(query.awaitTermination)
             return True
         timeout_s = max(1, -(-int(timeout_ms) // 1000))
-        return bool(apart(lambda: query.awaitTermination(timeout_s)))
+        return bool(on_own_thread(lambda: query.awaitTermination(timeout_s)))
 
     @property
     def query(self) -> Any:
@@ -397,7 +398,7 @@ class SparkPushConsumer(StaysHere, WithBlock):
     # --- the end ----------------------------------------------------------------------------------
 
     def _leave_at_end(self, query: Any) -> None:
-        """Leave the group when the query ends by itself."""
+        """Leave the group when the query ends without a call of ``shutdown``."""
 
         def leave() -> None:
             with self._lock:
@@ -408,14 +409,14 @@ class SparkPushConsumer(StaysHere, WithBlock):
         when_ended(query, self.group, leave)
 
     def _stop_query(self, await_ms: float) -> None:
-        # Apart, because a call of the user's to Spark may have been interrupted on this thread.
-        apart(lambda: stop_between_batches(self._query, await_ms, self._clock))
+        # Because a call of the user's to Spark may have been interrupted on this thread.
+        on_own_thread(lambda: stop_between_batches(self._query, await_ms, self._clock))
 
     def _finish(self) -> None:
         self.state = ServiceState.SHUTDOWN_ALREADY
         claim, self._claim = self._claim, None
         try:
-            ends = apart(lambda: ends_of(self._query))
+            ends = on_own_thread(lambda: ends_of(self._query))
             report_ends(connect_options(self._connect()), self.group, ends)
         finally:
             if claim is not None:

@@ -1,6 +1,6 @@
 """A streaming query seen from outside: how far it is, and stopping it between micro-batches.
 
-Law: reads Spark's own reports; knows no group and no listener.
+The facts come from Spark's own reports.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def ends_of(query: Any) -> dict[MessageQueue, int]:
 
 
 def facts_of(query: Any) -> dict[str, str]:
-    """Return what a query reports about itself, for its group's member to show.
+    """Return a query's report about itself, for its group's member to show.
 
     ``sparkQuery`` (its name, its id where it has none), ``sparkStatus``, and of the last finished
     micro-batch ``sparkBatch``, ``sparkRows`` and ``sparkRowsPerSecond``; values Spark does not

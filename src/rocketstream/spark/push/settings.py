@@ -1,6 +1,6 @@
 """The settings of a push consumer that have a meaning on Spark, which reads and paces itself.
 
-Law: pure; both the facade and the writer report to the cluster what is made here.
+Pure: the facade and the writer both report these settings to the cluster.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.consumer.settings import PushConsumerSettings
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageModel
 from rocketstream.settings import keyword_fields, unknown_setting

@@ -1,6 +1,6 @@
-"""Where a group without a checkpoint begins: at its offsets, otherwise where it is told to.
+"""The start of a group without a checkpoint: its offsets, otherwise the given position.
 
-Law: asks the cluster and answers as an option of the source; once there is a checkpoint, that
+The cluster's answer becomes an option of the source; once there is a checkpoint, the checkpoint
 decides.
 """
 
@@ -10,8 +10,8 @@ import json
 import logging
 
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.client.core.rebalance import StartAt, start_at
-from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.consumer.allocate import StartAt, start_at
+from rocketstream.client.consumer.settings import PushConsumerSettings
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.names import RETRY_PREFIX
 

@@ -1,7 +1,4 @@
-"""The writer of ``consume``: Spark's own, whose query holds its group as long as it runs.
-
-Law: forwards calls and claims the group; what is written where was decided before.
-"""
+"""The writer of ``consume``: Spark's own, whose query holds its group as long as it runs."""
 
 from __future__ import annotations
 

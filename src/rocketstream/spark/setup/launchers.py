@@ -1,6 +1,6 @@
 """Small shell scripts in place of a program that cannot be given to Spark as it is.
 
-Law: knows no Java and no Python; writes only into the folders it names.
+Law: writes only into the folders it names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a Spark started by this process must find: a suitable Java, and this Python.
+"""The environment for a Spark started by this process: a suitable Java, and this Python.
 
 Law: imports no Spark; changes the environment variables it names and nothing else.
 """
@@ -32,8 +32,8 @@ def prepare() -> Java:
     Call it before the ``SparkSession`` is made. Spark runs its Python workers, which also look up
     data sources, with the ``python3`` of the PATH; where that is another Python than this one (a
     script run by path, a notebook), PYSPARK_PYTHON is set to this one. JAVA_HOME is set where Spark
-    would not find a Java 17 or newer by itself, such as the one of ``rocketstream[java]``.
-    Variables that are set and suitable are left as they are. Takes about 0.1 s.
+    would find no Java 17 or newer, such as the one of ``rocketstream[java]``. Variables that are
+    set and suitable are left as they are. Takes about 0.1 s.
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""Sends this package inside a pickle, to Pythons that do not have it.
+"""This package inside a pickle, for Pythons that do not have it.
 
-Law: only what Spark's own cloudpickle needs for that; ``pickle`` itself and other people's objects
-are left as they are. ``addPyFile`` does not work: Spark's streaming source runner looks for such
-files in the wrong directory.
+Law: only what Spark's own cloudpickle needs for that is changed; ``pickle`` itself and other
+people's objects are left as they are. ``addPyFile`` does not work: Spark's streaming source runner
+looks for such files in the wrong directory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any, Final
 from pyspark import cloudpickle
 
 import rocketstream
-from rocketstream import late
 
 _PACKAGE: Final = "rocketstream"
 """By name: a function that travels by value takes a module it mentions along, with all in it.
@@ -28,29 +27,18 @@ def ship_by_value() -> None:
 
 
 def make_constants_picklable() -> None:
-    """Teach Spark's pickler about compiled struct formats, caching functions, late methods.
+    """Teach Spark's pickler about compiled struct formats and caching functions.
 
-    All occur as constants of our modules; users keep connections in caching functions. Called in
+    Both occur as constants of our modules; users keep connections in caching functions. Called in
     every process that pickles the source again, as the planner does for the executors.
     """
     table = cloudpickle.CloudPickler.dispatch_table
     table[struct.Struct] = _reduce_struct
     table[functools._lru_cache_wrapper] = _reduce_cached
-    table[late.Attribute] = _reduce_late
 
 
 def _reduce_struct(compiled: struct.Struct) -> tuple[type[struct.Struct], tuple[str]]:
     return struct.Struct, (compiled.format,)
-
-
-def _reduce_late(attribute: late.Attribute) -> tuple[Any, tuple[Any]]:
-    """What is made of fields has to be made here: ``dataclasses`` tells a field without a default
-    by one object, which on the other side would be another."""
-    return _itself, (attribute.made(),)
-
-
-def _itself(made: Any) -> Any:
-    return made
 
 
 def _reduce_cached(cached: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Decides which rows go into one request.
+"""Batching: which rows go into one request.
 
-Law: pure arithmetic on sizes, a few steps for each request rather than for each row.
+Pure: arithmetic on sizes, a few steps for each request rather than for each row.
 """
 
 from __future__ import annotations

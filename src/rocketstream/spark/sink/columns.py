@@ -1,6 +1,6 @@
 """The columns a row may have to become a message, and the check of a DataFrame's schema.
 
-Law: pure; names and Spark type names only. Every mistake is found before anything is sent.
+Pure: names and Spark type names only. Every mistake is found before anything is sent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def choose(fields: Sequence[tuple[str, str]], topic: str | None) -> dict[str, in
 
     Raises:
         ConfigurationError: a column is unknown or missing, has a wrong type, comes twice, or
-            excludes another; the error lists all mistakes and what is accepted.
+            excludes another; the error lists all mistakes and the accepted columns.
     """
     wrong: list[str] = []
     found: dict[str, int] = {}

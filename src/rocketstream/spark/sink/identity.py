@@ -1,7 +1,7 @@
 """The properties that say which write a message belongs to, so that a reader can spot repeats.
 
-Law: pure; names and text. The same rows written again by a retried task, or by a replayed
-micro-batch, get the same properties.
+Pure: names and text. The same rows written again by a retried task, or by a replayed micro-batch,
+get the same properties.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ class Identity:
     partition: int
 
     def text(self) -> str:
-        """Return the properties as text up to the row's number, which is to follow directly."""
+        """Return the properties as text up to the row's number, which must follow directly."""
         pairs = ((QUERY_ID, self.query_id), (BATCH_ID, self.batch_id), (PARTITION, self.partition))
         return "".join(f"{name}\x01{value}\x02" for name, value in pairs) + f"{SEQUENCE}\x01"

@@ -1,6 +1,6 @@
-"""Makes the UNIQ_KEYs of a record batch's rows, all at once.
+"""The UNIQ_KEYs of a record batch's rows, made all at once.
 
-Law: numbers to text in numpy, without a loop over rows; the generator says which numbers are free.
+Numbers become text in numpy, without a loop over rows; the generator says which numbers are free.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Sorts messages by destination: the topic, the queue if one is required, and held back or not.
+"""Messages sorted by destination: the topic, the queue if one is required, and held back or not.
 
-Law: Arrow and numpy in, runs of messages out; a function that is passed in returns the queues. Rows
-of one lane keep their order.
+Law: rows of one lane keep their order. A function that is passed in returns the queues.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketstream.client.core.send import queue_of_key
+from rocketstream.client.producer.policy import queue_of_key
 from rocketstream.errors import MessageInvalidError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.sink.messages import Block

@@ -1,7 +1,6 @@
-"""Turns record batches into messages: checked as a whole, then encoded by column in C++.
+"""Record batches as messages: checked as a whole, then encoded by column in C++.
 
-Law: Arrow in, bytes out; no sockets. Nothing here loops over rows. The bytes of a row are those of
-``protocol.record.encode_batch``.
+Law: nothing here loops over rows. The bytes of a row are those of ``protocol.record.encode_batch``.
 """
 
 from __future__ import annotations
@@ -325,7 +324,7 @@ class _Columns:
         Args:
             rows: returns the row of each element.
             mask: which elements are wrong; None for none.
-            why: what is wrong.
+            why: the mistake, in words.
         """
         if mask is None:
             return

@@ -1,7 +1,7 @@
-"""Where a write's topics can be written: their queues and the addresses of the brokers.
+"""The queues of a write's topics and the addresses of their brokers.
 
-Law: asks name servers and brokers, sends no messages. A task keeps the queues it learned at its
-start, so that equal sharding keys go to one queue; only addresses are asked for again.
+Law: a task keeps the queues it learned at its start, so that equal sharding keys go to one queue;
+only addresses are asked for again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.core import offset_questions
-from rocketstream.client.core.routes import default_topic_route, publish_info
+from rocketstream.client.instance import offset_questions
+from rocketstream.client.instance.routes import default_topic_route, publish_info
 from rocketstream.errors import (
     ConfigurationError,
     MessageInvalidError,
@@ -73,7 +73,7 @@ class Routes:
         Retries for ``retryTimeoutMs`` while no name server answers.
 
         Raises:
-            RouteNotFoundError: the topic does not exist, and no broker creates it by itself.
+            RouteNotFoundError: the topic does not exist, and no broker creates it on a send.
             ConfigurationError: the name is not a topic name, or nobody may write to the topic.
             TransportError: no name server answers.
         """

@@ -1,15 +1,14 @@
 """Sends with several requests under way, until every message is acknowledged.
 
-Law: sockets, answers and tries; the caller knows what is in a request. Requests that must keep
-their order in a queue are sent one after the other, because brokers handle the requests of one
-connection in parallel.
+Law: requests that must keep their order in a queue are sent one after the other, because brokers
+handle the requests of one connection in parallel.
 
-The client's ``core.send_policy`` is not used: it counts the tries of one message that its caller
+The client's ``SendPolicy`` is not used: it counts the tries of one message that its caller
 waits for, here time bounds them for all that a task has under way, and pauses lie between them. A
 lost connection fails many requests at once, brokers that failed are avoided by the whole task, and
-a request may be sent again although it may be stored, since Spark would send its rows again
-anyway. What one try means is the client's: ``choose_queue``, ``outcome_of`` and the codes worth
-another try.
+a request may be sent again although it may be stored, since Spark would send its rows again anyway.
+The meaning of one try is the client's: ``choose_queue``, ``outcome_of`` and the codes worth another
+try.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from typing import Final, Self
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.core.send import RETRY_RESPONSE_CODES, choose_queue, outcome_of
-from rocketstream.client.producer.sending import PreparedSend
+from rocketstream.client.producer.policy import choose_queue, outcome_of, unsafe
+from rocketstream.client.producer.settings import RETRY_RESPONSE_CODES
 from rocketstream.errors import (
     BrokerError,
     ConnectionLostError,
@@ -40,6 +39,7 @@ from rocketstream.errors import (
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.sends import PreparedSend
 from rocketstream.spark.options import WriteOptions
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.sink.routes import Routes
@@ -50,7 +50,9 @@ logger = logging.getLogger("rocketstream.spark")
 AVOIDED_MS: Final = 5_000
 """How long a broker that failed gets no messages that other brokers can take."""
 REFUSALS_MAX: Final = 5
-"""How often a refusal is retried whose code also stands for permanent ones."""
+"""How often a refusal is retried whose code also stands for permanent ones, and how often messages
+that a broker does not call safe: each of those tries stores them once more.
+"""
 _PASSES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 
 
@@ -109,7 +111,7 @@ class Sender:
         self._waiting: deque[_Parcel] = deque()
         self._avoided: dict[str, float] = {}
         self.acknowledged = 0
-        """How many messages brokers have stored."""
+        """How many messages brokers have stored as safely as they are set up to."""
 
     def __enter__(self) -> Self:
         return self
@@ -206,19 +208,27 @@ class Sender:
     def _answered(self, flight: _Flight, answer: RemotingCommand) -> None:
         parcel, broker = flight.parcel, flight.queue.broker_name
         try:
-            parcel.prepared.result(answer, flight.queue, flight.address)
+            doubt = unsafe(parcel.prepared.result(answer, flight.queue, flight.address))
         except BrokerError as error:
             if error.code not in RETRY_RESPONSE_CODES:
                 raise self._given_up(parcel, [*parcel.errors, error]) from error
-            parcel.refusals += error.code not in _PASSES
-            if parcel.refusals > REFUSALS_MAX:
-                raise self._given_up(parcel, [*parcel.errors, error]) from error
-            self._failed(parcel, flight.queue, error)
+            self._refused(flight, error, counts=error.code not in _PASSES)
         except RemoteProtocolError as error:
             self._failed(parcel, flight.queue, error)
         else:
+            if doubt is not None:
+                self._refused(flight, doubt, counts=True)
+                return
             self.acknowledged += parcel.count
             self._avoided.pop(broker, None)
+
+    def _refused(self, flight: _Flight, error: RocketMQError, *, counts: bool) -> None:
+        """Queue a parcel for another try, or give it up where it was refused too often."""
+        parcel = flight.parcel
+        parcel.refusals += counts
+        if parcel.refusals > REFUSALS_MAX:
+            raise self._given_up(parcel, [*parcel.errors, error]) from error
+        self._failed(parcel, flight.queue, error)
 
     def _lost(self, address: str, error: RocketMQError | None = None) -> None:
         """Give a connection up; the outcome of the requests on it is unknown."""
@@ -233,7 +243,7 @@ class Sender:
             self._failed(flight.parcel, flight.queue, error)
 
     def _failed(self, parcel: _Parcel, queue: MessageQueue, error: RocketMQError) -> None:
-        """Have a parcel sent again, or give it up."""
+        """Queue a parcel for another try, or give it up."""
         parcel.errors.append(error)
         if parcel.patience.exhausted():
             raise self._given_up(parcel, parcel.errors) from error

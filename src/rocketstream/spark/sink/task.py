@@ -1,7 +1,7 @@
 """A task of a write: record batches in, acknowledged messages out.
 
-Law: joins ``messages``, ``lanes``, ``batching`` and ``sending``, which know nothing of each other;
-no Spark.
+``messages``, ``lanes``, ``batching`` and ``sending``, which are joined here, know nothing of each
+other.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import unique_ids
-from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.producer.sending import PreparedSend, SendPlans
+from rocketstream.client.producer.settings import ProducerSettings
 from rocketstream.model import PROPERTY_WAIT
 from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.sends import PreparedSend
 from rocketstream.spark.options import WriteOptions
 from rocketstream.spark.sink.batching import cut
 from rocketstream.spark.sink.identity import Identity
@@ -78,17 +78,17 @@ def write_rows(
         Routes(options, clock) as routes,
         Sender(options, pool(options), routes, first_queue, clock) as sender,
     ):
-        mail = _Mail(options, sender, routes, clock)
+        outgoing = _OutgoingBatch(options, sender, routes, clock)
         for batch in batches:
             block = encoder.block(batch)
             # All runs first: a row with a queue that does not exist must stop the other rows too.
             for run in list(runs(block, options.topic, routes.queues)):
-                mail.send(run, timed=block.timed and run.delayed)
+                outgoing.send(run, timed=block.timed and run.delayed)
         sender.finish()
         return sender.acknowledged
 
 
-class _Mail:
+class _OutgoingBatch:
     """Puts messages into requests."""
 
     def __init__(self, options: WriteOptions, sender: Sender, routes: Routes, clock: Clock) -> None:
@@ -96,12 +96,11 @@ class _Mail:
         self._sender = sender
         self._routes = routes
         self._clock = clock
-        self._plans: SendPlans = {}
-        self._settings = ProducerSettings(
+        self._requests = ProducerSettings(
             options.producer_group,
             default_topic_queue_nums=options.default_topic_queue_nums,
             max_message_size=options.max_message_size,
-        )
+        ).requests()
 
     def send(self, run: Run, *, timed: bool) -> None:
         """Send messages with the same destination."""
@@ -116,9 +115,7 @@ class _Mail:
     def _one(self, run: Run, row: int) -> PreparedSend:
         body, properties, flag = run.block.one(row)
         properties = f"{_BATCH_PROPERTIES}\x02{properties}"
-        request = self._request(run, body, properties, flag, RequestCode.SEND_MESSAGE_V2)
-        request.plans = self._plans
-        return request
+        return self._request(run, body, properties, flag, RequestCode.SEND_MESSAGE_V2)
 
     def _batch(self, run: Run, begin: int, end: int) -> PreparedSend:
         body = run.block.batch(begin, end)
@@ -128,4 +125,4 @@ class _Mail:
         self, run: Run, body: bytes | memoryview, properties: str, flag: int, code: RequestCode
     ) -> PreparedSend:
         now = self._clock.now_ms()
-        return PreparedSend(self._settings, run.topic, body, properties, "", now, flag, code=code)
+        return PreparedSend(self._requests, run.topic, body, properties, "", now, flag, code=code)

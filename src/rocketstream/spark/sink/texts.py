@@ -1,7 +1,6 @@
 """Text columns as the bytes they consist of: lengths, checks and joins without a loop over values.
 
-Law: Arrow and numpy; knows none of our columns. A check looks at all bytes together first, and at
-each value only if that finds something.
+A check looks at all bytes together first, and at each value only if that finds something.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _BLANKS_END, _ASCII_END = 0x21, 0x80
 
 
 def offsets_of(column: Any) -> Any:
-    """Return the begin of each value of a text or binary column, and the end of the last one."""
+    """Return where each value of a text or binary column begins, and the end of the last one."""
     place = column.buffers()[1]
     if not len(column):
         return np.zeros(1, np.int32)

@@ -1,7 +1,7 @@
-"""Spark's batch and stream writers: calls are answered by ``task``.
+"""Spark's batch and stream writers: ``task`` answers their calls.
 
-Law: pyspark's classes and nothing of substance. Only picklable values are kept; ``commit`` and
-``abort`` are called on other instances than ``write``.
+Law: only picklable values are kept; ``commit`` and ``abort`` are called on other instances than
+``write``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The commit log as arrays of bytes: one per file, mapped (wire-and-storage 5.2).
+"""The commit log as arrays of bytes: one per file, mapped.
 
-Law: read-only; finds and walks records, decodes none.
+Law: read-only. Records are found and walked here, not decoded.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class CommitLog:
         return self._maps[file]
 
     def check(self, physical: int) -> RecordCheck:
-        """Return what is at a physical offset; END where there is no file."""
+        """Return which kind of content a physical offset has; END where there is no file."""
         file = self.file_at(physical)
         raw = None if file is None else self.bytes_of(file)
         if file is None or raw is None:

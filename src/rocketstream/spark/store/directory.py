@@ -1,6 +1,6 @@
-"""The files of a store directory, and the index of each queue (wire-and-storage 5.1, 5.3).
+"""The files of a store directory, and the index of each queue.
 
-Law: lists and reads files; other modules decide what entries mean for a read.
+Other modules decide what entries mean for a read.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def queue_ids(store_path: str, topic: str) -> list[int]:
     """Return the queues of a topic in the store.
 
     Raises:
-        ConfigurationError: there is no store, or no such topic in it; the error says what was
-            found.
+        ConfigurationError: there is no store, or no such topic in it; the error lists the
+            directory's content.
         NotSupportedError: the topic is indexed in another form.
     """
     root = Path(store_path)

@@ -1,6 +1,6 @@
 """The ranges a read of a store covers, and each task's part of them.
 
-Law: offsets and positions of a snapshot in, ranges and plans out; reads no record.
+Offsets and positions of a snapshot in, ranges and plans out; no record is read.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def store_plans(
 ) -> list[StorePlan]:
     """Cut ranges into about ``partitions`` partitions of equal size, each one stretch of the log.
 
-    A task then reads its part of the log once and in order, whichever queues are in it.
+    A task then reads its part of the log once and in order, for all queues in it.
     """
     rows = sum(span.count for span in ranges)
     begins = {span.queue: span.begin for span in ranges}

@@ -47,7 +47,7 @@ WINDOW_BYTES: Final = 64 * 1024 * 1024
 """How much of the log is handled together, which bounds how much index a task holds."""
 BATCH_BYTES: Final = 2 * 1024 * 1024
 NAMED_MAX: Final = 100
-"""How many warnings of one task name what is missing; later ones are details."""
+"""How many warnings of one task name the missing rows; later ones are details."""
 _SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 _EXT_ADDRESS_MAX: Final = -(2**31) - 1
 """At or below this value an entry's tags code is the address of an extended entry (5.3)."""

@@ -1,5 +1,4 @@
-"""The queues of a store at one moment: where each begins and ends, and which entries its index
-lacks.
+"""The queues of a store at one moment: their bounds, and the entries their index lacks.
 
 Law: everything is read once, because a broker may go on writing. Heads of records are read for the
 time and place they were stored; nothing is decoded.
@@ -38,7 +37,7 @@ logger = logging.getLogger("rocketstream.spark")
 
 _MARKS: Final = struct.Struct(">qq")
 _MARGIN_MS: Final = 3_000
-"""Upstream trusts a checkpoint up to this long before its times (wire-and-storage 5.6)."""
+"""Upstream trusts a checkpoint up to this long before its times."""
 _BEING_WRITTEN: Final = (0.01, 0.05, 0.2)
 """How many seconds a running broker gets to finish the record it is writing."""
 

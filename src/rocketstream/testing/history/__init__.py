@@ -1,7 +1,7 @@
-"""A history of what a messaging program did, and a checker that says which promise it broke.
+"""A history of a messaging program's events, and a checker that says which promise it broke.
 
-Law: pure; usable on a simulated run and on real processes alike. Collect events with ``Recorder``
-(or make them), hand them to ``check``.
+Pure: usable on a simulated run and on real processes alike. Collect events with ``Recorder`` (or
+make them), hand them to ``check``.
 """
 
 from rocketstream.testing.history.anomaly import Anomaly, AnomalyKind, Rules

@@ -1,6 +1,6 @@
 """The kinds of anomaly the checker can find, and the rules it judges a run by.
 
-Law: values only; the text of an anomaly names the events that show it.
+Pure: values; the text of an anomaly names the events that show it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The whole check: takes a history and returns the promises it breaks.
 
-Law: pure; n log n in the number of events.
+Pure: n log n in the number of events.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEFAULT_RULES = Rules()
 
 
 def check(history: Iterable[Event], rules: Rules = DEFAULT_RULES) -> list[Anomaly]:
-    """Return what is wrong with a history, at most ``rules.reports_max`` anomalies of each kind.
+    """Return the anomalies of a history, at most ``rules.reports_max`` of each kind.
 
     Args:
         history: the events, in any order; events with equal times in the order they happened.

@@ -1,6 +1,6 @@
 """Checks that each group got every message, none too early, and in order where it asked for it.
 
-Law: pure checks over ``Stories``; each yields anomalies with the events that show them.
+Pure: checks over ``Stories``; each yields anomalies with the events that show them.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _other_message(
     stories: Stories, rules: Rules, queue: MessageQueue, deliveries: list[Delivery]
 ) -> Iterator[Anomaly]:
     if rules.unflushed_ms != 0 and stories.power_lost(queue.broker_name, 0, NEVER):
-        return  # unflushed messages are lost, and their offsets are assigned anew
+        return  # unflushed messages are lost, and their offsets are assigned again
     there = stories.stored.get(queue, {})
     seen: dict[int, Delivery] = {}
     for delivery in deliveries:

@@ -1,7 +1,7 @@
-"""What happened in a run, as the checker reads it: one small value per event.
+"""The events of a run, as the checker reads them: one small value per event.
 
-Law: values only. ``at`` is true time in milliseconds, the same clock for every event of a history
-(a simulator's virtual time, or one process's monotonic clock). A ``key`` identifies one message a
+Pure: values. ``at`` is true time in milliseconds, the same clock for every event of a history (a
+simulator's virtual time, or one process's monotonic clock). A ``key`` identifies one message a
 program meant to send once; it survives retries, delays, transactions and dead-lettering.
 """
 
@@ -63,7 +63,7 @@ class SendAcknowledged(Event):
 
 @dataclass(frozen=True, slots=True)
 class SendFailed(Event):
-    """A send raised; ``outcome`` says what the producer claims to know about the message."""
+    """A send raised; ``outcome`` is the producer's claim about the message."""
 
     key: str
     outcome: SendOutcome
@@ -78,7 +78,7 @@ class TransactionDecided(Event):
     commit: bool
 
 
-# --- what the broker holds -----------------------------------------------------------------------
+# --- the broker's messages -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class OffsetReset(Event):
 
 @dataclass(frozen=True, slots=True)
 class GroupDeclared(Event):
-    """A group and the messages it is to consume.
+    """A group and the messages it must consume.
 
     Attributes:
         topics: topics it subscribes to, without its retry topic.

@@ -1,6 +1,6 @@
 """Checks of offsets and order: commits never run ahead or back, orderly queues have one owner.
 
-Law: pure passes over the events of one group in one queue, in the order of time.
+Pure: passes over the events of one group in one queue, in the order of time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rocketstream.testing.history.story import (
 LATE_COMMIT_MS = 10_000.0
 """How long a commit of a killed process may still be under way."""
 
-# Among events of one moment: first what ended, then resets, commits, and what begins.
+# Among events of one moment: first ends, then resets, commits, and beginnings.
 _ENDED, _RESET, _COMMITTED, _BEGAN = range(4)
 
 

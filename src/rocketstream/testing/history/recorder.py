@@ -1,7 +1,7 @@
 """Records a history while a program runs, around its sends and around its listeners.
 
-Law: records, decides nothing. A message is known by its key (``Message.keys``), which the program
-makes unique for each message it means to send once. May be used from several threads.
+Pure: the given clock dates events. A message is known by its key (``Message.keys``), which the
+program makes unique for each message it means to send once. May be used from several threads.
 """
 
 from __future__ import annotations

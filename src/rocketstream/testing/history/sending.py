@@ -1,6 +1,6 @@
 """Checks that exactly the sent messages were stored: once, in order, and where they were reported.
 
-Law: pure checks over ``Stories``; each yields anomalies with the events that show them.
+Pure: checks over ``Stories``; each yields anomalies with the events that show them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A history sorted by subject: each message sent, each group, each queue, each kind of fault.
 
-Law: one pass, no judgement; the checks look things up here in constant or logarithmic time.
+Pure: one pass; the checks look things up here in constant or logarithmic time.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class QueueStory:
-    """What one group did in one queue, in the order of time."""
+    """The events of one group in one queue, in the order of time."""
 
     deliveries: list[Delivery] = field(default_factory=list)
     commits: list[CommitSeen] = field(default_factory=list)
@@ -78,7 +78,7 @@ class QueueStory:
 
 @dataclass(slots=True)
 class GroupStory:
-    """A group: the messages it is to consume, and what it did in each queue."""
+    """A group: the messages it must consume, and its events in each queue."""
 
     declared: GroupDeclared
     queues: dict[MessageQueue, QueueStory] = field(default_factory=dict)

@@ -1,7 +1,4 @@
-"""``python -m rocketstream.testing.sim``: runs a campaign, or repeats one seed.
-
-Law: takes arguments and prints text, nothing else.
-"""
+"""``python -m rocketstream.testing.sim``: runs a campaign, or repeats one seed."""
 
 from __future__ import annotations
 

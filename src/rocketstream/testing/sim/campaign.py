@@ -1,6 +1,6 @@
-"""Runs many seeds in several processes and reports failures and which faults happened.
+"""A campaign: many seeds in several processes, with a report of failures and faults.
 
-Law: counts and reports; a seed is run and judged in ``runs``. The caller decides where output goes.
+``runs`` runs and judges one seed.
 """
 
 from __future__ import annotations

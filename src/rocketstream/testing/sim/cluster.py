@@ -126,7 +126,7 @@ class Cluster:
         self._ready_incarnation = node.incarnation
         await _for_ever()
 
-    # --- what a check asks ------------------------------------------------------------------------
+    # --- questions of a check ---------------------------------------------------------------------
 
     def stored(self, topic: str) -> list[StoredMessage]:
         """Return every message of a topic, queue by queue; for the end of a run."""

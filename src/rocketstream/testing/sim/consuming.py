@@ -1,7 +1,7 @@
 """Simulated groups that record the messages they get: push, orderly, pull and lite pull.
 
 Law: a group is declared before it consumes; every call of a listener is recorded when it begins and
-when it ends, so that it is known which calls a killed process left unfinished.
+when it ends, so that the calls a killed process left unfinished are known.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Manners:
 
     Attributes:
         group: its name.
-        topic: what it consumes.
+        topic: the topic it consumes.
         members: how many processes.
         orderly: whether queues are consumed in order.
         tags: tags the group selects; empty for all.
@@ -65,6 +65,10 @@ class Manners:
     def expression(self) -> str:
         """Return the subscription expression of the group."""
         return " || ".join(sorted(self.tags)) or "*"
+
+
+SLOW_SHARE, SLOW_TIMES = 0.05, 100
+"""Of the messages consumed in any order one in twenty takes a hundred times as long."""
 
 
 class SimGroup:
@@ -104,7 +108,7 @@ class SimGroup:
             for number in range(manners.members)
         ]
 
-    # --- what the workload asks -------------------------------------------------------------------
+    # --- calls of the workload --------------------------------------------------------------------
 
     @property
     def retry_topic(self) -> str:
@@ -149,7 +153,7 @@ class SimGroup:
             await asyncio.sleep(self._chance.random() * self.manners.stay_ms / 4000)
 
     async def _work(self, node: Node, recorder: Recorder, consumer: Any) -> None:
-        """Do what a member does besides its listener; nothing in this class."""
+        """Act as a member besides its listener; a member of this class does not."""
 
     def _consumer(self, node: Node, recorder: Recorder) -> Any:
         manners = self.manners
@@ -191,7 +195,7 @@ class SimGroup:
 
 
 class _Listener:
-    """Records the messages it is given, works for a moment and fails those that are to fail."""
+    """Records its messages, works for a moment and fails those chosen to fail."""
 
     def __init__(self, group: SimGroup, node: Node, recorder: Recorder) -> None:
         self._group, self._node, self._recorder = group, node, recorder
@@ -212,7 +216,10 @@ class _Listener:
     async def _consume(self, messages: list[MessageExt]) -> bool:
         group = self._group
         with self._recorder.listening(group.manners.group, self._node.name, messages) as returned:
-            await asyncio.sleep(self._chance.random() * group.manners.work_ms / 1000)
+            work_s = self._chance.random() * group.manners.work_ms / 1000
+            if not group.manners.orderly and self._chance.random() < SLOW_SHARE:
+                work_s *= SLOW_TIMES  # the messages behind it are finished, and may be committed
+            await asyncio.sleep(work_s)
             success = not any(group.fails(message) for message in messages)
             returned(success)
             group.record(messages, success=success)

@@ -1,10 +1,9 @@
 """A disk in memory that keeps synced data, and of all other data the part that chance selects.
 
-What a file holds, what a directory lists and what survives a loss of power are three things: data
-is safe after ``sync``, a name after ``sync_directory``. Anything else survives in part: whole
-pages, torn pages or no page; changes of names up to some point in their order.
-
-Law: bytes and names; :class:`Trouble` tells which faults happen, the source of chance is handed in.
+The content of a file, the entries of a directory and the survivors of a loss of power are three
+things: data is safe after ``sync``, a name after ``sync_directory``. Anything else survives in
+part: whole pages, torn pages or no page; changes of names up to some point in their order.
+:class:`Trouble` says which faults happen; the source of chance is handed in.
 """
 
 from __future__ import annotations
@@ -533,6 +532,12 @@ class SimFiles(Files):
     def modified_ms(self, path: Path) -> int:
         """See ``Files``."""
         return self._found(path).modified_ms
+
+    def is_readable_by_others(self, path: Path) -> bool:
+        """See ``Files``; there is one user only."""
+        if not self.is_dir(path):
+            self._found(path)
+        return False
 
     def copy_times(self, source: Path, target: Path) -> None:
         """See ``Files``."""

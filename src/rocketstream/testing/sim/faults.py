@@ -1,7 +1,4 @@
-"""The faults of a run, their times and durations, all drawn from the seed.
-
-Law: uses the handles that network, disk and processes offer; judges nothing.
-"""
+"""The faults of a run, their times and durations, all drawn from the seed."""
 
 from __future__ import annotations
 
@@ -15,6 +12,8 @@ from rocketstream.testing.sim.world import Node, World
 _HOUR_MS = 3_600_000
 _CUT_WITHIN_S = 30.0
 """A connection chosen to be cut usually carries the drawn number of bytes within this time."""
+_FOUND_OUT_S = 45.0
+"""A client has noticed a connection that went silent: its pulls and heartbeats have timed out."""
 _LOG = "/commitlog/"
 _CHECKPOINT = "/store/checkpoint"
 _BODY_AT = 84
@@ -32,6 +31,7 @@ class Faults:
         self._world = world
         self._chance = world.random("faults")
         self._active = False
+        self._flipped: list[tuple[str, int, int]] = []
         broker = world.cluster.node
         self._broker: Node = broker
         self._table: dict[str, Callable[[], bool]] = {
@@ -39,6 +39,7 @@ class Faults:
             "stall": self._stall,
             "reset": self._reset,
             "cut in mid-frame": self._cut,
+            "silence": self._silence,
             "partition": lambda: self._partition(both=True),
             "one-sided partition": lambda: self._partition(both=False),
             "broker killed": lambda: self._kill(broker),
@@ -59,7 +60,7 @@ class Faults:
         }
 
     def begin(self) -> None:
-        """Have faults happen from now on."""
+        """Let faults happen from now on."""
         self._active = True
         if self._world.options.faults:
             self._next()
@@ -82,6 +83,8 @@ class Faults:
         self._active = False
         world = self._world
         world.network.heal()
+        for place in list(self._flipped):
+            self._put_right(*place)
         for node in world.nodes.values():
             node.disk.trouble = Trouble()
             jump_ms = -node.clock.skew_ms
@@ -155,6 +158,19 @@ class Faults:
         stream.cut_after(self._chance.randint(1, 400))
         text = f"{stream.source.local} > {stream.target.local} will be cut"
         return self._told(text, _CUT_WITHIN_S)
+
+    def _silence(self) -> bool:
+        streams = self._world.network.connections()
+        if not streams:
+            return False
+        stream = self._chance.choice(streams)
+        stream.silence()
+        both = self._chance.random() < 0.5
+        if both and stream.target.out is not None:
+            stream.target.out.silence()
+        arrow = "<>" if both else ">"
+        text = f"connection {stream.source.local} {arrow} {stream.target.local} goes silent"
+        return self._told(text, _FOUND_OUT_S)
 
     def _partition(self, *, both: bool) -> bool:
         network = self._world.network
@@ -237,11 +253,15 @@ class Faults:
         bit = self._chance.randrange(8)
         broker.kill()
         broker.disk.flip_bit(name, position, bit)
+        self._flipped.append((name, position, bit))
         broker.restart_later(0.3)
         self._world.scheduler.call_later(0.35, self._put_right, name, position, bit)
         return self._told(f"bit {bit} of byte {position} of {name} flips")
 
     def _put_right(self, name: str, position: int, bit: int) -> None:
+        if (name, position, bit) not in self._flipped:
+            return  # at the end of all faults, before its time
+        self._flipped.remove((name, position, bit))
         self._broker.disk.flip_bit(name, position, bit)
         self._told(f"byte {position} of {name} is put right")
 

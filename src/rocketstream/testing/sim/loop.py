@@ -1,8 +1,4 @@
-"""Virtual time: one scheduler, and an event loop of its own for every simulated process.
-
-Law: decides when a callback runs and which process it belongs to; knows nothing of networks, disks
-and messages.
-"""
+"""Virtual time: one scheduler, and an event loop of its own for every simulated process."""
 
 from __future__ import annotations
 
@@ -84,7 +80,7 @@ class Scheduler:
         """Let time pass until ``until``, or until ``is_over()``, asked after each callback.
 
         Raises:
-        SimulationError: too many callbacks ran; something spins.
+            SimulationError: too many callbacks ran; something spins.
         """
         running: SimLoop | None = None
         before = events._get_running_loop()
@@ -160,7 +156,10 @@ class SimLoop(asyncio.BaseEventLoop):
         address: of the machine it runs on.
         on_error: called with text and exception when a callback raises.
         network: makes connections and listens; None where there is none.
+        drops_clients: its clients end with it, as those of a killed process: none is named.
     """
+
+    drops_clients = True
 
     def __init__(self, scheduler: Scheduler, name: str = "", address: str = "") -> None:
         super().__init__()

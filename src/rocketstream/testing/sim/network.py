@@ -1,6 +1,6 @@
 """A network in memory: TCP connections between simulated hosts, and all their faults.
 
-Law: bytes arrive in order, late, or never; their meaning is unknown here.
+Law: bytes arrive in order, late, or never; nothing here looks into them.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Network:
         """Remove a stream that has ended."""
         self._streams.pop(stream.number, None)
 
-    # --- what loops call --------------------------------------------------------------------------
+    # --- calls of loops ---------------------------------------------------------------------------
 
     async def create_connection(
         self,
@@ -517,7 +517,7 @@ class Endpoint:
         self.finish()
 
     def vanish(self) -> None:
-        """End the connection of a machine that lost power: the peer is not told."""
+        """End the connection of a machine that lost power: the peer gets no sign of it."""
         self._leave()
         if self.out is not None:
             self.out.lose()
@@ -532,8 +532,8 @@ class Stream:
     """One direction of a connection: bytes written, bytes on their way, bytes held up."""
 
     __slots__ = (
-        "_cut_after", "_ended", "_is_lost", "_last_at", "_network", "buffer", "buffered", "held",
-        "in_flight", "is_over", "number", "source", "target", "way",
+        "_cut_after", "_ended", "_is_lost", "_is_silent", "_last_at", "_network", "buffer",
+        "buffered", "held", "in_flight", "is_over", "number", "source", "target", "way",
     )  # fmt: skip
 
     def __init__(self, network: Network, number: int, source: Endpoint, target: Endpoint) -> None:
@@ -551,9 +551,10 @@ class Stream:
         self._ended = False
         self._is_lost = False
         self._cut_after: int | None = None
+        self._is_silent = False
 
     def write(self, data: bytes) -> None:
-        """Queue bytes and send what the window allows."""
+        """Queue bytes and send as many as the window allows."""
         self.buffer.append(data)
         self.buffered += len(data)
         self._pump()
@@ -592,6 +593,12 @@ class Stream:
     def _arrive(self, kind: str, data: bytes) -> None:
         if self.is_over:
             return
+        if self._is_silent:
+            if kind == "data":
+                self.taken(len(data))
+            else:
+                self._finish()
+            return
         if self.held or self._gets_stuck():
             if kind == "reset":
                 return  # the first copy
@@ -621,6 +628,15 @@ class Stream:
         """Lose the next segment: it and all later ones arrive when it is sent again."""
         self.held.append(("data", b""))
         self._network.scheduler.call_later(seconds, self.release)
+
+    def silence(self) -> None:
+        """Deliver nothing any more, without an error, as a middlebox does that forgot a connection.
+
+        Sent bytes are accepted, so that the sender's kernel does not find out either.
+        """
+        self._is_silent = True
+        while self.held:
+            self._arrive(*self.held.popleft())
 
     def cut_after(self, size: int) -> None:
         """Let ``size`` more bytes through, then reset the connection, even in mid-frame."""

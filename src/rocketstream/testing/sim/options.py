@@ -1,6 +1,6 @@
 """The options of a simulated run, drawn from the seed.
 
-Law: values and how they are drawn; equal options and an equal seed give the same run.
+Law: equal options and an equal seed give the same run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ FAULT_KINDS = (
     "stall",
     "reset",
     "cut in mid-frame",
+    "silence",
     "partition",
     "one-sided partition",
     "broker killed",
@@ -35,7 +36,7 @@ FAULT_KINDS = (
 """The kinds of fault a run can have."""
 
 COUNTED = (
-    *FAULT_KINDS[:14],
+    *FAULT_KINDS[:15],
     "short write",
     "short read",
     "EIO on write",

@@ -1,7 +1,7 @@
 """Simulated producers that record what they send: plain, by key, delayed, in transactions.
 
-Law: each message has a key of its own, made before it is sent and never used again; a producer
-that was killed goes on with the next one.
+Law: each message has a key of its own, made before it is sent and never used again; a producer that
+was killed goes on with the next one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs one seed and judges the result.
 
-Law: a seed is judged by its workload and by the promises every run must keep; nothing is retried.
+Law: nothing is retried. The workload of a seed and the promises every run must keep judge it.
 """
 
 from __future__ import annotations
@@ -180,6 +180,8 @@ def run_world(world: World, workload: Workload) -> SeedResult:
         result.faults = world.faults + faults.count_disks()
     except SimulationError as error:
         world.fail(str(error), error)
+    except Exception as error:  # of a check too: without its seed a failure cannot be repeated
+        world.fail(f"the check itself failed: {type(error).__name__}: {error}", error)
     if world.failure is not None:
         result.failure = world.failure
         if world.error is not None and world.trace.is_kept:

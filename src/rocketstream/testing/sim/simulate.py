@@ -1,4 +1,4 @@
-"""Runs your own listener in a simulated cluster, through crashes, partitions and pauses.
+"""Your own listener in a simulated cluster, through crashes, partitions and pauses.
 
 Law: a process loses its memory when it dies, the database stays; everything is drawn from the seed,
 so a finding can be repeated.
@@ -44,7 +44,7 @@ FAULTS = (
     "partition",
     "reset",
 )
-"""The faults a simulated listener meets unless told otherwise."""
+"""The faults a simulated listener meets by default."""
 STORY_LINES_MAX = 40
 CALM_MS = 5_000.0
 """The check runs this long after everything was consumed."""
@@ -82,7 +82,7 @@ class Finding:
 
     Attributes:
         seed: repeats it: ``simulate(..., first_seed=seed, seeds=1)``.
-        what: what went wrong.
+        what: the failure, in words.
         story: what happened, in virtual milliseconds.
         options: the options that were drawn.
     """
@@ -284,7 +284,7 @@ class _Orders(Sender):
 
 
 class _Listeners(SimGroup):
-    """The user's listener in each member, made anew for each life."""
+    """The user's listener in each member; each life of a process makes its own."""
 
     def __init__(self, world: World, manners: Manners, scene: Scene, database: Any) -> None:
         self._scene, self._database = scene, database

@@ -1,4 +1,4 @@
-"""Records a run: a digest of everything, and on request the story for a reader.
+"""The record of a run: a digest of everything, and on request the story for a reader.
 
 Law: the digest covers time and text of every event, so that two runs with equal digests are the
 same run.

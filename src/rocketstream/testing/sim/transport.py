@@ -18,7 +18,7 @@ class Outgoing(Protocol):
     """The direction of a connection a transport writes to.
 
     Attributes:
-        buffer: what waits here, because the window is full.
+        buffer: bytes that wait here, because the window is full.
         buffered: how many bytes those are.
     """
 

@@ -1,6 +1,6 @@
 """Background work on virtual time: steps run on the loop of their process, one at a time.
 
-Law: chance and virtual time decide when a step runs; its code is the product's.
+Chance and virtual time decide when a step runs.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class SimWorker:
         self._timer: asyncio.TimerHandle | None = loop.call_later(first_s, self._run)
 
     def wake(self) -> None:
-        """Have the step called a moment from now; while it runs, once more afterwards."""
+        """Call the step a moment from now; while it runs, once more afterwards."""
         if self._stopped or self._woken:
             return
         self._woken = True

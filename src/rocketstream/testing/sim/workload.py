@@ -1,6 +1,6 @@
 """The actions of clients in a simulated run, by name, and how the run is judged.
 
-Law: a workload adds its processes and watches; the world is its only source of chance.
+Law: the world is a workload's only source of chance.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class BaseWorkload:
         self._look_last()
         found = check(self.world.history, self.rules())
         if self._may_lose:
-            # Offsets of lost messages are assigned anew; a consumer that had passed them skips
+            # Offsets of lost messages are assigned again; a consumer that had passed them skips
             # them.
             found = [anomaly for anomaly in found if anomaly.kind not in _FOLLOWS_DAMAGE]
         return found

@@ -1,7 +1,6 @@
 """Simulated processes, each on a machine of its own, with one common time.
 
-Law: starts, stops, kills and pauses processes; the caller decides what runs in them, ``faults``
-decides what goes wrong.
+The caller decides what runs in them, ``faults`` decides which of them fail.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from rocketstream.client.config import ProcessIdentity
 from rocketstream.client.instance.engine import forget_loop
 from rocketstream.errors import RocketMQError, SimulationError
 from rocketstream.protocol.message_id import UniqueIdGenerator
@@ -50,19 +50,11 @@ class NodeClock:
         return self._scheduler.now * 1000
 
 
-class _Identity:
-    """Identifiers that tell one incarnation of a process from every other."""
-
-    def __init__(self, address: str, pid: int, chance: random.Random) -> None:
-        self.address = address
-        self.pid = pid
-        self._chance = chance
-        packed = bytes(map(int, address.split(".")))
-        self.unique_ids = UniqueIdGenerator(packed, pid, chance.getrandbits(32), _month_start_ms)
-
-    def new_uuid(self) -> str:
-        """Return an id nobody else has."""
-        return f"{self._chance.getrandbits(128):032x}"
+def _identity(address: str, pid: int, chance: random.Random) -> ProcessIdentity:
+    """Return what tells one incarnation of a process from every other."""
+    packed = bytes(map(int, address.split(".")))
+    unique_ids = UniqueIdGenerator(packed, pid, chance.getrandbits(32), _month_start_ms)
+    return ProcessIdentity(address, unique_ids, lambda: f"{chance.getrandbits(128):032x}")
 
 
 def _month_start_ms(now_ms: int) -> int:
@@ -86,7 +78,7 @@ class Node:
     files: SimFiles
     loop: SimLoop
     workers: SimWorkers
-    identity: _Identity
+    identity: ProcessIdentity
 
     def __init__(self, world: World, name: str, host: str, main: Main) -> None:
         self.world = world
@@ -112,7 +104,7 @@ class Node:
         """Whether the process is alive; a paused one is."""
         return self._lives
 
-    # --- what its own code uses -------------------------------------------------------------------
+    # --- for the code of the process --------------------------------------------------------------
 
     def client(self, **settings: Any) -> dict[str, Any]:
         """Return the keyword arguments every client here needs; ``settings`` override them."""
@@ -153,7 +145,7 @@ class Node:
         loop.network = world.network
         loop.on_error = self._unhandled
         loop.executor_delay = self._work_delay_s
-        self.identity = _Identity(self.host, 1000 + self.incarnation, self._chance)
+        self.identity = _identity(self.host, 1000 + self.incarnation, self._chance)
         self.files = SimFiles(self.disk)
         self.workers = SimWorkers(loop, self._work_delay_s)
         world.by_loop[loop] = self
@@ -252,7 +244,7 @@ class World:
     Attributes:
         seed: the source of all chance.
         options: the options of the run.
-        history: what processes recorded, in order.
+        history: the events processes recorded, in order.
         healed: whether faults are over.
         power_lost: whether the broker's machine lost power.
         faults: faults that happened, by kind.
@@ -300,7 +292,7 @@ class World:
 
         Args:
             name: its name, which no other process has.
-            main: runs in the process; called anew for each incarnation.
+            main: runs in the process; called again for each incarnation.
 
         Raises:
             SimulationError: the name is taken.
@@ -321,7 +313,7 @@ class World:
         loop = asyncio._get_running_loop()
         return self.by_loop.get(loop) if isinstance(loop, SimLoop) else None
 
-    def identity(self) -> _Identity | None:
+    def identity(self) -> ProcessIdentity | None:
         """Return the identity of the process whose code runs now."""
         node = self.running()
         return None if node is None else node.identity
@@ -337,7 +329,7 @@ class World:
             self.scheduler.run(min(end, self.scheduler.now + _ASK_S))
         return is_over is not None and self.failure is None and is_over()
 
-    # --- what went wrong --------------------------------------------------------------------------
+    # --- failures ---------------------------------------------------------------------------------
 
     def fail(self, text: str, error: BaseException | None = None) -> None:
         """Mark the run as failed and end it."""

@@ -1,4 +1,4 @@
-"""Decisions of the watch: what is kept, when to sweep next, which notices are sent.
+"""Decisions of the watch: which states are kept, when to sweep next, which notices are sent.
 
-Law: PURE. States and times in, values out; no sockets, files, clocks, threads.
+Pure: states and times in, values out; no sockets, files, clocks, threads.
 """

@@ -1,7 +1,8 @@
-"""Reads the file that says who is told of which changes.
+"""The file that says which webhook gets notices of which changes.
 
-Law: PURE. A parsed TOML document and an environment in, settings out. An error names the place of
-the mistake, never a secret.
+Pure: a parsed TOML document and an environment in, settings out.
+
+Law: an error names the place of the mistake, never a secret.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which notices of a group's verdicts are sent, and when: changes that last, each once.
+"""The notices of a group's verdicts, and when each is sent: changes that last, each once.
 
-Law: PURE. Verdicts and times in, notices out.
+Pure: verdicts and times in, notices out.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ BAD: Final = (
     Verdict.FALLING_BEHIND,
     Verdict.REWOUND,
 )
-"""The verdicts that are told unless a rule names others."""
+"""The verdicts that lead to notices unless a rule names others."""
 GOOD: Final = (Verdict.OK, Verdict.CATCHING_UP)
-"""The verdicts that end a trouble that was told; UNKNOWN ends nothing."""
+"""The verdicts that end a reported trouble; UNKNOWN ends nothing."""
 HOLD_MS: Final = 60_000
 STEADY_MS: Final = 300_000
-"""No recovery is told in the first minutes: a window that has only begun shows no trouble."""
+"""No recovery is reported in the first minutes: a window that has only begun shows no trouble."""
 THE_CLUSTER: Final = ""
 """Used in place of a group's name for notices about the cluster itself."""
 
 
 class Event(StrEnum):
-    """What a notice is about."""
+    """The occasion of a notice."""
 
     RAISED = "raised"
     CHANGED = "changed"
@@ -45,13 +45,13 @@ class Event(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which groups are told about, and how.
+    """A rule: which groups lead to notices, and where these go.
 
     Attributes:
         groups: patterns (``billing-*``) a name must match one of.
         but: patterns the name must not match.
-        verdicts: the verdicts that are told.
-        webhooks: names of the webhooks that are told.
+        verdicts: the verdicts that lead to notices.
+        webhooks: names of the webhooks that get the notices.
         hold_ms: how long a verdict must hold before it is told.
         repeat_ms: how often the notice is repeated while the verdict holds; 0 never repeats it.
         recovered: also tell when the trouble is over.
@@ -78,12 +78,12 @@ class Notice:
 
     Attributes:
         group: the group it is about; None for the cluster.
-        before: the verdict told last; None where none was told.
+        before: the verdict of the last notice; None where there was none.
         verdict: the verdict now; None for the cluster.
         sentence: explains the verdict.
         since_ms: since when the verdict holds, ms since 1970.
         lag, time_lag_ms: of the group, in messages and in ms; None where not known.
-        webhooks: names of the webhooks that are told.
+        webhooks: names of the webhooks that get the notices.
     """
 
     event: Event
@@ -109,9 +109,9 @@ class Alerting:
 
     Args:
         rules: the first rule that applies to a group counts.
-        outage_webhooks: the webhooks that are told when no broker answers, and when they answer
+        outage_webhooks: the webhooks that get a notice when no broker answers, and when they answer
             again.
-        outage_hold_ms: how long an outage must last before it is told.
+        outage_hold_ms: how long an outage must last before its notice.
     """
 
     def __init__(
@@ -128,14 +128,14 @@ class Alerting:
         self._began_ms: int | None = None
 
     def remembered(self) -> dict[str, tuple[str | None, int]]:
-        """Return what was told, to be passed to ``remember`` after a restart."""
+        """Return the sent notices, to be passed to ``remember`` after a restart."""
         return {
             group: (None if told.verdict is None else told.verdict.value, told.at_ms)
             for group, told in self._told.items()
         }
 
     def remember(self, told: Mapping[str, tuple[str | None, int]]) -> None:
-        """Take over what was told before a restart, so that it is not told again."""
+        """Take over the notices sent before a restart, so that they are not sent again."""
         self._told = {
             group: _Told(None if verdict is None else Verdict(verdict), at_ms)
             for group, (verdict, at_ms) in told.items()
@@ -150,8 +150,8 @@ class Alerting:
     ) -> list[Notice]:
         """Take the findings of a sweep and return the notices to send now.
 
-        During an outage nothing is told of groups: the outage already says that nothing is known of
-        them.
+        During an outage no notice of a group is sent: the outage already says that nothing is known
+        of them.
         """
         if self._began_ms is None:
             self._began_ms = now_ms

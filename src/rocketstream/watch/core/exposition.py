@@ -1,6 +1,6 @@
 """Prometheus' text format, version 0.0.4.
 
-Law: PURE. Families of samples in, text out; every name, label and value is escaped here.
+Pure: families of samples in, text out; every name, label and value is escaped here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every metric: name, kind, help and labels.
 
-Law: PURE. A table. Names that begin with ``rocketmq_`` are taken from rocketmq-exporter or a 5.x
-broker, with their meaning there; names that begin with ``rocketstream_`` are ours.
+Pure: a table. Names that begin with ``rocketmq_`` are taken from rocketmq-exporter or a 5.x broker,
+with their meaning there; names that begin with ``rocketstream_`` are ours.
 """
 
 from __future__ import annotations

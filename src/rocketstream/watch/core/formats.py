@@ -1,6 +1,8 @@
 """Notices in the formats of the chat services.
 
-Law: PURE. A notice in, a body and its signature out. Names are shown as text, never as markup.
+Pure: a notice in, a body and its signature out.
+
+Law: names are shown as text, never as markup.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ def body(kind: Kind, notice: Notice, where: str) -> dict[str, Any]:
 
 
 def signature(kind: Kind, secret: str, now_ms: int) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what the secret adds to the query, and what it adds to the body."""
+    """Return the secret's additions to the query and to the body."""
     if kind is Kind.DINGTALK:
         stamp = str(now_ms)
         digest = hmac.new(secret.encode(), f"{stamp}\n{secret}".encode(), hashlib.sha256).digest()

@@ -1,6 +1,6 @@
-"""Which group's members are asked what they are doing, and how often, to find pinned messages.
+"""The schedule of looks into members for pinned messages: which group, and how often.
 
-Law: PURE. Windows and times in, a group out. Each look makes members dump their threads.
+Pure: windows and times in, a group out. Each look makes members dump their threads.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Looks:
         self._found[group] = tuple(found)
 
     def found(self, group: str) -> tuple[PinnedMessage, ...]:
-        """Return what the last look into a group found."""
+        """Return the findings of the last look into a group."""
         return self._found.get(group, ())
 
 

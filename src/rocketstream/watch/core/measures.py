@@ -1,6 +1,6 @@
-"""What is recorded of a sweep: a handful of figures per group, and per group and topic.
+"""The measures recorded of a sweep: a handful of figures per group, and per group and topic.
 
-Law: PURE. Two sweeps in, rows out. An unknown figure is None.
+Pure: two sweeps in, rows out. An unknown figure is None.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The groups of a cluster at one moment, as bytes, so that a window survives a restart.
 
-Law: PURE. States in, bytes out, and back. Fields this release does not know are left out; bytes
-that were not written here give None.
+Pure: states in, bytes out, and back. Fields this release does not know are left out; bytes that
+were not written here give None.
 """
 
 from __future__ import annotations

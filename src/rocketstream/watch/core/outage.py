@@ -1,6 +1,6 @@
-"""Since when a cluster does not answer, and why.
+"""An outage: since when a cluster does not answer, and why.
 
-Law: PURE. A plain value.
+Pure: a value.
 """
 
 from __future__ import annotations

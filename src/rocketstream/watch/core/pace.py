@@ -1,6 +1,6 @@
-"""When the next sweep begins.
+"""The pace of sweeps: when the next one begins.
 
-Law: PURE. The cost of the last sweep in, a pause out.
+Pure: the cost of the last sweep in, a pause out.
 """
 
 from __future__ import annotations

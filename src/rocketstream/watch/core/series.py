@@ -1,7 +1,7 @@
 """Figures over time, reduced to the number of points asked for.
 
-Law: PURE. Points in, fewer points out. Of points that are merged the worst lag is kept, so that no
-peak gets lost.
+Pure: points in, fewer points out. Of points that are merged the worst lag is kept, so that no peak
+gets lost.
 """
 
 from __future__ import annotations

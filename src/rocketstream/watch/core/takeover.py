@@ -1,7 +1,8 @@
-"""What a collection takes over from the previous one, and when it must not.
+"""The takeover of a previous collection's state, and when it must not happen.
 
-Law: PURE. The records and the first sweep in, a decision out. Nothing is taken over across a gap in
-which nobody watched: what happened there is unknown.
+Pure: the records and the first sweep in, a decision out.
+
+Law: nothing is taken over across a gap in which nobody watched: the state within it is unknown.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rocketstream.watch.core.series import BREAK_MS
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What the previous collection left.
+    """The state the previous collection left.
 
     Attributes:
         swept_ms: when its last answered sweep was made, ms since 1970.
@@ -50,7 +51,7 @@ def gap_before(past: Past, state: ClusterState, interval_s: float) -> Gap | None
     """Return the gap between the past and a first sweep; None where the collection continues.
 
     Args:
-        past: what the previous collection left.
+        past: the state the previous collection left.
         state: the first sweep that was answered.
         interval_s: the time from one sweep to the next, in seconds.
     """

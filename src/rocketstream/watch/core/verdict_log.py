@@ -1,6 +1,6 @@
 """The verdict of each group, since when it holds, and which verdicts changed.
 
-Law: PURE. Verdicts and times in, verdicts and changes out.
+Pure: verdicts and times in, verdicts and changes out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The states of every group over the last minutes, in bounded memory.
 
-Law: PURE. Old and new states in, the states to keep out; equal values are kept once.
+Pure: old and new states in, the states to keep out; equal values are kept once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RECENT_MS: Final = 5 * 60_000
 STATES_MAX: Final = 45
 SLACK_MS: Final = 1_500
 STATES_MIN: Final = 6
-"""Every group may keep this many states, whatever the bound of all groups together."""
+"""Every group may keep this many states, even beyond the bound of all groups together."""
 QUEUES_MAX: Final = 120_000
 """Most queue states of all windows, some 300 bytes each; more queues mean fewer states.
 """
@@ -76,7 +76,7 @@ class Windows:
 
     @property
     def queue_states(self) -> int:
-        """How many different queue states are kept, which is what the windows take in memory."""
+        """How many different queue states are kept: they decide the memory of the windows."""
         return len(
             {id(queue) for w in self._windows.values() for state in w for queue in state.queues}
         )

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rocketstream import limits
+from rocketstream import ConsumeConcurrentlyContext, limits
 from rocketstream._util.clock import SYSTEM_CLOCK
-from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext, listener_of
+from rocketstream.client.consumer.listener import listener_of
 from rocketstream.errors import ClientStateError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt, assemble_message

@@ -26,7 +26,12 @@ A, B = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
 @dataclass
 class Tried:
     queue_offset: int
-    reconsume_times: int = 0
+    _reconsume_times: int = 0
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was tried before."""
+        return self._reconsume_times
 
 
 def offsets(messages: object) -> list[int]:
@@ -102,7 +107,7 @@ def test_a_pausing_queue_does_not_hold_up_others() -> None:
 def test_a_message_is_given_up_after_its_last_try_and_only_the_others_come_again() -> None:
     """Covers C-287 and C-590."""
     turns: Turns[Tried] = Turns(2, 2)
-    turns.put(A, [Tried(1, reconsume_times=2), Tried(2)])
+    turns.put(A, [Tried(1, 2), Tried(2)])
     turn = turns.take(0)
     assert turn is not None
     assert offsets(turns.failed(turn, 50, 0)) == [1]

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.errors import BrokerError, MessageInvalidError, RouteNotFoundError, SendError
+from rocketstream.errors import MessageInvalidError, RouteNotFoundError, SendError
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.codes import PullSysFlag, RequestCode
+from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.headers import PullMessageRequestHeader
-from rocketstream.protocol.message_ext import MessageExt, assemble_message, decode_messages
+from rocketstream.protocol.message_ext import MessageExt, assemble_message
 from rocketstream.protocol.names import SCHEDULE_TOPIC
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.spark.consumer.returning import AT_ONCE, SendBack
+from rocketstream.spark.consumer.returning import AT_ONCE, COPIES_MAX, SendBack
 from rocketstream.spark.options import ConsumeOptions, consume_options
+from rocketstream.spark.patience import Patience
 from rocketstream.spark.worker import close_pools
+from rocketstream.transport.blocking import BlockingPool
 from tests.spark.support import Sent, numbered, send
+from tests.unit.spark.broker_contents import DLQ, dead_letters, pulled, waiting
 
 GONE = 10**12
-DLQ = MessageQueue("%DLQ%g", "broker-a", 0)
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
@@ -51,26 +53,11 @@ def back(cluster: EmbeddedCluster, admin: BlockingAdminClient) -> Iterator[SendB
     made.close()
 
 
-def pulled(admin: BlockingAdminClient, queue: MessageQueue, first: int) -> list[MessageExt]:
-    header = PullMessageRequestHeader(
-        consumer_group="g", topic=queue.topic, queue_id=queue.queue_id, queue_offset=first,
-        max_msg_nums=1_000, sys_flag=PullSysFlag.SUBSCRIPTION, commit_offset=0,
-        suspend_timeout_millis=0, sub_version=0, subscription="*", expression_type="TAG",
-    )  # fmt: skip
-    command = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
-    answer = admin.request(admin.master(queue.broker_name), command)
-    return decode_messages(answer.body, queue.broker_name)
-
-
 def stored(cluster: EmbeddedCluster, admin: BlockingAdminClient, count: int) -> list[MessageExt]:
     """Send messages and return them as they are stored."""
     first = admin.max_offset(QUEUE)
     send(cluster, "T", 0, numbered(first, count))
     return pulled(admin, QUEUE, first)
-
-
-def waiting(admin: BlockingAdminClient, level: int) -> int:
-    return admin.max_offset(MessageQueue(SCHEDULE_TOPIC, "broker-a", level - 1))
 
 
 def of_nowhere(message: MessageExt) -> MessageExt:
@@ -133,7 +120,7 @@ def test_what_had_its_last_try_goes_to_the_dead_letters(
     before = dead_letters(admin)
     messages = stored(cluster, admin, 2)
     for message in messages:
-        message.reconsume_times = 16
+        message._reconsume_times = 16
     back.give_up(messages)
     assert dead_letters(admin) == before + 2
     assert pulled(admin, DLQ, before)[0].get_property("ORIGIN_MESSAGE_ID") == messages[0].msg_id
@@ -145,7 +132,7 @@ def test_a_listener_that_spoils_the_name_of_the_broker_costs_only_the_way_back(
     cluster.create_topic("%RETRY%g", queues=1)
     before = waiting(admin, 1)
     (message,) = stored(cluster, admin, 1)
-    message.broker_name = "nobody"
+    message._broker_name = "nobody"
     back.give_back([(message, 1)])
     assert waiting(admin, 1) == before + 1
 
@@ -163,6 +150,33 @@ def test_nobody_to_send_to_fails_the_task_and_names_the_message() -> None:
     close_pools()
 
 
+@pytest.mark.parametrize("code", [10, 11, 12])
+def test_a_dead_letter_that_is_not_safe_fails_the_task_after_a_few_copies(
+    cluster: EmbeddedCluster,
+    admin: BlockingAdminClient,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Covers C-473: its original would be committed, and the copy may go with the machine."""
+    real = BlockingPool.request
+
+    def unsafe(self: BlockingPool, address: str, command: RemotingCommand, ms: float) -> Any:
+        answer = real(self, address, command, ms)
+        if command.code == RequestCode.SEND_MESSAGE_V2:
+            answer.code = code
+        return answer
+
+    monkeypatch.setattr(BlockingPool, "request", unsafe)
+    monkeypatch.setattr(Patience, "pause", lambda patience: None)
+    before = dead_letters(admin)
+    (message,) = stored(cluster, admin, 1)
+    back = SendBack(options(cluster.namesrv_addr, retryTimeoutMs="30000"))
+    with pytest.raises(SendError, match=rf"CODE: {code} .*stored, but not as safely"):
+        back.give_up([message])
+    back.close()
+    assert dead_letters(admin) == before + COPIES_MAX
+
+
 @pytest.mark.parametrize("given_up", [False, True], ids=["another-try", "dead-letter"])
 def test_properties_that_leave_no_room_for_a_retry_are_told_at_once_with_a_way_out(
     cluster: EmbeddedCluster, admin: BlockingAdminClient, given_up: bool
@@ -170,7 +184,7 @@ def test_properties_that_leave_no_room_for_a_retry_are_told_at_once_with_a_way_o
     """Covers C-271, C-430: waiting for the broker helps nothing; what fails with it is stored."""
     back = SendBack(options(cluster.namesrv_addr, retryTimeoutMs="3600000"))
     (fine,) = stored(cluster, admin, 1)
-    fine.reconsume_times = 16
+    fine._reconsume_times = 16
     first = admin.max_offset(QUEUE)
     send(cluster, "T", 0, [Sent(b"b", {"UNIQ_KEY": "FULL", "p": "x" * 32_700})])
     (full,) = pulled(admin, QUEUE, first)
@@ -208,10 +222,3 @@ def test_a_broker_that_comes_back_in_time_is_waited_for(
     assert len(asked) >= 3
     monkeypatch.undo()
     assert waiting(admin, 1) == before + 1
-
-
-def dead_letters(admin: BlockingAdminClient) -> int:
-    try:
-        return admin.max_offset(DLQ)
-    except BrokerError:
-        return 0

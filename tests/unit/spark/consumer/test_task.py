@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
+from rocketstream import ConsumeConcurrentlyContext
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext, listener_of
+from rocketstream.client.consumer.listener import listener_of
 from rocketstream.errors import NotSupportedError, SendError
 from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
@@ -22,7 +23,7 @@ from rocketstream.spark.consumer.task import Counts, consume_rows
 from rocketstream.spark.options import consume_options
 from rocketstream.spark.worker import close_pools
 from tests.spark.support import numbered, send
-from tests.unit.spark.consumer.test_returning import dead_letters, pulled, waiting
+from tests.unit.spark.broker_contents import dead_letters, pulled, waiting
 
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
@@ -144,7 +145,6 @@ def test_a_listener_that_spoils_its_message_does_not_spoil_its_return(
 
     def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
         for message in messages:
-            message.topic, message.broker_name, message.reconsume_times = "", "nobody", 99
             message.properties.clear()
         messages.clear()
         return LATER

@@ -18,7 +18,7 @@ from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.push import claim as claiming
 from rocketstream.spark.push.claim import GroupClaim, live_members
 from tests.spark.support import numbered, send
-from tests.unit.spark.consumer.test_returning import pulled
+from tests.unit.spark.broker_contents import pulled
 
 LONG_S = 20.0
 QUEUE = MessageQueue("orders", "broker-a", 0)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import rocketstream.spark
-from rocketstream.client.consumer.push.remote import properties_of
-from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.consumer.running_info import properties_of
+from rocketstream.client.instance.life_cycle import ServiceState
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,

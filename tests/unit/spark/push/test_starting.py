@@ -11,7 +11,7 @@ import pytest
 
 from rocketstream import Message, Producer
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.consumer.settings import PushConsumerSettings
 from rocketstream.errors import RouteNotFoundError
 from rocketstream.model import ConsumeFromWhere, MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster

@@ -11,13 +11,13 @@ import pytest
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.loops import LoopThread
-from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.producer.sending import PreparedSend
+from rocketstream.client.producer.settings import ProducerSettings
 from rocketstream.errors import RouteNotFoundError, SendError, SendOutcome
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import SendMessageRequestHeader, SendMessageResponseHeader
+from rocketstream.protocol.sends import PreparedSend
 from rocketstream.spark.connections import new_pool
 from rocketstream.spark.options import WriteOptions, write_options
 from rocketstream.spark.patience import Patience
@@ -29,7 +29,7 @@ from rocketstream.transport.connection import Connection
 from rocketstream.transport.server import RemotingServer
 
 A0, A1, B0 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)
-SETTINGS = ProducerSettings("group")
+REQUESTS = ProducerSettings("group").requests()
 
 
 class FakeBroker:
@@ -38,6 +38,7 @@ class FakeBroker:
     def __init__(self) -> None:
         self.stored: list[tuple[int, bytes]] = []
         self.refuse: Callable[[bytes], int] = lambda body: 0
+        self.statuses: list[int] = []
         self.waits_for = 1
         self.most_held = 0
         self.dies_at: bytes | None = None
@@ -67,7 +68,8 @@ class FakeBroker:
         while self._held:
             connection, request = self._held.pop()
             header = SendMessageResponseHeader("0" * 32, 0, 0)
-            connection.reply(request, RemotingCommand.response(0, None, header))
+            status = self.statuses.pop(0) if self.statuses else 0
+            connection.reply(request, RemotingCommand.response(status, None, header))
 
     def bodies(self, queue_id: int | None = None) -> list[bytes]:
         return [body for at, body in self.stored if queue_id in (None, at)]
@@ -129,7 +131,7 @@ def send(
     chosen = options(**given)
     with new_pool(chosen) as pool, Sender(chosen, pool, routes, clock=clock) as sender:
         for body, queue in parcels:
-            sender.send(PreparedSend(SETTINGS, "T", body, "", "", 0), queue, count)
+            sender.send(PreparedSend(REQUESTS, "T", body, "", "", 0), queue, count)
         sender.finish()
         return sender.acknowledged
 
@@ -205,7 +207,7 @@ def test_an_idle_connection_the_broker_closed_is_replaced_unnoticed(a: FakeBroke
         routes = FakeRoutes([A0], {"a": proxy.address})
         with Sender(chosen, pool, routes) as sender:
             for body in (b"before", b"after"):
-                sender.send(PreparedSend(SETTINGS, "T", body, "", "", 0), None, 1)
+                sender.send(PreparedSend(REQUESTS, "T", body, "", "", 0), None, 1)
                 sender.finish()
                 proxy.cut()
             assert (sender.acknowledged, proxy.connections_total) == (2, 2)
@@ -243,6 +245,39 @@ def test_a_refusal_that_does_not_pass_ends_the_task(
     assert told.value.outcome is outcome
     assert asked.count(b"3") == tries
     assert "3 of this task are; Spark sends all of its rows again" in str(told.value)
+
+
+UNSAFE = [
+    ResponseCode.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+]
+
+
+@pytest.mark.parametrize("status", UNSAFE)
+def test_stored_but_not_safe_is_no_acknowledgement(
+    a: FakeBroker, b: FakeBroker, status: ResponseCode
+) -> None:
+    """Covers C-473: sent once more, to another broker where its queue is nobody's wish."""
+    a.statuses = [status]
+    assert send([(b"x", A0)], FakeRoutes([A0], {"a": a.address})) == 1
+    assert a.bodies() == [b"x", b"x"]
+    a.statuses = [status]
+    assert send([(b"y", None)], FakeRoutes([A0, B0], {"a": a.address, "b": b.address})) == 1
+    assert (a.bodies()[2:], b.bodies()) == ([b"y"], [b"y"])
+
+
+@pytest.mark.parametrize("status", UNSAFE)
+def test_messages_never_called_safe_fail_the_task_after_a_few_copies(
+    a: FakeBroker, status: ResponseCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try stores them once more, so it is not for retryTimeoutMs that they are sent again."""
+    monkeypatch.setattr(Patience, "pause", lambda patience: None)
+    a.statuses = [status] * 99
+    with pytest.raises(SendError, match=rf"after 6 tries .*{status.name} for .* is stored") as no:
+        send([(b"x", A0)], FakeRoutes([A0], {"a": a.address}))
+    assert no.value.outcome is SendOutcome.UNKNOWN
+    assert len(a.stored) == 6
 
 
 def pause(patience: Patience) -> None:

@@ -1,42 +1,395 @@
-"""The orderly consume services: worker threads for plain listeners, tasks for coroutine ones.
+"""Consuming in order: the turns of queues, and the threads or tasks that call the listener.
 
-Law: calls the listener and nothing else; what may be taken and what a status does is decided in
-``core.orderly_turn``, and carried out in ``turns`` (upstream's ConsumeMessageOrderlyService).
+Law: at most one listener call per queue at a time, whatever the assignment. ``orderly_turn``
+decides which messages may be taken and what a status does. Timers and the questions for locks are
+the loop's; taking a batch and settling it happen on the thread that calls the listener, under the
+lock of the queue (upstream's ConsumeMessageOrderlyService, C-279 to C-298, with C-556 to C-560 and
+C-590 put right).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
-from rocketstream.client.consumer.consume.calls import (
+from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
+    ListenerService,
     checked_status,
     is_being_cancelled,
 )
-from rocketstream.client.consumer.consume.pool import Worker, WorkerPool
-from rocketstream.client.consumer.consume.runs import PullRequest
-from rocketstream.client.consumer.consume.tasks import TaskPool
-from rocketstream.client.consumer.consume.turns import (
-    STATS_INTERVAL_MS,
-    OrderlyParts,
-    OrderlyService,
+from rocketstream.client.consumer.consume.orderly_queue import OrderlyProcessQueue, OrderlyTimes
+from rocketstream.client.consumer.consume.orderly_turn import (
+    AskLock,
+    Ending,
+    GiveUp,
+    GoOn,
+    OrderlyTurns,
+    Resume,
 )
-from rocketstream.client.consumer.listener import ConsumeOrderlyContext
+from rocketstream.client.consumer.consume.queue_locks import QueueLocker
+from rocketstream.client.consumer.consume.workers import TaskPool, WorkerPool
+from rocketstream.client.consumer.listener import ConsumeOrderlyContext, Listener
+from rocketstream.client.consumer.process_queue import Thresholds
+from rocketstream.client.consumer.queue import AssignedQueue, OrderlyQueue, QueueLinks
+from rocketstream.client.consumer.retry import orderly_max_reconsume_times
+from rocketstream.client.consumer.send_back import SendBack
+from rocketstream.client.consumer.settings import PushConsumerSettings
 from rocketstream.client.hooks import ConsumeMessageContext
+from rocketstream.errors import ConfigurationError
 from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 
 logger = logging.getLogger("rocketstream.client")
 
+LOCK_MAX_LIVE_VARIABLE = "ROCKETMQ_REBALANCE_LOCK_MAX_LIVE_MS"
+LOCK_INTERVAL_VARIABLE = "ROCKETMQ_REBALANCE_LOCK_INTERVAL_MS"
+TURN_MAX_VARIABLE = "ROCKETMQ_MAX_TIME_CONSUME_CONTINUOUSLY_MS"
+STATS_INTERVAL_MS = 1_000
 _SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 _GOOD = frozenset({ConsumeOrderlyStatus.SUCCESS, ConsumeOrderlyStatus.COMMIT})
 _SUCCESS = ConsumeOrderlyStatus.SUCCESS
 _TURN_YIELDS_MS = 2.0
 _COUNT_MASK = 0x3F
 """Figures of plain calls are added every 64 calls, and at the end of a turn."""
+
+
+def orderly_times() -> OrderlyTimes:
+    """Return the times of orderly consumers; environment variables stand for upstream's sysprops.
+
+    Raises:
+        ConfigurationError: one of them is not a number of milliseconds.
+    """
+    usual = OrderlyTimes()
+    return OrderlyTimes(
+        lock_max_live_ms=_milliseconds(LOCK_MAX_LIVE_VARIABLE, usual.lock_max_live_ms),
+        lock_interval_ms=_milliseconds(LOCK_INTERVAL_VARIABLE, usual.lock_interval_ms),
+        turn_max_ms=_milliseconds(TURN_MAX_VARIABLE, usual.turn_max_ms),
+    )
+
+
+def _milliseconds(variable: str, default: float) -> float:
+    text = os.environ.get(variable, "").strip()
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise ConfigurationError(
+            f"environment variable {variable} must be a number of milliseconds above 0, "
+            f"not {text!r}"
+        )
+    return float(text)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderlyParts:
+    """The parts of an orderly consume service.
+
+    Attributes:
+        listener: what is called.
+        send_back: takes messages that had their last try.
+        observer: calls hooks and counts around listener calls.
+        settings: of the consumer.
+        locker: the broker locks; None where every member has every queue (C-555).
+        times: how long locks last and are waited for.
+    """
+
+    listener: Listener
+    send_back: SendBack
+    observer: CallObserver
+    settings: PushConsumerSettings
+    locker: QueueLocker | None
+    times: OrderlyTimes
+
+
+class OrderlyService(ListenerService, ABC):
+    """All of an orderly consume service except calling the listener."""
+
+    def __init__(self, parts: OrderlyParts) -> None:
+        settings = parts.settings
+        super().__init__(parts.listener, parts.observer)
+        self.locker = parts.locker
+        self.times = parts.times
+        self._send_back = parts.send_back
+        self._max_times = orderly_max_reconsume_times(settings.max_reconsume_times)
+        self._decide = OrderlyTurns(
+            settings.consume_message_batch_max_size,
+            self._max_times,
+            settings.suspend_current_queue_time_ms,
+            parts.times.turn_max_ms,
+            self._others_wait,
+        )
+        self._now = parts.observer.clock.monotonic_ms
+        self._loop = asyncio.get_running_loop()
+        self._ready: deque[OrderlyQueue] = deque()
+        """Queues that wait for somebody to call their listener."""
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._relocks: dict[OrderlyQueue, asyncio.TimerHandle] = {}
+        """Turns that wait for a lock, and when it is asked for."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    # --- what a driver provides -------------------------------------------------------------------
+
+    @abstractmethod
+    def _start(self, queue: OrderlyQueue) -> None:
+        """Begin a turn soon: take batches and settle them until there is none. On the loop."""
+
+    @abstractmethod
+    async def _stop(self, await_ms: float, caller: int | None) -> None:
+        """Begin no turn any more and wait for running listeners, at most ``await_ms``.
+
+        The queue whose listener asked for the shutdown is spared.
+        """
+
+    def _others_wait(self) -> bool:
+        """Whether a queue waits for somebody to call its listener; any thread."""
+        return bool(self._ready)
+
+    # --- queues and their locks -------------------------------------------------------------------
+
+    def new_queue(
+        self,
+        mq: MessageQueue,
+        offset: int,
+        thresholds: Thresholds,
+        links: QueueLinks,
+        former: AssignedQueue | None,
+    ) -> OrderlyQueue:
+        """Return a queue that is taken, with the lease of its lock; ``former`` was it before."""
+        assert former is None or isinstance(former, OrderlyQueue)
+        lease = None if self.locker is None else self.locker.lease(mq)
+        held = OrderlyProcessQueue(mq, self._now(), lease)
+        queue = OrderlyQueue(held, offset, thresholds, links, former)
+        if self.locker is not None:
+            self.locker.taken(queue)
+        return queue
+
+    def connection_made(self) -> None:
+        """Ask for the locks that waiting turns need, and for those that are in doubt, at once."""
+        if self.locker is not None and not self._decide.stopping:
+            self._run(self._relock(self.locker))
+
+    async def _relock(self, locker: QueueLocker) -> None:
+        if not await locker.ask_for_doubted():
+            return
+        now_ms = self._now()
+        for queue, timer in list(self._relocks.items()):
+            with queue.lock:
+                resume = self._decide.locked(queue.process_queue, now_ms)
+            if resume is not None:
+                timer.cancel()
+                self._timers.discard(timer)
+                self._relocks.pop(queue, None)
+                self._perform(queue, resume)
+
+    def _ask_lock(self, queue: OrderlyQueue) -> None:
+        self._relocks.pop(queue, None)
+        self._run(self._try_lock(queue))
+
+    async def _try_lock(self, queue: OrderlyQueue) -> None:
+        with queue.lock:
+            wanted = self._decide.may_go_on(queue.process_queue)
+        if self.locker is None or not wanted:
+            return
+        try:
+            refused = await self.locker.ask([queue.message_queue])
+        except Exception:
+            logger.exception("asking for the lock of %s failed", queue.message_queue)
+            self.failed(queue)
+            return
+        with queue.lock:
+            is_refused = queue.message_queue in refused
+            then = self._decide.asked(queue.process_queue, is_refused, self._now())
+        self._perform(queue, then)
+
+    # --- turns ------------------------------------------------------------------------------------
+
+    def submit(self, queue: AssignedQueue, messages: list[MessageExt]) -> None:
+        """Begin a turn unless one is under way; the messages are in its process queue (C-280)."""
+        assert isinstance(queue, OrderlyQueue)
+        with queue.lock:
+            begins = self._decide.came(queue.process_queue)
+        if begins:
+            self._begin(queue)
+
+    def _begin(self, queue: OrderlyQueue) -> None:
+        """Start a turn, once the listener of an earlier assignment has returned (C-281)."""
+        if queue.former is not None and not queue.is_free:
+            queue.former.when_free(lambda: self._begin_after(queue))
+        else:
+            self._start(queue)
+
+    def _begin_after(self, queue: OrderlyQueue) -> None:
+        with queue.lock:
+            begins = self._decide.may_go_on(queue.process_queue)
+        if begins:
+            self._begin(queue)
+
+    def _perform(self, queue: OrderlyQueue, then: Ending) -> None:
+        """Set the timer of the pause that follows a turn, if any; on the loop."""
+        if isinstance(then, Resume):
+            self._after(then.pause_ms, lambda: self._resume(queue))
+        elif isinstance(then, AskLock):
+            timer = self._after(then.pause_ms, lambda: self._ask_lock(queue))
+            if timer is not None:
+                self._relocks[queue] = timer
+
+    def _resume(self, queue: OrderlyQueue) -> None:
+        with queue.lock:
+            begins = self._decide.due(queue.process_queue)
+        if begins:
+            self._begin(queue)
+
+    def _after(self, pause_ms: float, work: Callable[[], None]) -> asyncio.TimerHandle | None:
+        if self._decide.stopping:
+            return None
+
+        def due() -> None:
+            self._timers.discard(timer)
+            work()
+
+        timer = self._loop.call_later(pause_ms / 1000, due)
+        self._timers.add(timer)
+        return timer
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._closed:  # a listener outlived the shutdown; nothing counts any more
+            work.close()
+            return
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a step of consuming in order failed", exc_info=error)
+
+    def _ended(self, queue: OrderlyQueue, then: Ending) -> None:
+        """End a turn; on the loop."""
+        queue.tell_if_free()
+        self._perform(queue, then)
+
+    # --- what the caller of the listener uses; any thread -----------------------------------------
+
+    def next_batch(self, queue: OrderlyQueue, began_ms: float) -> list[MessageExt] | None:
+        """Take the next batch of a turn; None means the turn has ended (C-281).
+
+        Args:
+            queue: the queue.
+            began_ms: when the turn began.
+        """
+        with queue.lock:
+            then = self._decide.next(queue.process_queue, began_ms, self._now())
+        if isinstance(then, list):
+            return then
+        self._end(queue, then)
+        return None
+
+    def advance(self, queue: OrderlyQueue, began_ms: float) -> list[MessageExt] | None:
+        """Commit what was taken and take the next batch: what SUCCESS leads to, in one step."""
+        now_ms = self._now()
+        with queue.lock:
+            offset, then = self._decide.advance(queue.process_queue, began_ms, now_ms)
+            resume = queue.commit(offset)
+        if resume:
+            queue.resume()
+        if isinstance(then, list):
+            return then
+        self._end(queue, then)
+        return None
+
+    def settle(
+        self,
+        queue: OrderlyQueue,
+        batch: list[MessageExt],
+        status: ConsumeOrderlyStatus,
+        context: ConsumeOrderlyContext,
+    ) -> bool:
+        """Do what a status says; return whether the turn goes on (C-285, C-286)."""
+        held, asked_ms = queue.process_queue, context.suspend_current_queue_time_ms
+        with queue.lock:
+            offset, then = self._decide.answered(
+                held, batch, status, context.auto_commit, asked_ms, self._now()
+            )
+            resume = queue.commit(offset)
+        if resume:
+            queue.resume()
+        if isinstance(then, GoOn):
+            return True
+        if isinstance(then, GiveUp):
+            self._post(lambda: self._run(self._give_up(queue, then)))
+        else:
+            self._end(queue, then)
+        return False
+
+    def failed(self, queue: OrderlyQueue) -> None:
+        """End a turn that broke by a mistake of rocketstream: its batch comes again."""
+        with queue.lock:
+            then = self._decide.broke(queue.process_queue)
+        self._end(queue, then)
+
+    def cut_off(self, queue: OrderlyQueue) -> None:
+        """End a turn whose listener call was cancelled with its consumer: no answer comes."""
+        with queue.lock:
+            self._decide.cut_off(queue.process_queue)
+
+    def _end(self, queue: OrderlyQueue, then: Ending) -> None:
+        self._post(self._ended, queue, then)
+
+    def _post(self, work: Callable[..., None], *arguments: object) -> None:
+        # The loop may be gone when a listener outlived the shutdown.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(work, *arguments)
+
+    async def _give_up(self, queue: OrderlyQueue, what: GiveUp) -> None:
+        """Move messages to the dead-letter topic; only the others come again (C-287, C-590)."""
+        dead: list[MessageExt] = []
+        undead: list[MessageExt] = []
+        try:
+            for message in what.spent:
+                is_dead = await self._send_back.give_up(message, self._max_times)
+                (dead if is_dead else undead).append(message)
+        except Exception:
+            logger.exception(
+                "giving up messages of %s failed; they come again",
+                queue.message_queue,
+            )
+            self.failed(queue)
+            return
+        held = queue.process_queue
+        with queue.lock:
+            offset, then = self._decide.given_up(held, what, dead, undead, self._now())
+            resume = queue.commit(offset)
+        if resume:
+            queue.resume()
+        self._ended(queue, then)
+
+    # --- the rest ---------------------------------------------------------------------------------
+
+    async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
+        """Begin no turn any more; wait for running listeners; locks go back as queues leave."""
+        self._decide.stopping = True
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        self._relocks.clear()
+        if self.locker is not None:
+            self.locker.stop()
+        await self._stop(await_ms, caller)
+        self._closed = True
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.locker is not None:
+            await self.locker.close()
 
 
 class _Turn:
@@ -83,8 +436,8 @@ class _Turn:
         if status in _GOOD:
             self._ok += len(batch)
         else:
-            if self._observer.blame is not None:
-                self._observer.blame.tell(batch, error, answer, _SUSPEND.name)
+            if self._observer.failure_cause is not None:
+                self._observer.failure_cause.tell(batch, error, answer, _SUSPEND.name)
             self._failed += len(batch)
         if now_ms - self._counted_ms > STATS_INTERVAL_MS:
             self.count()
@@ -116,59 +469,52 @@ class ConsumeMessageOrderlyService(OrderlyService):
 
     def __init__(self, parts: OrderlyParts) -> None:
         super().__init__(parts)
-        self._threads: dict[MessageQueue, int] = {}
-        self._caller: int | None = None
-        self._pool: WorkerPool[PullRequest] = WorkerPool(
-            self.observer.group, self, self.observer.clock, parts.settings.consume_thread_max
+        self._callers: dict[OrderlyQueue, int] = {}
+        self._pool: WorkerPool[OrderlyQueue] = WorkerPool(
+            self.observer.group, self, parts.settings.consume_thread_max
         )
 
-    def _start(self, request: PullRequest) -> None:
+    def _start(self, queue: OrderlyQueue) -> None:
         with self._pool.mutex:
-            self._ready.append(request)
+            self._ready.append(queue)
             self._pool.work_added()
-        self._pool.start_ticks()
+        self._pool.look_soon()
 
     async def _stop(self, await_ms: float, caller: int | None) -> None:
-        self._caller = caller
+        for queue, thread in list(self._callers.items()):
+            if thread == caller:
+                queue.spared = True
         await self._pool.shutdown(await_ms, caller)
-
-    def _is_caller(self, mq: MessageQueue) -> bool:
-        return self._caller is not None and self._threads.get(mq) == self._caller
 
     # --- the pool's source ------------------------------------------------------------------------
 
-    def next_job(self) -> PullRequest | None:
+    def next_job(self) -> OrderlyQueue | None:
         """Return a queue whose turn it is."""
         return self._ready.popleft() if self._ready else None
 
-    def waiting(self) -> int:
-        """Return how many queues wait for a worker."""
-        return len(self._ready)
+    def oldest(self) -> OrderlyQueue | None:
+        """Return the queue that waits longest for a worker."""
+        return self._ready[0] if self._ready else None
 
-    def is_open(self) -> bool:
-        """Whether a queue waits for a worker."""
-        return bool(self._ready)
-
-    def tick(self) -> None:
-        """Do nothing: every batch is settled at once, so no finished message waits."""
-
-    def work(self, worker: Worker, job: PullRequest) -> None:
+    def work(self, job: OrderlyQueue) -> None:
         """Give a queue its turn."""
-        mq = job.process_queue.message_queue
-        self._threads[mq] = threading.get_ident()
+        mq = job.message_queue
+        self._callers[job] = threading.get_ident()
         turn = _Turn(self.observer, mq)
         try:
-            self._consume(worker, job, turn)
+            self._consume(job, turn)
         except Exception:
             logger.exception("consuming %s failed; its batch comes again", mq)
             self.failed(job)
+        finally:
+            self._callers.pop(job, None)
         turn.count()
 
-    def _consume(self, worker: Worker, request: PullRequest, turn: _Turn) -> None:
+    def _consume(self, queue: OrderlyQueue, turn: _Turn) -> None:
         call, takes_context = self.listener.call, self.listener.takes_context
         plain = not (takes_context or self.observer.hooks)
         began_ms = turn.began_ms
-        batch = self.next_batch(request, began_ms)
+        batch = self.next_batch(queue, began_ms)
         while batch is not None:
             if not plain:
                 turn.before(batch)
@@ -176,22 +522,19 @@ class ConsumeMessageOrderlyService(OrderlyService):
             given = batch[:]
             answer: Any = None
             error: BaseException | None = None
-            worker.calls += 1
-            worker.calling = True
             try:
                 answer = call(given, turn.context) if takes_context else call(given)
             except BaseException as raised:  # nothing a listener raises may end the worker
                 error = raised
-            worker.calling = False
             if plain and answer is _SUCCESS:
                 turn.succeeded(batch)
-                batch = self.advance(request, began_ms)
+                batch = self.advance(queue, began_ms)
                 continue
             status = turn.after(batch, answer, error)
             if status is _SUCCESS and turn.context.auto_commit:
-                batch = self.advance(request, began_ms)
-            elif self.settle(request, batch, status, turn.context):
-                batch = self.next_batch(request, began_ms)
+                batch = self.advance(queue, began_ms)
+            elif self.settle(queue, batch, status, turn.context):
+                batch = self.next_batch(queue, began_ms)
             else:
                 return
 
@@ -201,48 +544,46 @@ class AsyncOrderlyService(OrderlyService):
 
     def __init__(self, parts: OrderlyParts) -> None:
         super().__init__(parts)
-        self._callers: dict[MessageQueue, asyncio.Task[Any] | None] = {}
-        self._caller: asyncio.Task[Any] | None = None
+        self._callers: dict[OrderlyQueue, asyncio.Task[Any] | None] = {}
         self._pool: TaskPool = TaskPool(
             self._work, parts.settings.consume_thread_max, self.observer.group
         )
 
-    def _start(self, request: PullRequest) -> None:
-        self._ready.append(request)
+    def _start(self, queue: OrderlyQueue) -> None:
+        self._ready.append(queue)
         self._pool.start_one()
 
     async def _stop(self, await_ms: float, caller: int | None) -> None:
-        self._caller = asyncio.current_task()
+        for queue, task in self._callers.items():
+            if task is asyncio.current_task():
+                queue.spared = True
         await self._pool.shutdown(await_ms)
-
-    def _is_caller(self, mq: MessageQueue) -> bool:
-        return self._caller is not None and self._callers.get(mq) is self._caller
 
     async def _work(self) -> None:
         while self._ready and self._pool.may_go_on():
-            request = self._ready.popleft()
+            queue = self._ready.popleft()
             if self._ready:
                 self._pool.start_one()
-            mq = request.process_queue.message_queue
-            self._callers[mq] = asyncio.current_task()
+            mq = queue.message_queue
+            self._callers[queue] = asyncio.current_task()
             turn = _Turn(self.observer, mq)
             try:
-                await self._consume(request, turn)
+                await self._consume(queue, turn)
             except asyncio.CancelledError:
-                self.cut_off(request)
+                self.cut_off(queue)
                 raise
             except Exception:
                 logger.exception("consuming %s failed; its batch comes again", mq)
-                self.failed(request)
+                self.failed(queue)
             finally:
-                self._callers.pop(mq, None)
+                self._callers.pop(queue, None)
                 turn.count()
             await asyncio.sleep(0)
 
-    async def _consume(self, request: PullRequest, turn: _Turn) -> None:
+    async def _consume(self, queue: OrderlyQueue, turn: _Turn) -> None:
         call, takes_context = self.listener.call, self.listener.takes_context
         yielded_ms = turn.began_ms
-        batch = self.next_batch(request, turn.began_ms)
+        batch = self.next_batch(queue, turn.began_ms)
         while batch is not None:
             turn.before(batch)
             given = batch[:]
@@ -256,11 +597,11 @@ class AsyncOrderlyService(OrderlyService):
                     raise
                 error = raised
             status = turn.after(batch, answer, error)
-            if not self.settle(request, batch, status, turn.context):
+            if not self.settle(queue, batch, status, turn.context):
                 return
             now_ms = self._now()
             if now_ms - yielded_ms > _TURN_YIELDS_MS:
                 # A listener that never suspends must not keep the loop from its sockets.
                 yielded_ms = now_ms
                 await asyncio.sleep(0)
-            batch = self.next_batch(request, turn.began_ms)
+            batch = self.next_batch(queue, turn.began_ms)

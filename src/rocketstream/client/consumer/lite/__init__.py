@@ -1,4 +1,4 @@
 """The lite pull consumer: messages are fetched ahead, the caller polls them.
 
-Law: what the caller has not asked beyond is not committed.
+Law: a message is not committed before the caller has asked for more.
 """

@@ -9,27 +9,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rocketstream._util.ending import CUT_SHORT, take_all
 from rocketstream.client.admin.requests import MQAdmin
-from rocketstream.client.consumer.consume.runs import PullRequest
-from rocketstream.client.consumer.lite.pull_service import LitePullService
-from rocketstream.client.consumer.lite.topic_changes import TopicChanges
+from rocketstream.client.consumer.assignment import (
+    Assignment,
+    RebalanceSettings,
+    StartOffsets,
+)
+from rocketstream.client.consumer.lite.queues import LiteCache, LitePullPlan, LiteQueue, Topics
 from rocketstream.client.consumer.offsets.store import Offsets, RemoteBrokerOffsetStore
-from rocketstream.client.consumer.pull.running import running_info
-from rocketstream.client.consumer.pulling.kernel import PullKernel
-from rocketstream.client.consumer.queue_listener import QueueChangeNotifier
-from rocketstream.client.consumer.queue_places import QueuePlaces
-from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
-from rocketstream.client.core.lite_plan import LitePlan, Subscribed
-from rocketstream.client.core.lite_pull import LiteBounds, LiteCache, LiteQueue
-from rocketstream.client.core.pull_settings import LitePullConsumerSettings
+from rocketstream.client.consumer.pull_requests import PullTerms, active_version, filtered
+from rocketstream.client.consumer.puller import Puller
+from rocketstream.client.consumer.queue_listener import QueueChangeNotifier, TopicChanges
+from rocketstream.client.consumer.running_info import START_TIMESTAMP, properties_of
+from rocketstream.client.consumer.settings import LitePullConsumerSettings
+from rocketstream.client.consumer.subscription import learn_route
 from rocketstream.client.hooks import FilterHooks
-from rocketstream.client.instance.groups import CallsNoListener
+from rocketstream.client.instance.groups import ConsumerInner
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.errors import ConfigurationError, RocketMQError, RouteNotFoundError
+from rocketstream.errors import ConfigurationError, RocketMQError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
     ConsumerData,
@@ -38,16 +39,19 @@ from rocketstream.protocol.bodies import (
     SubscriptionData,
 )
 from rocketstream.protocol.bodies.client import CONSUME_ACTIVELY
+from rocketstream.protocol.codes import PullSysFlag
+from rocketstream.protocol.message_ext import MessageExt
 
 logger = logging.getLogger("rocketstream.client")
 
 START_RETRY_MS = 3_000
 """Pause before an assigned queue whose start could not be found is tried again (C-509)."""
 _MIB = 1024 * 1024
+_SYS_FLAG = PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION | PullSysFlag.LITE_PULL
 
 
-class LitePullConsumerImpl(CallsNoListener):
-    """One lite pull consumer; implements the instance's ``ConsumerInner``."""
+class LitePullConsumerImpl(ConsumerInner):
+    """One lite pull consumer."""
 
     consume_type = CONSUME_ACTIVELY
 
@@ -56,7 +60,7 @@ class LitePullConsumerImpl(CallsNoListener):
         instance: MQClientInstance,
         group: str,
         settings: LitePullConsumerSettings,
-        plan: LitePlan,
+        plan: LitePullPlan,
         store: Offsets,
         filter_hooks: FilterHooks,
         *,
@@ -68,24 +72,17 @@ class LitePullConsumerImpl(CallsNoListener):
         self.loop = asyncio.get_running_loop()
         self.store = store
         self.admin = MQAdmin(instance, instance.config)
-        self.lock = threading.Lock()
-        self.cache = LiteCache(
-            LiteBounds(
-                settings.pull_threshold_for_all,
-                settings.pull_threshold_for_queue,
-                settings.bytes_for_queue_max,
-                settings.consume_max_span,
-            )
-        )
+        self.lock: Any = threading.RLock()
+        self.cache = LiteCache(settings)
         self.has_arrived: Callable[[], None] = lambda: None
         self.running = False
         self._dividing = False
         self._settings = settings
         self._plan = plan
         self._unit_mode = settings.unit_mode or instance.config.unit_mode
-        kernel = PullKernel(instance, group, filter_hooks, unit_mode=self._unit_mode)
-        self._kernel = kernel
-        self.pulls = LitePullService(self, instance, settings, kernel)
+        self._namespace = instance.config.effective_namespace()
+        self._filter_hooks = filter_hooks
+        self.pulls: Puller[LiteQueue] = Puller(instance, group, self)
         self._notifier = QueueChangeNotifier(instance, threaded=threaded)
         self.topic_changes = TopicChanges(
             instance, self._notifier, settings.topic_metadata_check_interval_ms
@@ -95,24 +92,16 @@ class LitePullConsumerImpl(CallsNoListener):
         self._assigning = asyncio.Lock()
         self._starting: dict[MessageQueue, None] = {}
         self._stored: dict[MessageQueue, int] = {}
-        """What a broker has acknowledged and nothing else was noted since."""
-        self._places = QueuePlaces(
-            instance,
-            store,
-            settings.consume_from_where,
-            settings.consume_timestamp_ms,
-            self._take,
+        """Offsets a broker has acknowledged, where nothing else was noted since."""
+        self._starts = StartOffsets(
+            instance, store, settings.consume_from_where, settings.consume_timestamp_ms
         )
-        self.queues = RebalanceImpl(
+        strategy = settings.allocate_message_queue_strategy
+        self.queues: Assignment[LiteQueue] = Assignment(
             instance,
-            RebalanceSettings(
-                group,
-                settings.message_model,
-                settings.allocate_message_queue_strategy,
-                pull_expires=False,
-            ),
+            RebalanceSettings(group, settings.message_model, strategy),
             self,
-            places=self._places,
+            starts=self._starts,
         )
 
     # --- life cycle -------------------------------------------------------------------------------
@@ -128,12 +117,12 @@ class LitePullConsumerImpl(CallsNoListener):
             ConnectError: no name server answered.
             BrokerError: a broker refuses a subscription.
         """
-        self.instance.register_consumer(self)
+        self.instance.groups.add_consumer(self)
         try:
             for topic in self.subscribed_topics():
-                await self.instance.update_route(topic)
-            await self.instance.heartbeat()
-            await self.instance.check_client_in_broker(self)
+                await self.instance.route_updates.update(topic)
+            await self.instance.heartbeats.send()
+            await self.instance.heartbeats.check_client_in_broker(self)
             self.running = True
             self.topic_changes.start()
             await self.apply_assignment()
@@ -146,7 +135,7 @@ class LitePullConsumerImpl(CallsNoListener):
     def begin(self) -> None:
         """Take part in dividing queues, now that listeners may use the consumer."""
         self._dividing = True
-        self.instance.rebalance_soon()
+        self.instance.groups.rebalance_soon()
 
     async def shutdown(self, *, commit: bool) -> None:
         """Stop pulling, commit what the caller is done with, say goodbye (C-126, C-517).
@@ -177,7 +166,7 @@ class LitePullConsumerImpl(CallsNoListener):
 
     def subscribed_topics(self) -> Iterable[str]:
         """Topics whose routes are wanted."""
-        return {*self._plan.subscriptions, *(mq.topic for mq in self._plan.assigned or ())}
+        return {*self._plan.topics, *(mq.topic for mq in self._plan.assigned or ())}
 
     def heartbeat_data(self) -> ConsumerData:
         """Return what brokers are told; no subscriptions in assign mode (C-523)."""
@@ -186,17 +175,17 @@ class LitePullConsumerImpl(CallsNoListener):
             consume_type=CONSUME_ACTIVELY,
             message_model=self.message_model.value,
             consume_from_where=self._settings.consume_from_where.value,
-            subscription_data_set=list(self._plan.subscriptions.values()),
+            subscription_data_set=self._plan.subscriptions,
             unit_mode=self._unit_mode,
         )
 
     async def rebalance(self) -> bool:
         """Divide the queues of the subscribed topics anew."""
-        return await self.queues.rebalance(list(self._plan.subscriptions))
+        return await self.queues.rebalance(list(self._plan.topics))
 
     async def persist_offsets(self) -> None:
         """Commit automatically if it is time, and store what changed or was put back."""
-        if not self._plan.subscriptions and self._plan.assigned is None:
+        if not self._plan.topics and self._plan.assigned is None:
             self.instance.outages.unsubscribed(self.group)
         else:
             self.instance.outages.subscribed(self.group)
@@ -217,23 +206,22 @@ class LitePullConsumerImpl(CallsNoListener):
         """Return what this consumer is and has (307)."""
         with self.lock:
             queues = {mq: self._info(queue) for mq, queue in self.cache.queues.items()}
-        subscriptions = list(self._plan.subscriptions.values())
-        return running_info(self._settings, subscriptions, self._started_ms, queues)
+        return ConsumerRunningInfo(
+            properties_of(self._settings) | {START_TIMESTAMP: str(self._started_ms)},
+            self._plan.subscriptions,
+            queues,
+        )
 
     def _info(self, queue: LiteQueue) -> ProcessQueueInfo:
-        first, last = (
-            (queue.chunks[0].messages[queue.chunks[0].at], queue.chunks[-1].messages[-1])
-            if queue.chunks
-            else (None, None)
-        )
+        first, last = queue.ends
         age_ms = self.instance.clock.monotonic_ms() - queue.last_pull_ms
         return ProcessQueueInfo(
             commit_offset=self.store.read_memory(queue.message_queue) or 0,
-            cached_msg_min_offset=0 if first is None else first.queue_offset,
-            cached_msg_max_offset=0 if last is None else last.queue_offset,
+            cached_msg_min_offset=first,
+            cached_msg_max_offset=last,
             cached_msg_count=queue.cached,
             cached_msg_size_in_mib=queue.cached_bytes // _MIB,
-            droped=queue.dropped,
+            droped=queue.leaving,
             last_pull_timestamp=int(self.instance.clock.now_ms() - age_ms),
         )
 
@@ -247,7 +235,7 @@ class LitePullConsumerImpl(CallsNoListener):
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at other offsets at once, as after a seek, and store them (C-572)."""
-        again: list[LiteQueue] = []
+        again: list[tuple[LiteQueue, int]] = []
         for mq, offset in offsets.items():
             with self.lock:
                 queue = self.cache.queues.get(mq)
@@ -256,52 +244,97 @@ class LitePullConsumerImpl(CallsNoListener):
                 self.cache.seek(queue, offset)
                 self.cache.note(mq, offset)
                 self._note({mq: offset})
-            again.append(queue)
-        await self.store.persist([queue.message_queue for queue in again])
+                again.append((queue, queue.epoch))
+        await self.store.persist([queue.message_queue for queue, _ in again])
+        for queue, epoch in again:  # unless the caller has gone on elsewhere meanwhile
+            self.pulls.pull(queue, epoch)
         with self.lock:
-            again += self.cache.released()
-        self.pulls.pull_all(again)
+            freed = self.cache.released()
+        self.pulls.pull_all(freed)
 
     def consumer_status(self, topic: str) -> Mapping[MessageQueue, int]:
         """Return the offsets noted for a topic."""
         noted = {mq: self.store.read_memory(mq) for mq in self.cache.queues if mq.topic == topic}
         return {mq: offset for mq, offset in noted.items() if offset is not None}
 
-    # --- what RebalanceImpl asks of its owner -----------------------------------------------------
+    # --- pulls: what the puller asks of its sink --------------------------------------------------
+
+    def may_pull(self, queue: LiteQueue) -> bool:
+        """Whether a queue may be pulled: not while it is paused, or enough is cached."""
+        with self.lock:
+            return not queue.leaving and self.cache.may_pull(queue)
+
+    def terms(
+        self, queue: LiteQueue, subscription: SubscriptionData, *, to_slave: bool
+    ) -> PullTerms:
+        """Return how to pull a queue."""
+        settings = self._settings
+        return PullTerms(
+            settings.wire_batch_size,
+            _SYS_FLAG,
+            active_version(subscription),
+            settings.broker_suspend_max_time_ms,
+            settings.consumer_timeout_ms_when_suspend,
+            settings.check_crc,
+        )
+
+    def accept(
+        self,
+        queue: LiteQueue,
+        messages: list[MessageExt],
+        next_offset: int,
+        body_bytes: int,
+    ) -> int:
+        """Cache what a pull brought; return how many messages are wanted."""
+        epoch = queue.epoch
+        messages = filtered(
+            self._filter_hooks, self.group, queue.message_queue, messages, unit_mode=self._unit_mode
+        )
+        if self._namespace:
+            for message in messages:
+                message._topic = self.instance.config.without_namespace(message.topic)
+        with self.lock:
+            if not self.cache.arrived(queue, epoch, messages, next_offset, body_bytes):
+                return 0
+        if messages:
+            self.has_arrived()
+        return len(messages)
+
+    def moved(self, queue: LiteQueue, offset: int) -> None:
+        """Go on at a smaller offset: the broker has less than was handed out (C-512)."""
+        with self.lock:
+            self.cache.arrived(queue, queue.epoch, [], offset)
+        self.pulls.pull(queue)
+
+    # --- what the assignment asks of its owner ----------------------------------------------------
 
     def is_active(self) -> bool:
         """Whether queues may be divided now."""
         return self.running and self._dividing
 
-    async def give_up(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
+    def new_queue(self, mq: MessageQueue, offset: int) -> LiteQueue:
+        """Return a queue that begins at an offset."""
+        with self.lock:
+            return self.cache.add(mq, offset)
+
+    def start_queue(self, queue: LiteQueue) -> None:
+        """Pull a queue that was taken."""
+        self.pulls.pull(queue)
+
+    async def give_up(self, queues: Sequence[LiteQueue]) -> None:
         """Drop queues; what the caller is done with is committed, what it holds is not (2732)."""
-        mqs = [request.process_queue.message_queue for request in requests]
-        self._drop(mqs)
-        return mqs
+        self._drop([queue.message_queue for queue in queues])
 
     async def queues_changed(
         self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]
     ) -> None:
         """Notify the topic's listener, once the new queues are taken (C-507)."""
-        listener = self._plan.listeners.get(topic) or self._settings.message_queue_listener
+        _, listener = self._plan.topics.get(topic, (None, None))
+        listener = listener or self._settings.message_queue_listener
         if listener is not None:
-            config = self.instance.config
-            self._notifier.notify(
-                listener,
-                config.without_namespace(topic),
-                [config.queue_without_namespace(mq) for mq in all_queues],
-                [config.queue_without_namespace(mq) for mq in mine],
-            )
+            self._notifier.notify(listener, topic, all_queues, mine)
 
     # --- queues -----------------------------------------------------------------------------------
-
-    def _take(self, request: PullRequest) -> None:
-        self._begin(request.process_queue.message_queue, request.next_offset)
-
-    def _begin(self, mq: MessageQueue, offset: int) -> None:
-        with self.lock:
-            queue = self.cache.add(mq, offset)
-        self.pulls.pull(queue, queue.epoch)
 
     def _drop(self, mqs: Iterable[MessageQueue]) -> None:
         with self.lock:
@@ -310,53 +343,36 @@ class LitePullConsumerImpl(CallsNoListener):
                     self._note(self.cache.commits([mq]))
                 self.cache.drop(mq)
                 self._stored.pop(mq, None)
-                self._kernel.forget(mq)
                 self.pulls.forget(mq)
             freed = self.cache.released()
-        # What was cached of these may be what held others: nobody else comes to see.
+        # The messages cached of these may have held back others: nobody else comes to see.
         self.pulls.pull_all(freed)
 
     def subscription(self, topic: str) -> SubscriptionData | None:
         """Return what is wanted of a topic."""
         return self._plan.subscription(topic)
 
-    async def subscription_changed(self, topic: str, before: Subscribed) -> None:
+    async def subscription_changed(self, topic: str, before: Topics) -> None:
         """A topic was subscribed: learn its route, tell the brokers, take queues (C-103, C-118).
 
         Raises:
             BrokerError: a broker refuses the subscription; those of ``before`` stay.
         """
-        await self.instance.update_route(topic)
+        await self.instance.route_updates.update(topic)
         try:
-            await self.instance.check_client_in_broker(self)
+            await self.instance.heartbeats.check_client_in_broker(self)
         except BaseException:
-            self._plan.go_back(before)
+            self._plan.topics = before
             raise
-        await self.instance.heartbeat()
-        self.instance.rebalance_soon()
+        await self.instance.heartbeats.send()
+        self.instance.groups.rebalance_soon()
 
     async def unsubscribed(self, topic: str) -> None:
         """A topic was unsubscribed: hand out nothing more of it; its offsets are stored."""
-        mqs = [mq for mq in self.cache.queues if mq.topic == topic]
-        self._drop(mqs)
+        self._drop([mq for mq in self.cache.queues if mq.topic == topic])
         # At once: a subscription that comes back must find the topic's queues given up.
         await self.rebalance()
-        await self.instance.heartbeat()
-
-    async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
-        """Return a topic's readable queues, sorted; asks the name server (C-521).
-
-        Raises:
-            RouteNotFoundError: the topic is unknown.
-        """
-        await self.instance.update_route(topic)
-        queues = self.instance.routes.subscribe_queues(topic)
-        if not queues:
-            raise RouteNotFoundError(
-                f"Can not find Message Queue for this topic, {topic}; create it or check its name",
-                topic=topic,
-            )
-        return sorted(queues)
+        await self.instance.heartbeats.send()
 
     async def apply_assignment(self) -> None:
         """Drop what is no longer assigned and begin what is new (C-506).
@@ -374,7 +390,7 @@ class LitePullConsumerImpl(CallsNoListener):
             def dropped() -> None:
                 applying.cancel()
 
-            self.instance.run_soon(go_on(), dropped)
+            self.instance.background.run_soon(go_on(), dropped)
             raise
 
     async def _apply_assignment(self) -> None:
@@ -387,35 +403,33 @@ class LitePullConsumerImpl(CallsNoListener):
             await self.store.persist_for_good(gone)
             for mq in gone:
                 self.store.remove_offset(mq)
-            new = [mq for mq in wanted if mq not in self.cache.queues and mq not in self._starting]
-            await self._learn_routes({mq.topic for mq in new})
+            new = [mq for mq in wanted if self._is_to_begin(mq)]
+            for topic in {mq.topic for mq in new}:
+                await learn_route(self.instance, topic)
             await asyncio.gather(*(self._begin_assigned(mq) for mq in new))
 
-    async def _learn_routes(self, topics: Iterable[str]) -> None:
-        for topic in topics:
-            try:
-                await self.instance.update_route(topic)
-            except RocketMQError as error:
-                self.instance.outages.failed(("route of topic", topic), error)
+    def _is_to_begin(self, mq: MessageQueue) -> bool:
+        wanted = self._plan.assigned or ()
+        return mq in wanted and mq not in self.cache.queues and mq not in self._starting
 
     async def _begin_assigned(self, mq: MessageQueue) -> None:
+        if not self._is_to_begin(mq):
+            return  # another assignment came before this later try
         self._starting[mq] = None
         try:
-            offset = await self._places.start(mq)
+            offset = await self._starts.start(mq)
         except RocketMQError as error:
             self.instance.outages.failed(("asking where to start", mq), error)
-            self.pulls.later(START_RETRY_MS, lambda: self.instance.run_soon(self._begin_again(mq)))
+            self.pulls.later(
+                START_RETRY_MS, lambda: self.instance.background.run_soon(self._begin_assigned(mq))
+            )
             return
         finally:
             del self._starting[mq]
         self.instance.outages.worked("asking where to start", mq)
         if mq in (self._plan.assigned or ()) and self.running:
             self.store.update_offset(mq, offset)
-            self._begin(mq, offset)
-
-    async def _begin_again(self, mq: MessageQueue) -> None:
-        if mq in (self._plan.assigned or ()) and mq not in self.cache.queues:
-            await self._begin_assigned(mq)
+            self.start_queue(self.new_queue(mq, offset))
 
     # --- positions and commits --------------------------------------------------------------------
 
@@ -452,10 +466,8 @@ class LitePullConsumerImpl(CallsNoListener):
                 else:
                     logger.warning(
                         "offset %d of %s was not committed: the queue is not assigned to "
-                        "this consumer",
-                        offset,
-                        mq,
-                    )
+                        "this consumer", offset, mq,
+                    )  # fmt: skip
         return taken
 
     async def persist(self, mqs: Sequence[MessageQueue]) -> None:

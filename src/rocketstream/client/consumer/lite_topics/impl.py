@@ -1,38 +1,35 @@
 """The machine of a consumer of lite topics on its loop: subscriptions, answers, outcomes, the end.
 
-Law: runs on the loop but for ``Outcomes``, which listeners' threads call; what is to be told to
-whom is decided in ``core.lite_topics``, what may be consumed in ``core.lite_runs``.
+``topics`` decides which broker is to be told of which lite topics, ``runs`` which messages may be
+consumed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 
 from rocketstream._util.ending import CUT_SHORT, take_all
-from rocketstream.client.consumer.consume.calls import CallObserver, is_being_cancelled
+from rocketstream.client.consumer.consume.listener_calls import CallObserver, is_being_cancelled
 from rocketstream.client.consumer.listener import Listener
-from rocketstream.client.consumer.lite_topics.acknowledging import BrokerAcknowledger
-from rocketstream.client.consumer.lite_topics.announcing import Announcer
-from rocketstream.client.consumer.lite_topics.receiving import Receiver
-from rocketstream.client.consumer.lite_topics.requests import LiteRequests
+from rocketstream.client.consumer.lite_topics.acknowledger import Acknowledger
+from rocketstream.client.consumer.lite_topics.brokers import LiteBrokers
 from rocketstream.client.consumer.lite_topics.service import (
     GIVEN_BACK_MS,
     AsyncLiteService,
-    LiteParts,
     ThreadedLiteService,
 )
-from rocketstream.client.consumer.push.remote import properties_of
-from rocketstream.client.core.lite_runs import RENEWALS, LiteBounds, LiteRuns
-from rocketstream.client.core.lite_settings import LitePushConsumerSettings, OffsetOption
-from rocketstream.client.core.lite_topics import LiteTopics
+from rocketstream.client.consumer.lite_topics.topics import RENEWALS, LiteRun, LiteRuns, LiteTopics
+from rocketstream.client.consumer.running_info import properties_of
+from rocketstream.client.consumer.settings import LitePushConsumerSettings
 from rocketstream.client.hooks import ConsumeHooks
-from rocketstream.client.instance.engine import Engine
+from rocketstream.client.instance.groups import ConsumerInner
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.client.trace.of_client import Tracing
-from rocketstream.errors import RouteNotFoundError
+from rocketstream.client.trace import Tracing
+from rocketstream.errors import RocketMQError, RouteNotFoundError, TransportError
 from rocketstream.model import MessageModel, MessageQueue
 from rocketstream.protocol.bodies import (
     ConsumeMessageDirectlyResult,
@@ -45,114 +42,105 @@ from rocketstream.protocol.subscription import build_subscription
 
 logger = logging.getLogger("rocketstream.client")
 
+AGAIN_MS = 1_000
+"""Pause after a question that failed."""
+ROOM_MS = 5_000
+"""How long room is waited for before the broker is told again, if it is time to."""
 _MIB = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class LitePlan:
-    """What a consumer of lite topics is started with.
+class LitePushConsumerImpl(ConsumerInner):
+    """One consumer of lite topics.
 
-    Attributes:
-        settings: all settings; the group as the user knows it.
-        topic: the parent topic, as the user knows it.
-        lite_topics: subscribed from the start.
+    Args:
+        instance: the client instance.
+        settings: all settings; the group with its namespace.
+        topic: the parent topic, with its namespace.
         listener: what consumes.
         consume_hooks: called around listener calls.
         tracing: message trace, on or off.
     """
 
-    settings: LitePushConsumerSettings
-    topic: str
-    lite_topics: Collection[str]
-    listener: Listener
-    consume_hooks: ConsumeHooks = field(default_factory=ConsumeHooks)
-    tracing: Tracing = field(default_factory=Tracing)
-
-
-async def start_lite(plan: LitePlan, engine: Engine) -> LitePushConsumerImpl:
-    """Make a consumer and start it; what fails leaves nothing behind.
-
-    Raises:
-        ClientStateError: the instance already has a consumer of the group.
-        RouteNotFoundError: the parent topic does not exist.
-        NotSupportedError: a broker of it has no lite topics.
-        LiteTopicSetupError: topic or group are not made for them.
-        ConnectError: no name server answered, or none of the brokers.
-    """
-    config = engine.instance.config
-    group = config.with_namespace(plan.settings.consumer_group)
-    settings = replace(plan.settings, consumer_group=group)
-    plan = replace(plan, settings=settings, topic=config.with_namespace(plan.topic))
-    consumer = LitePushConsumerImpl(engine.instance, plan)
-    await consumer.start()
-    return consumer
-
-
-class LitePushConsumerImpl:
-    """One consumer of lite topics; implements the instance's ``ConsumerInner``."""
-
     consume_type = CONSUME_POP
     message_model = MessageModel.CLUSTERING
+    _renewing: asyncio.Task[None]
 
-    def __init__(self, instance: MQClientInstance, plan: LitePlan) -> None:
-        settings = plan.settings
-        self.group, self.topic = settings.consumer_group, plan.topic
+    def __init__(
+        self,
+        instance: MQClientInstance,
+        settings: LitePushConsumerSettings,
+        topic: str,
+        listener: Listener,
+        consume_hooks: ConsumeHooks,
+        tracing: Tracing,
+    ) -> None:
+        self.group, self.topic = settings.consumer_group, topic
         self.settings = settings
         self.instance = instance
         self.clock = instance.clock
-        self.listener = plan.listener
-        self.tracing = plan.tracing
-        self._subscription = build_subscription(self.topic, None, self.clock.now_ms())
+        self.listener = listener
+        self.tracing = tracing
+        self._subscription = build_subscription(topic, None, self.clock.now_ms())
         self.topics = LiteTopics()
-        self.topics.add(plan.lite_topics, None)
+        self.brokers = LiteBrokers(instance, self.group, topic, self.topics)
+        self.runs = LiteRuns(
+            settings.max_cache_message_count,
+            settings.max_cache_message_size * _MIB,
+            settings.pull_batch_size,
+        )
+        self.acknowledger = Acknowledger(instance, self.group, self.topics)
         observer = CallObserver(
             self.group,
-            plan.consume_hooks,
+            consume_hooks,
             instance.stats,
             self.clock,
             settings.consume_timeout_minutes,
             instance.config.effective_namespace(),
             instance.config.access_channel,
         )
-        bounds = LiteBounds(
-            settings.max_cache_message_count,
-            settings.max_cache_message_size * _MIB,
-            settings.pull_batch_size,
-        )
-        self.runs = LiteRuns(bounds)
-        requests = LiteRequests(instance, self.group, self.topic)
-        self.requests = requests
-        self.acknowledger = BrokerAcknowledger(instance, requests, self.topics)
-        service = AsyncLiteService if plan.listener.is_async else ThreadedLiteService
+        service = AsyncLiteService if listener.is_async else ThreadedLiteService
         self.service: AsyncLiteService | ThreadedLiteService = service(
-            LiteParts(plan.listener, self.runs, self.acknowledger, observer, settings)
+            listener, self.runs, self.acknowledger, observer, settings
         )
-        self.announcer = Announcer(instance, requests, self.topics)
-        self.receiver = Receiver(self)
-        self._renewing: asyncio.Task[None] | None = None
+        self._stopping = False
+        """No question is asked any more."""
+        self._receiving: dict[str, asyncio.Task[None]] = {}
+        self._asked = 0
+        self._attempts = itertools.count(1)
+        self._began_ms = self.clock.now_ms()
+        self._back = asyncio.Event()
 
     # --- life cycle -------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Ask every broker of the parent topic, subscribe, and begin to receive."""
+    async def start(self, lite_topics: Collection[str]) -> None:
+        """Subscribe at every broker of the parent topic, and begin to receive.
+
+        Raises:
+            ClientStateError: the instance already has a consumer of the group.
+            RouteNotFoundError: the parent topic does not exist.
+            NotSupportedError: a broker of it has no lite topics.
+            LiteTopicSetupError: topic or group are not made for them.
+            ConnectError: no name server answered, or none of the brokers.
+        """
+        self.topics.add(lite_topics, None)
         try:
-            self.instance.register_consumer(self)
+            self.instance.groups.add_consumer(self)
         except CUT_SHORT:
             await self.service.shutdown(0)
             raise
         try:
-            if not await self.instance.update_route(self.topic):
+            if not await self.instance.route_updates.update(self.topic):
                 raise RouteNotFoundError(
                     f"topic {self.topic!r} does not exist; lite topics need a parent topic that "
                     "was created with the attribute +message.type=LITE",
                     topic=self.topic,
                 )
-            self.topics.serve(self._brokers())
-            await self.announcer.introduce()
-            await self.instance.heartbeat()
+            self.topics.serve(self._routed())
+            await self.brokers.introduce()
+            await self.instance.heartbeats.send()
         except CUT_SHORT:
             await take_all(
-                lambda: self.announcer.withdraw(
+                lambda: self.brokers.withdraw(
                     list(filter(self.topics.is_told, self.topics.brokers))
                 ),
                 lambda: self.service.shutdown(0),
@@ -160,22 +148,25 @@ class LitePushConsumerImpl:
             )
             raise
         self.tracing.start()
-        self.receiver.serve(self.topics.brokers)
+        self._receive_from(self.topics.brokers)
         self._renewing = asyncio.get_running_loop().create_task(self._renew_forever())
 
-    async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
+    async def shutdown(self, await_ms: float | None, caller: int | None = None) -> None:
         """Receive nothing more, let listeners finish, give back the rest, say goodbye.
 
         Blocks for ``await_ms`` plus the timeouts of the last requests at most.
         """
-        self.receiver.stopping = True
+        if await_ms is None:
+            await_ms = self.settings.await_termination_ms_when_shutdown
+        self._stopping = True
         self.service.begin_no_more()  # at once: the brokers may be slow to answer
         await take_all(
-            lambda: self.announcer.withdraw(self.topics.brokers),
-            self.receiver.stop,
+            lambda: self.brokers.withdraw(self.topics.brokers),
+            # Their brokers have been told that nothing is wanted.
+            lambda: _cancelled(*self._receiving.values()),
             lambda: self.service.shutdown(0 if is_being_cancelled() else await_ms, caller),
             self._give_back_all,
-            self._renew_no_more,
+            lambda: _cancelled(self._renewing),
             lambda: self.instance.unregister_consumer(self.group),
             self.tracing.stop,
         )
@@ -188,17 +179,11 @@ class LitePushConsumerImpl:
         """Give back what no listener has begun of some lite topics, None for all."""
         with self.service.mutex:
             left = self.runs.abandon_waiting(names)
-        for run in left:
+        self._give_back(left)
+
+    def _give_back(self, runs: Iterable[LiteRun]) -> None:
+        for run in runs:
             self.acknowledger.given_back(run, run.left, GIVEN_BACK_MS)
-
-    async def _renew_no_more(self) -> None:
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
-
-    def _brokers(self) -> list[str]:
-        queues = self.instance.routes.subscribe_queues(self.topic) or ()
-        return list(dict.fromkeys(queue.broker_name for queue in queues))
 
     async def _renew_forever(self) -> None:
         pause_s = self.settings.invisible_ms / RENEWALS / 2_000
@@ -210,17 +195,84 @@ class LitePushConsumerImpl:
             for run in due:
                 self.acknowledger.renew(run)
 
-    # --- subscriptions ----------------------------------------------------------------------------
+    def _routed(self) -> list[str]:
+        queues = self.instance.routes.subscribe_queues(self.topic) or ()
+        return list(dict.fromkeys(queue.broker_name for queue in queues))
 
-    async def subscribe(self, names: Iterable[str], option: OffsetOption | None) -> None:
-        """Subscribe lite topics at every broker; raises as ``LitePushConsumer.subscribe_lite``."""
-        await self.announcer.add(names, option)
+    # --- receiving: one question per broker under way ---------------------------------------------
+
+    def _receive_from(self, brokers: Collection[str]) -> None:
+        """Receive from these brokers and no others."""
+        for name in [name for name in self._receiving if name not in brokers]:
+            self._receiving.pop(name).cancel()
+        loop = asyncio.get_running_loop()
+        for name in brokers:
+            if name not in self._receiving:
+                self._receiving[name] = loop.create_task(self._receive_forever(name))
+
+    async def _receive_forever(self, broker: str) -> None:
+        outages = self.instance.outages
+        attempt = self._next_attempt()
+        while not self._stopping:
+            try:
+                if self.topics.is_due(broker, self.clock.monotonic_ms()):
+                    await self.brokers.tell_all(broker)
+                if not self._has_room():
+                    await self._wait(self.acknowledger.news, ROOM_MS)
+                    continue
+                self._asked += 1
+                try:
+                    await self._receive(broker, attempt)
+                finally:
+                    self._asked -= 1
+            except RocketMQError as error:
+                outages.failed(("lite topics of", self.topic, "at", broker), error)
+                if not isinstance(error, TransportError):
+                    attempt = self._next_attempt()
+                await self._wait(self._back, AGAIN_MS)
+            except Exception:
+                logger.exception("receiving lite topics of %s from %s failed", self.topic, broker)
+                await self._wait(self._back, AGAIN_MS)
+            else:
+                attempt = self._next_attempt()
+                outages.worked("lite topics of", self.topic, "at", broker)
+
+    async def _receive(self, broker: str, attempt: str) -> None:
+        settings = self.settings
+        runs = await self.brokers.receive(
+            broker, settings.pull_batch_size, settings.invisible_ms, settings.poll_ms, attempt
+        )
+        wanted = [run for run in runs if self.topics.is_wanted(run.lite_topic)]
+        # Before: the listener is on other threads, and may begin within ``submit``.
+        namespace = self.instance.config.without_namespace
+        for run in wanted:
+            for message in run.messages:
+                message._topic = namespace(message.topic)
+        if wanted and not self._stopping and self.service.submit(wanted):
+            runs = [run for run in runs if run not in wanted]
+        self._give_back(runs)
+
+    def _has_room(self) -> bool:
+        with self.service.mutex:
+            return self.runs.has_room(self.acknowledger.count, self._asked)
+
+    @staticmethod
+    async def _wait(event: asyncio.Event, time_ms: float) -> None:
+        event.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(time_ms / 1000):
+                await event.wait()
+
+    def _next_attempt(self) -> str:
+        return f"{self.instance.client_id}-{self._began_ms}-{next(self._attempts)}"
+
+    # --- subscriptions ----------------------------------------------------------------------------
 
     async def unsubscribe(self, names: Iterable[str]) -> None:
         """Unsubscribe lite topics; raises as ``LitePushConsumer.unsubscribe_lite``."""
         gone = set(names)
         try:
-            await self.announcer.remove(gone)
+            await self.brokers.remove(gone)
         finally:
             self._give_back_waiting(gone)
 
@@ -249,10 +301,10 @@ class LitePushConsumerImpl:
 
     async def rebalance(self) -> bool:
         """Receive from the brokers that carry the parent topic now."""
-        brokers = self._brokers()
-        if brokers and not self.receiver.stopping:
+        brokers = self._routed()
+        if brokers and not self._stopping:
             self.topics.serve(brokers)
-            self.receiver.serve(self.topics.brokers)
+            self._receive_from(brokers)
         return True
 
     async def persist_offsets(self) -> None:
@@ -265,8 +317,9 @@ class LitePushConsumerImpl:
                 self.topics.forgot(name)
 
     def connection_made(self, address: str) -> None:
-        """Go on at once."""
-        self.receiver.wake()
+        """A broker that was lost may be back: go on at once."""
+        self.acknowledger.news.set()
+        self._back.set()
 
     async def running_info(self) -> ConsumerRunningInfo:
         """Return settings and figures; lite topics have no queues to list."""
@@ -299,6 +352,8 @@ class LitePushConsumerImpl:
             "subscribe_lite(..., OffsetOption) sets", self.group, topic,
         )  # fmt: skip
 
-    def consumer_status(self, topic: str) -> Mapping[MessageQueue, int]:
-        """Return no offsets: brokers have them."""
-        return {}
+
+async def _cancelled(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

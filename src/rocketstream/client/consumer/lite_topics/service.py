@@ -1,58 +1,80 @@
-"""Calling the listener with messages of lite topics: on threads, or in tasks on one loop.
-
-Law: user code and what surrounds it; what an answer means for brokers is the owner's.
-"""
+"""Calling the listener with messages of lite topics: on threads, or in tasks on one loop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
-from rocketstream.client.consumer.consume.base import ListenerService
-from rocketstream.client.consumer.consume.calls import (
+from rocketstream.checks import check_range
+from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
+    ListenerService,
     checked_status,
     is_being_cancelled,
+    mark_started,
 )
-from rocketstream.client.consumer.consume.pool import Worker, WorkerPool
-from rocketstream.client.consumer.consume.runs import mark_started
-from rocketstream.client.consumer.consume.tasks import TaskPool
-from rocketstream.client.consumer.listener import Listener
-from rocketstream.client.consumer.lite_topics.context import LiteTopicContext
-from rocketstream.client.core.lite_runs import LiteRun, LiteRuns
-from rocketstream.client.core.lite_settings import LitePushConsumerSettings
+from rocketstream.client.consumer.consume.workers import TaskPool, WorkerPool
+from rocketstream.client.consumer.listener import Listener, Listening
+from rocketstream.client.consumer.lite_topics.acknowledger import Acknowledger
+from rocketstream.client.consumer.lite_topics.topics import LiteRun, LiteRuns
+from rocketstream.client.consumer.settings import LitePushConsumerSettings
 from rocketstream.client.hooks import ConsumeMessageContext
-from rocketstream.model import ConsumeConcurrentlyStatus
+from rocketstream.model import ConsumeConcurrentlyStatus, MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 
+
+class LiteTopicContext:
+    """Where the messages of a call come from, and when they come again if they fail.
+
+    Attributes:
+        lite_topic: the lite topic all of them are of.
+        message_queue: the parent topic and the broker; a lite topic is one queue, 0.
+    """
+
+    __slots__ = ("_suspend_ms", "lite_topic", "message_queue")
+
+    def __init__(self, lite_topic: str, message_queue: MessageQueue, suspend_ms: int) -> None:
+        self.lite_topic = lite_topic
+        self.message_queue = message_queue
+        self._suspend_ms = suspend_ms
+
+    def __repr__(self) -> str:
+        return (
+            f"LiteTopicContext({self.lite_topic!r}, {self.message_queue!r}, "
+            f"suspend_ms={self._suspend_ms})"
+        )
+
+    @property
+    def suspend_ms(self) -> int:
+        """With RECONSUME_LATER: how long the lite topic rests; by default the setting."""
+        return self._suspend_ms
+
+    @suspend_ms.setter
+    def suspend_ms(self, value: int) -> None:
+        check_range("suspend_ms", value, 0)
+        self._suspend_ms = value
+
+
+LiteTopicListener = Listening[ConsumeConcurrentlyStatus, LiteTopicContext]
+AnyLiteTopicListener = (
+    LiteTopicListener | Listening[Awaitable[ConsumeConcurrentlyStatus], LiteTopicContext]
+)
+
+GIVEN_BACK_MS = 10
+"""How long what a consumer gives back unconsumed stays hidden."""
 _SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 _LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 
-
-class Acknowledger(Protocol):
-    """Takes what became of messages to their brokers; from any thread."""
-
-    def succeeded(self, run: LiteRun, offsets: Sequence[int]) -> None:
-        """Acknowledge messages of a run that are consumed."""
-        ...
-
-    def given_back(self, run: LiteRun, offsets: Sequence[int], hidden_ms: int) -> None:
-        """Have messages of a run come again after ``hidden_ms``."""
-        ...
-
-    def ended(self) -> None:
-        """Report that a run has ended, so that there is room for another."""
-        ...
+_Begun = tuple[LiteTopicContext | None, ConsumeMessageContext | None, int]
+"""A call's context and hooks' context, if there are any, and when it began."""
 
 
-@dataclass(frozen=True, slots=True)
-class LiteParts:
-    """What a consume service of lite topics works with.
+class LiteService(ListenerService):
+    """The steps around a call of either kind; the runs are touched under ``mutex`` only.
 
-    Attributes:
+    Args:
         listener: what is called.
         runs: those of the consumer that have not ended.
         acknowledger: told how calls ended.
@@ -60,26 +82,28 @@ class LiteParts:
         settings: those of the consumer.
     """
 
-    listener: Listener
-    runs: LiteRuns
-    acknowledger: Acknowledger
-    observer: CallObserver
-    settings: LitePushConsumerSettings
-
-
-class LiteService(ListenerService):
-    """What both kinds of service do around a call; the runs are touched under ``mutex`` only."""
-
     mutex: contextlib.AbstractContextManager[Any]
     _pool: WorkerPool[LiteRun] | TaskPool
 
-    def __init__(self, parts: LiteParts) -> None:
-        super().__init__(parts.listener, parts.observer)
-        self.runs = parts.runs
-        self._acknowledger = parts.acknowledger
-        self._clock = parts.observer.clock
-        self._size = parts.settings.consume_message_batch_max_size
-        self._suspend_ms = parts.settings.suspend_ms
+    def __init__(
+        self,
+        listener: Listener,
+        runs: LiteRuns,
+        acknowledger: Acknowledger,
+        observer: CallObserver,
+        settings: LitePushConsumerSettings,
+    ) -> None:
+        super().__init__(listener, observer)
+        self.runs = runs
+        self._acknowledger = acknowledger
+        self._clock = observer.clock
+        self._size = settings.consume_message_batch_max_size
+        self._suspend_ms = settings.suspend_ms
+        self._make_pool(settings.consume_thread_max)
+
+    def _make_pool(self, size: int) -> None:
+        """Make ``_pool`` and ``mutex``."""
+        raise NotImplementedError
 
     def begin_no_more(self) -> None:
         """Let running calls be the last ones; ``shutdown`` waits for them."""
@@ -101,9 +125,7 @@ class LiteService(ListenerService):
                 return []
             return list(run.messages[run.done : run.done + self._size])
 
-    def _begin(
-        self, run: LiteRun, batch: list[MessageExt]
-    ) -> tuple[LiteTopicContext | None, ConsumeMessageContext | None, int]:
+    def _begin(self, run: LiteRun, batch: list[MessageExt]) -> _Begun:
         started_ms = self._clock.now_ms()
         mark_started(batch, started_ms)
         context = None
@@ -117,7 +139,7 @@ class LiteService(ListenerService):
         self,
         run: LiteRun,
         batch: list[MessageExt],
-        begun: tuple[LiteTopicContext | None, ConsumeMessageContext | None, int],
+        begun: _Begun,
         answer: object,
         error: BaseException | None,
     ) -> bool:
@@ -136,7 +158,7 @@ class LiteService(ListenerService):
                 self.runs.advance(run, count)
             self._acknowledger.succeeded(run, offsets)
             return True
-        # What follows in the lite topic stays hidden with it: it is consumed in order.
+        # The rest of the lite topic stays hidden with it: it is consumed in order.
         hidden_ms = self._suspend_ms if context is None else context.suspend_ms
         self._acknowledger.given_back(run, run.left, hidden_ms)
         return False
@@ -149,18 +171,13 @@ class LiteService(ListenerService):
         self._acknowledger.ended()
 
 
-GIVEN_BACK_MS = 10
-"""How long what a consumer gives back unconsumed stays hidden."""
-
-
 class ThreadedLiteService(LiteService):
     """Calls a plain function on worker threads; the source of their pool."""
 
-    def __init__(self, parts: LiteParts) -> None:
-        super().__init__(parts)
-        self._pool: WorkerPool[LiteRun] = WorkerPool(
-            self.observer.group, self, self._clock, parts.settings.consume_thread_max
-        )
+    _pool: WorkerPool[LiteRun]
+
+    def _make_pool(self, size: int) -> None:
+        self._pool = WorkerPool(self.observer.group, self, size)
         self.mutex = self._pool.mutex
 
     def submit(self, runs: Sequence[LiteRun]) -> bool:
@@ -170,7 +187,7 @@ class ThreadedLiteService(LiteService):
             if not self._add(runs):
                 return False
             pool.work_added()
-        pool.start_ticks()
+        pool.look_soon()
         return True
 
     async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
@@ -186,18 +203,11 @@ class ThreadedLiteService(LiteService):
         """Return a run to begin."""
         return self.runs.next_run(self._clock.monotonic_ms())
 
-    def waiting(self) -> int:
-        """Return how many runs could be begun."""
-        return self.runs.waiting
+    def oldest(self) -> LiteRun | None:
+        """Return the run that waits longest for a worker."""
+        return self.runs.oldest
 
-    def is_open(self) -> bool:
-        """Whether anything is not finished with."""
-        return not self.runs.is_empty
-
-    def tick(self) -> None:
-        """Nothing: each answer is acknowledged at once."""
-
-    def work(self, worker: Worker, job: LiteRun) -> None:
+    def work(self, job: LiteRun) -> None:
         """Consume a run until it ends, fails or the pool stops."""
         pool, call = self._pool, self.listener.call
         failed = False
@@ -208,16 +218,11 @@ class ThreadedLiteService(LiteService):
                     break
                 begun = self._begin(job, batch)
                 answer, error = None, None
-                worker.calls += 1
-                worker.calling = True
                 try:
                     answer = call(list(batch)) if begun[0] is None else call(list(batch), begun[0])
                 except BaseException as raised:  # nothing a listener raises may end the worker
                     error = raised
-                worker.calling = False
                 failed = not self._end(job, batch, begun, answer, error)
-                if pool.is_resting:
-                    pool.rouse()
         finally:
             self._finish(job, stopped=pool.stopping, failed=failed)
 
@@ -225,12 +230,11 @@ class ThreadedLiteService(LiteService):
 class AsyncLiteService(LiteService):
     """Awaits a coroutine function in tasks; everything on one loop."""
 
-    def __init__(self, parts: LiteParts) -> None:
-        super().__init__(parts)
+    _pool: TaskPool
+
+    def _make_pool(self, size: int) -> None:
+        self._pool = TaskPool(self._work, size, self.observer.group)
         self.mutex = contextlib.nullcontext()
-        self._pool: TaskPool = TaskPool(
-            self._work, parts.settings.consume_thread_max, self.observer.group
-        )
 
     def submit(self, runs: Sequence[LiteRun]) -> bool:
         """Have runs consumed; return whether they were taken: not once it stops."""
@@ -249,7 +253,7 @@ class AsyncLiteService(LiteService):
             run = self.runs.next_run(self._clock.monotonic_ms())
             if run is None:
                 return
-            if self.runs.waiting:
+            if self.runs.oldest is not None:
                 pool.start_one()
             await self._consume(run)
             # A listener that never suspends must not keep the loop from its sockets.
@@ -268,13 +272,11 @@ class AsyncLiteService(LiteService):
                 failed = not self._end(run, batch, begun, answer, error)
         finally:
             self._finish(run, stopped=pool.stopping, failed=failed)
-            if self.runs.waiting:
+            if self.runs.oldest is not None:
                 pool.start_one()
 
     async def _called(
-        self,
-        batch: list[MessageExt],
-        begun: tuple[LiteTopicContext | None, ConsumeMessageContext | None, int],
+        self, batch: list[MessageExt], begun: _Begun
     ) -> tuple[object, BaseException | None]:
         context, hooked, _ = begun
         call: Callable[..., Any] = self.listener.call

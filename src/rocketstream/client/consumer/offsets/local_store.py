@@ -1,7 +1,7 @@
 """Offsets in a file of this machine, for broadcasting: upstream's path and upstream's text.
 
-Law: one file and its backup; replaced as a whole, so a reader never finds half of one (C-304 to
-C-312, with C-310 and C-574 put right).
+Law: one file and its copy; replaced as a whole, so a reader never finds half of one, and with a
+checksum, so damage is found (C-304 to C-312, with C-306, C-310 and C-574 put right).
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from rocketstream.client.consumer.offsets.store import (
     of_topic,
 )
 from rocketstream.errors import ConfigurationError, RemoteProtocolError
+from rocketstream.limits import FILE_NAME_BYTES_MAX
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import OffsetSerializeWrapper
+from rocketstream.protocol.bodies.files import is_sealed, sealed, unsealed
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -30,6 +32,8 @@ DIRECTORY_VARIABLE = "ROCKETMQ_LOCAL_OFFSET_STORE_DIR"
 DIRECTORY_NAME = ".rocketmq_offsets"
 FILE_NAME = "offsets.json"
 _NOT_IN_WINDOWS_NAMES = str.maketrans(dict.fromkeys('<>:"/\\|?*', "_"))
+
+_NOT_IN_NAMES = frozenset("/\0")
 
 _locks_guard = threading.Lock()
 _locks: dict[Path, threading.Lock] = {}
@@ -42,10 +46,27 @@ def offsets_directory() -> Path:
 
 
 def offsets_path(directory: Path, client_id: str, group: str) -> Path:
-    """Return ``<directory>/<client id>/<group>/offsets.json`` (C-304)."""
+    """Return ``<directory>/<client id>/<group>/offsets.json`` (C-304).
+
+    Raises:
+        ConfigurationError: id or group cannot be the name of a directory, and might lead elsewhere.
+    """
     if os.name == "nt":
         client_id = client_id.translate(_NOT_IN_WINDOWS_NAMES)
         group = group.translate(_NOT_IN_WINDOWS_NAMES)
+    for what, name in (("client id", client_id), ("group", group)):
+        length = len(os.fsencode(name))
+        if (
+            not name.strip(" .")
+            or not _NOT_IN_NAMES.isdisjoint(name)
+            or length > FILE_NAME_BYTES_MAX
+        ):
+            raise ConfigurationError(
+                f"{what} {name!r:.300} cannot be the name of a directory, which local offsets are "
+                "kept in: give a client_ip, instance_name, unit_name and group of at most "
+                f"{FILE_NAME_BYTES_MAX} bytes together, without '/'",
+                name=name,
+            )
     return directory / client_id / group / FILE_NAME
 
 
@@ -66,7 +87,7 @@ class LocalFileOffsetStore(OffsetStore):
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
         self._written: dict[MessageQueue, int] = {}
-        self._is_whole = False
+        self._needs_writing = False
         # Stores of one file in one process take turns between reading, merging and writing (C-574).
         with _locks_guard:
             self._file_lock = _locks.setdefault(self.path, threading.Lock())
@@ -118,20 +139,17 @@ class LocalFileOffsetStore(OffsetStore):
 
     def persist_all(self, message_queues: Collection[MessageQueue]) -> None:
         """Write what changed of these queues; the file keeps what it has of others (C-308)."""
-        mine = {
-            mq: offset for mq in message_queues if (offset := self._offsets.get(mq)) is not None
-        }
+        noted = {mq: self._offsets.get(mq, NO_OFFSET) for mq in message_queues}
+        mine = {mq: offset for mq, offset in noted.items() if offset >= 0}
         changed = any(self._written.get(mq) != offset for mq, offset in mine.items())
-        if not changed and self.path.exists():
-            return
-        if not mine:
+        if not mine or (not changed and not self._needs_writing and self.path.exists()):
             return
         with self._file_lock:
             try:
                 table = self._read()
                 self._warn_of_others(table, mine)
                 table.update(mine)
-                self._write(OffsetSerializeWrapper(table).encode(pretty=True))
+                self._write(sealed(FILE_NAME, OffsetSerializeWrapper(table).encode(pretty=True)))
             except (OSError, ConfigurationError) as error:
                 logger.warning("offsets of group %s were not stored: %s", self._group, error)
             else:
@@ -148,37 +166,55 @@ class LocalFileOffsetStore(OffsetStore):
     # --- the file ---------------------------------------------------------------------------------
 
     def _read(self) -> dict[MessageQueue, int]:
-        """Return the file's offsets, the backup's when it is missing or broken, else none.
+        """Return the file's offsets, the backup's when it is missing or broken.
+
+        With neither, those this store knows were in it: an empty table at the start.
 
         Raises:
-            ConfigurationError: the disk does not give the file, the backup is needed and cannot be
-                read, or the file is that of another group or client.
+            ConfigurationError: the disk does not give the file, nothing of what is there can be
+                used, or it is that of another group or client.
         """
         self._check_spelling()
-        try:
-            found = _parsed(self.path)
-        except RemoteProtocolError as error:
-            logger.warning("%s is broken, taking the backup, which is older: %s", self.path, error)
-            found = None
-        except OSError as error:
-            # Its offsets are newer than the backup's, and may be there again in a moment.
-            raise ConfigurationError(
-                f"readLocalOffset Exception: {self.path} cannot be read ({error}); start again "
-                f"when it can be read, or move it away to go on with {self.backup_path}, which "
-                "is older",
-                path=str(self.path),
-            ) from error
-        self._is_whole = found is not None
-        if found is not None:
+        problems: list[str] = []
+        for path in (self.path, self.backup_path):
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise self._unreadable(path, problems, error) from error
+            try:
+                found = _parsed(data)
+            except RemoteProtocolError as error:
+                problems.append(f"{path} is broken: {error.message}")
+                continue
+            self._needs_writing = path != self.path or not is_sealed(data)
+            if path == self.backup_path:
+                why = problems[0] if problems else f"{self.path} is missing"
+                logger.warning("%s: taking %s, which may be older", why, path)
             return found
-        try:
-            return _parsed(self.backup_path) or {}
-        except (OSError, RemoteProtocolError) as error:
+        self._needs_writing = True
+        if problems and not self._written:
             raise ConfigurationError(
-                f"readLocalOffset Exception: neither {self.path} nor {self.backup_path} can be "
-                f"read ({error}); repair or remove both, the offsets are then lost",
+                f"readLocalOffset Exception: {'; '.join(problems)}: restore one of {self.path} and "
+                f"{self.backup_path}, or remove both to begin where consume_from_where says",
                 path=str(self.path),
-            ) from error
+            )
+        if problems or self._written:
+            why = "; ".join(problems) or f"{self.path} and its backup are missing"
+            logger.warning("%s: what was in it before is written again", why)
+        return dict(self._written)
+
+    def _unreadable(self, path: Path, problems: list[str], error: OSError) -> ConfigurationError:
+        # The file's offsets are newer than the backup's, and may be there again in a moment.
+        text = "; ".join([*problems, f"{path} cannot be read ({error})"])
+        way_out = f"move it away to go on with {self.backup_path}, which may be older"
+        if path == self.backup_path:
+            way_out = "remove both to begin where consume_from_where says"
+        return ConfigurationError(
+            f"readLocalOffset Exception: {text}; start again when it can be read, or {way_out}",
+            path=str(path),
+        )
 
     def _check_spelling(self) -> None:
         """Refuse the file of a group or client whose name differs only in case.
@@ -211,19 +247,18 @@ class LocalFileOffsetStore(OffsetStore):
             )  # fmt: skip
 
     def _write(self, data: bytes) -> None:
-        # A broken file is not worth the backup: after a crash half-way neither could be used.
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(f"{FILE_NAME}.{os.getpid()}.tmp")
-        saved = self.path.with_name(f"{FILE_NAME}.{os.getpid()}.bak.tmp")
+        copy = self.path.with_name(f"{FILE_NAME}.{os.getpid()}.bak.tmp")
         try:
             _write_through(fresh, data)
-            if self._is_whole:
-                _write_through(saved, self.path.read_bytes())
-                os.replace(saved, self.backup_path)
+            _write_through(copy, data)
+            os.replace(copy, self.backup_path)
             os.replace(fresh, self.path)
+            self._needs_writing = False
         finally:
             fresh.unlink(missing_ok=True)
-            saved.unlink(missing_ok=True)
+            copy.unlink(missing_ok=True)
 
 
 def _names(directory: Path) -> list[str]:
@@ -234,14 +269,11 @@ def _names(directory: Path) -> list[str]:
         return []
 
 
-def _parsed(path: Path) -> dict[MessageQueue, int] | None:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return None
+def _parsed(data: bytes) -> dict[MessageQueue, int]:
     if not data.strip():
-        return None
-    return dict(OffsetSerializeWrapper.decode(data).offset_table)
+        raise RemoteProtocolError("it is empty")
+    text = unsealed(FILE_NAME, data)
+    return dict(OffsetSerializeWrapper.decode_file(text).offset_table)
 
 
 def _write_through(path: Path, data: bytes) -> None:

@@ -10,16 +10,19 @@ import asyncio
 import enum
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
-from rocketstream.client.core.routes import unknown_broker
+from rocketstream.client.consumer.offsets.queue_offset import QueueOffset
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.errors import RocketMQError
-from rocketstream.limits import OFFSET_CHECK_INTERVAL_MS, OFFSET_CHECKS_MAX
+from rocketstream.client.instance.routes import unknown_broker
+from rocketstream.errors import RocketMQError, TransportError
+from rocketstream.limits import OFFSET_CHECK_INTERVAL_MS, OFFSET_CHECKS_MAX, QUEUES_AT_ONCE
 from rocketstream.model import MessageQueue
 
 logger = logging.getLogger("rocketstream.client")
+
+T = TypeVar("T")
 
 NO_OFFSET = -1
 """``OffsetStore.read_offset``: there is no offset (C-302)."""
@@ -38,13 +41,13 @@ class ReadOffsetType(enum.Enum):
 class OffsetStore(ABC):
     """A store of consumed offsets; subclass it to keep them elsewhere (C-44, C-299).
 
-    An offset is the next one to consume. ``update_offset`` and memory reads are called often, from
-    any thread, and must not wait; the others are called on a thread where they may. Any of the
-    waiting ones may also be a coroutine function.
+    An offset is the next one to consume. Memory reads must not wait: they are called on any thread.
+    The others are called on a thread where they may; ``update_offset`` and ``remove_offset`` soon
+    after what they tell of, in order. Any of those that read or keep may be a coroutine function.
     """
 
     def load(self) -> None:  # noqa: B027 - a store may have nothing to load
-        """Read what is kept; called once, at start. What it raises fails the start."""
+        """Read what is kept; called once, at start, which fails if it raises."""
 
     @abstractmethod
     def update_offset(
@@ -78,66 +81,45 @@ class OffsetStore(ABC):
         """Tell the broker an offset, where the broker is the store."""
 
 
-class Offsets(Protocol):
-    """Offsets by queue as the consumers use them, on the loop; an offset is the next to consume."""
+class Offsets(ABC):
+    """Offsets by queue as the consumers use them, on the loop; an offset is the next to consume.
 
+    Where a method is not abstract, what it does here is right for a store that is not the brokers'.
+    """
+
+    @abstractmethod
     async def load(self) -> None:
         """Read what is kept, before anything else.
 
         Raises:
             RocketMQError: it cannot be read.
         """
-        ...
 
+    @abstractmethod
     def update_offset(self, mq: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
         """Note an offset; may be called from any thread, one at a time for each queue."""
-        ...
 
+    @abstractmethod
     def read_memory(self, mq: MessageQueue) -> int | None:
-        """Return what is noted, None when nothing is."""
-        ...
+        """Return the noted offset, None without one."""
 
+    @abstractmethod
     async def read_store(self, mq: MessageQueue) -> int | None:
         """Ask the store; None when it has none.
 
         Raises:
             RocketMQError: the question could not be answered.
         """
-        ...
 
+    @abstractmethod
     async def persist(self, mqs: Iterable[MessageQueue]) -> None:
         """Write what changed of these queues; failures are logged and tried again next time."""
-        ...
 
-    async def persist_for_good(self, mqs: Iterable[MessageQueue]) -> None:
-        """Write for good: the queues are about to be another's."""
-        ...
-
-    async def check(self, mqs: Iterable[MessageQueue]) -> None:
-        """Find out, now and then, whether what was written is still there; else ``persist`` says it
-        again."""
-        ...
-
-    def overtaken(self, mqs: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """Return, of these queues, what the store has of those where another member is further."""
-        ...
-
-    def committable(self, mq: MessageQueue) -> int:
-        """Return the offset a pull may carry along, 0 for none."""
-        ...
-
-    def carried(self, mq: MessageQueue) -> None:
-        """A pull has taken the committable offset along."""
-        ...
-
+    @abstractmethod
     def remove_offset(self, mq: MessageQueue) -> None:
         """Forget a queue."""
-        ...
 
-    def connection_lost(self, address: str) -> None:
-        """What the broker at ``address`` confirmed may be lost there: send it again."""
-        ...
-
+    @abstractmethod
     async def update_consume_offset_to_broker(
         self, mq: MessageQueue, offset: int, is_oneway: bool = False
     ) -> None:
@@ -146,14 +128,35 @@ class Offsets(Protocol):
         Raises:
             RocketMQError: the store did not take it.
         """
-        ...
 
+    @abstractmethod
     def clone_offset_table(self, topic: str | None = None) -> dict[MessageQueue, int]:
-        """Return what is noted of a topic, of all when it is None or blank (C-320)."""
-        ...
+        """Return the noted offsets of a topic, of all when it is None or blank (C-320)."""
+
+    async def persist_for_good(self, mqs: Iterable[MessageQueue]) -> None:
+        """Write for good: the queues are about to be another's."""
+        await self.persist(mqs)
+
+    async def check(self, mqs: Iterable[MessageQueue]) -> None:  # noqa: B027 - nothing to ask
+        """Find out, now and then, whether the store still has what it confirmed; if not, the next
+        ``persist`` says it again."""
+
+    def overtaken(self, mqs: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return, of these queues, what the store has of those where another member is further."""
+        return {}
+
+    def piggyback_offset(self, mq: MessageQueue) -> int:
+        """Return the offset a pull may carry along, 0 for none (C-211)."""
+        return 0
+
+    def piggybacked(self, mq: MessageQueue) -> None:  # noqa: B027 - pulls carry nothing
+        """A pull has taken the piggyback_offset offset along."""
+
+    def connection_lost(self, address: str) -> None:  # noqa: B027 - no broker keeps these
+        """The broker at ``address`` may have lost what it confirmed: send it again."""
 
 
-class RemoteBrokerOffsetStore:
+class RemoteBrokerOffsetStore(Offsets):
     """The brokers' store, for clustering (C-313 to C-321).
 
     A broker takes any offset, lower ones too. So whoever may have lost a queue for a while asks
@@ -163,40 +166,39 @@ class RemoteBrokerOffsetStore:
     def __init__(self, instance: MQClientInstance, group: str) -> None:
         self._instance = instance
         self._group = group
-        self._offsets: dict[MessageQueue, int] = {}
-        self._persisted: dict[MessageQueue, int] = {}
-        self._known_ms: dict[MessageQueue, float] = {}
-        """When a broker last said or confirmed the offset of a queue."""
-        self._doubted: set[MessageQueue] = set()
-        """Somebody else may have had these queues since their brokers were asked."""
-        self._ahead: dict[MessageQueue, int] = {}
-        """What brokers have of queues where another member is further."""
-        self._lowered: dict[MessageQueue, int] = {}
-        """Where queues were before they were put back on purpose."""
+        self._queues: dict[MessageQueue, QueueOffset] = {}
         self._sending: dict[str, asyncio.Lock] = {}
         self._tables: set[tuple[str, str]] = set()
         """Broker and topic of every commit a broker has acknowledged."""
-        self._said: set[MessageQueue] = set()
-        """Queues whose first commit was acknowledged."""
         self._addresses: dict[str, str] = {}
-        """Who confirmed last, by broker name."""
+        """The address asked last, by broker name: a broker's master, or a slave in its place."""
 
     async def load(self) -> None:
         """Nothing to load (C-313)."""
 
     def update_offset(self, mq: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
         """Note an offset; a smaller one only when ``increase_only`` is off."""
-        known = self._offsets.get(mq)
-        if known is None or offset > known:
-            self._offsets[mq] = offset
-        elif not increase_only and offset < known:
-            self._lowered[mq] = max(known, self._lowered.get(mq, known))
-            self._ahead.pop(mq, None)
-            self._offsets[mq] = offset
+        queue = self._queues.get(mq)
+        if queue is None:
+            queue = self._queues.setdefault(mq, QueueOffset())  # another thread may note it, too
+        queue.note(offset, increase_only=increase_only)
 
     def read_memory(self, mq: MessageQueue) -> int | None:
-        """Return what is noted, None when nothing is."""
-        return self._offsets.get(mq)
+        """Return the noted offset, None without one."""
+        queue = self._queues.get(mq)
+        return None if queue is None or queue.noted < 0 else queue.noted
+
+    def remove_offset(self, mq: MessageQueue) -> None:
+        """Forget a queue."""
+        self._queues.pop(mq, None)
+
+    def clone_offset_table(self, topic: str | None = None) -> dict[MessageQueue, int]:
+        """Return the noted offsets of a topic, of all when it is None or blank (C-320)."""
+        # A copy: threads of the user's note offsets meanwhile.
+        table = {mq: queue.noted for mq, queue in list(self._queues.items()) if queue.noted >= 0}
+        return of_topic(table, topic)
+
+    # --- asking -----------------------------------------------------------------------------------
 
     async def read_store(self, mq: MessageQueue) -> int | None:
         """Ask the queue's broker (C-314); None when it has none.
@@ -207,15 +209,58 @@ class RemoteBrokerOffsetStore:
             RocketMQError: the question could not be answered.
         """
         address = await self._address(mq)
-        self._addresses[mq.broker_name] = self._instance.api.channel(address)
+        self._asks(mq.broker_name, self._instance.api.channel(address))
         offset = await self._instance.api.query_consumer_offset(address, self._group, mq)
         if offset is not None:
             self.update_offset(mq, offset)
             # A broker says 0 of a queue nobody has committed to. Not sent, that 0 would be stored
             # nowhere, and a group that hangs on its first message would be known to no tool.
             if offset:
-                self._confirmed(mq, offset)
+                self._queues[mq].confirmed(offset, self._now_ms())
         return offset
+
+    async def check(self, mqs: Iterable[MessageQueue]) -> None:
+        """Ask about offsets that were confirmed long ago and have not changed since.
+
+        A former owner of a queue may commit last, and lower. Upstream says every offset again in
+        each round (C-568); asking first undoes nothing that is further.
+        """
+        before_ms = self._now_ms() - OFFSET_CHECK_INTERVAL_MS
+        due = [
+            mq
+            for mq in mqs
+            if (queue := self._queues.get(mq)) is not None and queue.is_old(before_ms)
+        ]
+        await asyncio.gather(*map(self._check, due[:OFFSET_CHECKS_MAX]))
+
+    async def _check(self, mq: MessageQueue) -> None:
+        queue = self._queues[mq]
+        said = queue.stored
+        if await self._ask(mq, queue) and said is not None and queue.stored == said:
+            queue.confirmed(said, self._now_ms())
+
+    async def _ask(self, mq: MessageQueue, queue: QueueOffset) -> bool:
+        """Ask what a broker has of a queue and take it in; return whether it answered."""
+        try:
+            address = await self._address(mq)
+            channel = self._instance.api.channel(address)
+            losses = self._instance.links.losses(channel)
+            stored = await self._instance.api.query_consumer_offset(address, self._group, mq)
+        except RocketMQError as error:
+            self._instance.outages.failed(("asking for offsets of", self._group, "in", mq), error)
+            return False
+        self._instance.outages.worked("asking for offsets of", self._group, "in", mq)
+        if self._instance.links.losses(channel) != losses:
+            return False
+        queue.was_told(stored)
+        return True
+
+    def overtaken(self, mqs: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return, of these queues, what brokers have of those where another member is further."""
+        known = ((mq, self._queues.get(mq)) for mq in mqs)
+        return {mq: queue.ahead for mq, queue in known if queue is not None and queue.is_behind()}
+
+    # --- committing -------------------------------------------------------------------------------
 
     async def persist(self, mqs: Iterable[MessageQueue]) -> None:
         """Send the changed offsets of these queues, and know that they arrived."""
@@ -232,140 +277,87 @@ class RemoteBrokerOffsetStore:
         The next owner may have begun, and be further, before this one noticed.
         """
         mqs = list(mqs)
-        self._doubted.update(mq for mq in mqs if mq in self._offsets)
+        for mq in mqs:
+            if (queue := self._queues.get(mq)) is not None:
+                queue.is_doubted = True
         await self.persist(mqs)
         await self.persist(mqs)
-
-    async def check(self, mqs: Iterable[MessageQueue]) -> None:
-        """Ask about offsets that were confirmed long ago and have not changed since.
-
-        A former owner of a queue may commit last, and lower. Upstream says every offset again in
-        each round (C-568); asking first undoes nothing that is further.
-        """
-        before_ms = self._instance.clock.monotonic_ms() - OFFSET_CHECK_INTERVAL_MS
-        due = [
-            mq
-            for mq in mqs
-            if (offset := self._persisted.get(mq)) is not None
-            and offset == self._offsets.get(mq)
-            and self._known_ms[mq] <= before_ms
-        ]
-        await asyncio.gather(*map(self._check, due[:OFFSET_CHECKS_MAX]))
-
-    async def _check(self, mq: MessageQueue) -> None:
-        said = self._persisted[mq]
-        if not await self._ask(mq) or self._persisted.get(mq) != said:
-            return
-        self._known_ms[mq] = self._instance.clock.monotonic_ms()
-
-    async def _ask(self, mq: MessageQueue) -> bool:
-        """Ask what a broker has of a queue and take it in; return whether it answered."""
-        try:
-            address = await self._address(mq)
-            channel = self._instance.api.channel(address)
-            losses = self._instance.losses(channel)
-            stored = await self._instance.api.query_consumer_offset(address, self._group, mq)
-        except RocketMQError as error:
-            self._instance.outages.failed(("asking for offsets of", self._group, "in", mq), error)
-            return False
-        self._instance.outages.worked("asking for offsets of", self._group, "in", mq)
-        if self._instance.losses(channel) != losses:
-            return False
-        self._doubted.discard(mq)
-        offset = self._offsets.get(mq)
-        if offset is None:
-            return True
-        said = self._persisted.get(mq)
-        if stored is None or (said is not None and stored < said):
-            # A former owner said less after this one, or the broker has forgotten it.
-            self._persisted.pop(mq, None)
-        elif stored > offset and not self._is_put_back(mq, offset):
-            self._ahead[mq] = stored
-        return True
-
-    def _is_put_back(self, mq: MessageQueue, offset: int) -> bool:
-        """Whether a queue was put back on purpose, and is not again where it was."""
-        before = self._lowered.get(mq)
-        if before is not None and offset >= before:
-            self._lowered.pop(mq, None)
-            return False
-        return before is not None
-
-    def overtaken(self, mqs: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """Return, of these queues, what brokers have of those where another member is further."""
-        return {mq: self._ahead[mq] for mq in mqs if self._is_behind(mq)}
-
-    def _is_behind(self, mq: MessageQueue) -> bool:
-        ahead = self._ahead.get(mq)
-        if ahead is not None and self._offsets[mq] >= ahead:
-            self._ahead.pop(mq, None)
-            return False
-        return ahead is not None
-
-    def _confirmed(self, mq: MessageQueue, offset: int) -> None:
-        self._persisted[mq] = offset
-        self._known_ms[mq] = self._instance.clock.monotonic_ms()
 
     async def _persist(self, broker_name: str, mqs: list[MessageQueue]) -> None:
         # One round at a time: a broker may handle two commits of a queue in any order, and the
         # one handled last stays (C-324).
         lock = self._sending.setdefault(broker_name, asyncio.Lock())
         async with lock:
+            found = self._instance.routes.find_for_subscribe(broker_name, 0)
+            if found is not None:
+                self._asks(broker_name, self._instance.api.channel(found.address))
             await self._persist_changed(mqs)
 
-    def _changed(self, mqs: list[MessageQueue]) -> list[tuple[MessageQueue, int]]:
-        return [
-            (mq, offset)
-            for mq in mqs
-            if (offset := self._offsets.get(mq)) is not None
-            and self._persisted.get(mq) != offset
-            and not self._is_behind(mq)
-        ]
+    def _changed(self, mqs: list[MessageQueue]) -> list[tuple[MessageQueue, QueueOffset]]:
+        known = ((mq, self._queues.get(mq)) for mq in mqs)
+        return [(mq, queue) for mq, queue in known if queue is not None and queue.is_changed()]
 
     async def _persist_changed(self, mqs: list[MessageQueue]) -> None:
         changed = self._changed(mqs)
-        doubted = [mq for mq, _ in changed if mq in self._doubted]
+        doubted = [(mq, queue) for mq, queue in changed if queue.is_doubted]
         if doubted:
-            await asyncio.gather(*map(self._ask, doubted))
-            changed = [pair for pair in self._changed(mqs) if pair[0] not in self._doubted]
+            for part in _parts(doubted):
+                await asyncio.gather(*(self._ask(mq, queue) for mq, queue in part))
+            changed = [pair for pair in self._changed(mqs) if not pair[1].is_doubted]
         # A 4.x broker that gets the first two commits of a topic and group at once may keep one
-        # only (commitOffset makes the table of the pair unguarded): so the first ones go singly,
-        # and each is said once more in the next round.
-        known = set(self._tables)
-        for mq, offset in changed:
-            if self._table_of(mq) not in known:
-                self._log_result(mq, await self._try_send(mq, offset))
-        rest = [pair for pair in changed if self._table_of(pair[0]) in known]
-        results = await asyncio.gather(*(self._try_send(mq, offset) for mq, offset in rest))
-        for (mq, _), error in zip(rest, results, strict=True):
-            self._log_result(mq, error)
+        # only (commitOffset makes the table of the pair unguarded): so one goes alone until it is
+        # acknowledged, and each is said once more in the next round.
+        rest: list[tuple[MessageQueue, QueueOffset]] = []
+        unreachable: set[tuple[str, str]] = set()
+        for mq, queue in changed:
+            table = _table_of(mq)
+            if table in self._tables:
+                rest.append((mq, queue))
+            elif table not in unreachable:
+                error = await self._commit(mq, queue)
+                self._log_result(mq, error)
+                if isinstance(error, TransportError):
+                    unreachable.add(table)  # the others would wait as long, one after the other
+        for some in _parts(rest):
+            results = await asyncio.gather(*(self._commit(mq, queue) for mq, queue in some))
+            for (mq, _), error in zip(some, results, strict=True):
+                self._log_result(mq, error)
 
-    def committable(self, mq: MessageQueue) -> int:
+    async def _commit(self, mq: MessageQueue, queue: QueueOffset) -> RocketMQError | None:
+        offset = queue.sent()
+        try:
+            address = await self._address(mq)
+            if not await self._send(address, mq, offset):
+                return None  # answered, and the connection is gone since: said again
+        except RocketMQError as error:
+            queue.is_repeated = False  # it may still arrive, after a later one even
+            return error
+        self._tables.add(_table_of(mq))
+        queue.acknowledged(offset, self._now_ms())
+        return None
+
+    def _log_result(self, mq: MessageQueue, error: RocketMQError | None) -> None:
+        if error is not None:
+            self._instance.outages.failed(("storing offsets of", self._group, "in", mq), error)
+        else:
+            self._instance.outages.worked("storing offsets of", self._group, "in", mq)
+
+    def piggyback_offset(self, mq: MessageQueue) -> int:
         """Return the offset a pull may carry, 0 while the broker has no commit of the topic."""
-        if self._table_of(mq) not in self._tables or mq in self._doubted or self._is_behind(mq):
+        queue = self._queues.get(mq)
+        if queue is None or queue.is_doubted or _table_of(mq) not in self._tables:
             return 0
-        return self._offsets.get(mq, 0)
+        return 0 if queue.is_behind() else max(queue.noted, 0)
 
-    def carried(self, mq: MessageQueue) -> None:
+    def piggybacked(self, mq: MessageQueue) -> None:
         """A pull has taken the offset along, so the next commit is said twice.
 
         A broker answers the pull before it notes the offset that came with it, and that may take
         until after the commit of what the answer brought (PullMessageProcessor.processRequest
         commits last, after it has suspended the pull).
         """
-        self._said.discard(mq)
-        if self._persisted.get(mq) != self._offsets.get(mq):
-            self._persisted.pop(mq, None)
-
-    def remove_offset(self, mq: MessageQueue) -> None:
-        """Forget a queue."""
-        self._offsets.pop(mq, None)
-        self._persisted.pop(mq, None)
-        self._known_ms.pop(mq, None)
-        self._ahead.pop(mq, None)
-        self._lowered.pop(mq, None)
-        self._said.discard(mq)
-        self._doubted.discard(mq)
+        if (queue := self._queues.get(mq)) is not None:
+            queue.piggybacked()
 
     async def update_consume_offset_to_broker(
         self, mq: MessageQueue, offset: int, is_oneway: bool = False
@@ -375,10 +367,7 @@ class RemoteBrokerOffsetStore:
         Raises:
             RocketMQError: the broker is unknown or did not take it.
         """
-        address = await self._address(mq)
-        lock = self._sending.setdefault(mq.broker_name, asyncio.Lock())
-        async with lock:
-            await self._send(address, mq, offset)
+        await self.confirm(mq, offset)
 
     async def confirm(self, mq: MessageQueue, offset: int) -> bool:
         """Send an offset now; return whether the connection lasted, so that it is sure to be there.
@@ -390,67 +379,62 @@ class RemoteBrokerOffsetStore:
         async with self._sending.setdefault(mq.broker_name, asyncio.Lock()):
             return await self._send(address, mq, offset)
 
+    async def _send(self, address: str, mq: MessageQueue, offset: int) -> bool:
+        channel = self._instance.api.channel(address)
+        losses = self._instance.links.losses(channel)
+        self._asks(mq.broker_name, channel)
+        await self._instance.api.update_consumer_offset(address, self._group, mq, offset)
+        return self._instance.links.losses(channel) == losses
+
+    # --- who was told -----------------------------------------------------------------------------
+
     def connection_lost(self, address: str) -> None:
         """Forget what this broker confirmed: it writes offsets every few seconds only (C-344).
 
         One that died in between has lost them; one that did not may have given the queues to
         another member meanwhile.
         """
-        names = {name for name, confirmed in self._addresses.items() if confirmed == address}
-        for mq in [mq for mq in self._persisted if mq.broker_name in names]:
-            del self._persisted[mq]
-        self._doubted.update(mq for mq in self._offsets if mq.broker_name in names)
-        self._said = {mq for mq in self._said if mq.broker_name not in names}
+        self._forget_confirmed(
+            {name for name, confirmed in self._addresses.items() if confirmed == address}
+        )
+
+    def _asks(self, broker_name: str, channel: str) -> None:
+        """Note who is asked now; what another server of the broker confirmed counts no more.
+
+        A slave takes offsets while its master is away, and the master knows nothing of them.
+        """
+        if self._addresses.get(broker_name, channel) != channel:
+            self._forget_confirmed({broker_name})
+        self._addresses[broker_name] = channel
+
+    def _forget_confirmed(self, names: Collection[str]) -> None:
+        # A copy: threads of the user's note offsets meanwhile.
+        for mq, queue in list(self._queues.items()):
+            if mq.broker_name in names:
+                queue.unconfirmed()
         self._tables = {table for table in self._tables if table[0] not in names}
 
-    async def _send(self, address: str, mq: MessageQueue, offset: int) -> bool:
-        channel = self._instance.api.channel(address)
-        losses = self._instance.losses(channel)
-        self._addresses[mq.broker_name] = channel
-        await self._instance.api.update_consumer_offset(address, self._group, mq, offset)
-        return self._instance.losses(channel) == losses
-
-    def clone_offset_table(self, topic: str | None = None) -> dict[MessageQueue, int]:
-        """Return what is noted of a topic, of all when it is None or blank (C-320)."""
-        return of_topic(dict(self._offsets), topic)
-
-    async def _try_send(self, mq: MessageQueue, offset: int) -> RocketMQError | None:
-        # From here on nobody knows what the broker has; a reset to what it had must be sent too.
-        self._persisted.pop(mq, None)
-        try:
-            address = await self._address(mq)
-            if not await self._send(address, mq, offset):
-                return None  # answered, and the connection is gone since: said again
-        except RocketMQError as error:
-            # It may still arrive, after a later one even: that one is said twice.
-            self._said.discard(mq)
-            return error
-        self._tables.add(self._table_of(mq))
-        if mq in self._said:
-            self._confirmed(mq, offset)
-        elif mq in self._offsets:
-            self._said.add(mq)
-        return None
-
-    def _log_result(self, mq: MessageQueue, error: RocketMQError | None) -> None:
-        if error is not None:
-            self._instance.outages.failed(("storing offsets of", self._group, "in", mq), error)
-        else:
-            self._instance.outages.worked("storing offsets of", self._group, "in", mq)
-
-    @staticmethod
-    def _table_of(mq: MessageQueue) -> tuple[str, str]:
-        return mq.broker_name, mq.topic
+    def _now_ms(self) -> float:
+        return self._instance.clock.monotonic_ms()
 
     async def _address(self, mq: MessageQueue) -> str:
         routes = self._instance.routes
         found = routes.find_for_subscribe(mq.broker_name, 0)
         if found is None:
-            await self._instance.update_route(mq.topic)
+            await self._instance.route_updates.update(mq.topic)
             found = routes.find_for_subscribe(mq.broker_name, 0)
         if found is None:
             raise unknown_broker(mq.broker_name, mq)
         return found.address
+
+
+def _table_of(mq: MessageQueue) -> tuple[str, str]:
+    return mq.broker_name, mq.topic
+
+
+def _parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Return so many at a time that whatever else is on the loop gets its turn in between."""
+    return (items[at : at + QUEUES_AT_ONCE] for at in range(0, len(items), QUEUES_AT_ONCE))
 
 
 def of_topic(offsets: Mapping[MessageQueue, int], topic: str | None) -> dict[MessageQueue, int]:

@@ -1,4 +1,1 @@
-"""The pull consumer: queues and offsets are the caller's.
-
-Law: decides nothing about progress.
-"""
+"""The pull consumer: queues and offsets are the caller's."""

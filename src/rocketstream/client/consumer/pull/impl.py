@@ -6,33 +6,38 @@ DefaultMQPullConsumerImpl and RebalancePullImpl, C-123, C-124, C-490 to C-499).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rocketstream._util.ending import CUT_SHORT, take_all
+from rocketstream.checks import check_range
 from rocketstream.client.admin.requests import MQAdmin
-from rocketstream.client.consumer.consume.runs import PullRequest
+from rocketstream.client.consumer.assignment import Assignment, RebalanceSettings
 from rocketstream.client.consumer.offsets.store import Offsets, RemoteBrokerOffsetStore
-from rocketstream.client.consumer.pull.running import running_info
-from rocketstream.client.consumer.pull.send_back import SingleSendBack
-from rocketstream.client.consumer.pulling.kernel import PullKernel, active_version
+from rocketstream.client.consumer.pull_answer import PullResult, Stall
+from rocketstream.client.consumer.pull_requests import (
+    Pull,
+    PullRequests,
+    PullTerms,
+    active_version,
+    filtered,
+)
 from rocketstream.client.consumer.queue_listener import QueueChangeNotifier, QueueListener
-from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
-from rocketstream.client.core.kinds import check_natural
-from rocketstream.client.core.pull_decision import not_before
-from rocketstream.client.core.pull_result import PullResult
-from rocketstream.client.core.pull_settings import PullConsumerSettings
+from rocketstream.client.consumer.running_info import START_TIMESTAMP, properties_of
+from rocketstream.client.consumer.send_back import SendBack
+from rocketstream.client.consumer.settings import PullConsumerSettings
+from rocketstream.client.consumer.subscription import learn_route
 from rocketstream.client.hooks import (
     ConsumeHooks,
     ConsumeMessageContext,
     FilterHooks,
 )
-from rocketstream.client.instance.groups import CallsNoListener
+from rocketstream.client.instance.groups import ConsumerInner
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import (
     MessageInvalidError,
     RocketMQError,
-    RouteNotFoundError,
     TransportError,
 )
 from rocketstream.model import ConsumeFromWhere, MessageQueue
@@ -48,8 +53,33 @@ from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.subscription import build_subscription
 
 
-class PullConsumerImpl(CallsNoListener):
-    """One pull consumer; implements the instance's ``ConsumerInner``."""
+class PulledQueue:
+    """A queue of which nothing is known but that it is ours: its pulls are the caller's."""
+
+    __slots__ = ("leaving", "message_queue")
+
+    def __init__(self, message_queue: MessageQueue) -> None:
+        self.message_queue = message_queue
+        self.leaving = False
+
+    is_free = True
+
+    def is_pull_expired(self, now_ms: float) -> bool:
+        """False: who pulls may take all the time there is (C-176)."""
+        return False
+
+    def leave(self) -> None:
+        """Be ours no longer."""
+        self.leaving = True
+
+    drop = leave
+
+    async def until_free(self) -> None:
+        """Wait for nothing."""
+
+
+class PullConsumerImpl(ConsumerInner):
+    """One pull consumer."""
 
     consume_type = CONSUME_ACTIVELY
 
@@ -77,23 +107,18 @@ class PullConsumerImpl(CallsNoListener):
         self._noted: dict[MessageQueue, None] = {}
         self._consume_hooks = consume_hooks
         self._unit_mode = settings.unit_mode or instance.config.unit_mode
-        self._kernel = PullKernel(instance, group, filter_hooks, unit_mode=self._unit_mode)
+        self._filter_hooks = filter_hooks
+        self._requests = PullRequests(instance, group)
         self._notifier = QueueChangeNotifier(instance, threaded=threaded)
-        self._back = SingleSendBack(
-            instance, unit_mode=self._unit_mode, max_times=settings.max_reconsume_times
+        self._send_back = SendBack(
+            instance, group, settings.max_reconsume_times, unit_mode=self._unit_mode
         )
         self._running = False
         self._dividing = False
         self._started_ms = instance.clock.now_ms()
-        self.queues = RebalanceImpl(
-            instance,
-            RebalanceSettings(
-                group,
-                settings.message_model,
-                settings.allocate_message_queue_strategy,
-                pull_expires=False,
-            ),
-            self,
+        strategy = settings.allocate_message_queue_strategy
+        self.queues: Assignment[PulledQueue] = Assignment(
+            instance, RebalanceSettings(group, settings.message_model, strategy), self
         )
 
     # --- life cycle -------------------------------------------------------------------------------
@@ -104,7 +129,7 @@ class PullConsumerImpl(CallsNoListener):
         Raises:
             ClientStateError: the instance already has a consumer of the group.
         """
-        self.instance.register_consumer(self)
+        self.instance.groups.add_consumer(self)
         self._running = True
         if self._listeners:
             try:
@@ -116,27 +141,25 @@ class PullConsumerImpl(CallsNoListener):
     def begin(self) -> None:
         """Take part in dividing queues, now that listeners may use the consumer."""
         self._dividing = True
-        self.instance.rebalance_soon()
+        self.instance.groups.rebalance_soon()
 
     async def register_topics(self, topics: Iterable[str]) -> None:
         """Learn the routes of topics, tell the brokers, divide their queues."""
         for topic in topics:
             self._listeners.setdefault(topic, None)
-            try:
-                await self.instance.update_route(topic)
-            except RocketMQError as error:
-                self.instance.outages.failed(("route of topic", topic), error)
+            await learn_route(self.instance, topic)
             # Its queues may be ours by pulls before: nothing would change for the listener.
             mine = self.message_queues_in_balance(topic)
             if mine:
                 every = sorted(self.instance.routes.subscribe_queues(topic) or ())
                 await self.queues_changed(topic, every, mine)
-        await self.instance.heartbeat()
-        self.instance.rebalance_soon()
+        await self.instance.heartbeats.send()
+        self.instance.groups.rebalance_soon()
 
     async def shutdown(self) -> None:
         """Store what was noted and say goodbye (C-124)."""
         self._running = False
+        self._requests.stop()
         await take_all(
             self.persist_offsets,
             lambda: self.store.persist_for_good(list(self.queues.table)),
@@ -187,8 +210,11 @@ class PullConsumerImpl(CallsNoListener):
             mq: ProcessQueueInfo(commit_offset=self.store.read_memory(mq) or 0)
             for mq in self.queues.table
         }
-        subscriptions = self.heartbeat_data().subscription_data_set
-        return running_info(self._settings, subscriptions, self._started_ms, queues)
+        return ConsumerRunningInfo(
+            properties_of(self._settings) | {START_TIMESTAMP: str(self._started_ms)},
+            self.heartbeat_data().subscription_data_set,
+            queues,
+        )
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Note and store the offsets; where to pull is the caller's business."""
@@ -201,19 +227,25 @@ class PullConsumerImpl(CallsNoListener):
         noted = {mq: self.store.read_memory(mq) for mq in self._noted if mq.topic == topic}
         return {mq: offset for mq, offset in noted.items() if offset is not None}
 
-    # --- what RebalanceImpl asks of its owner -----------------------------------------------------
+    # --- what the assignment asks of its owner ----------------------------------------------------
 
     def is_active(self) -> bool:
         """Whether queues may be divided now."""
         return self._running and self._dividing
 
-    async def give_up(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
+    def new_queue(self, mq: MessageQueue, offset: int) -> PulledQueue:
+        """Return a queue that is ours now."""
+        return PulledQueue(mq)
+
+    def start_queue(self, queue: PulledQueue) -> None:
+        """Leave it to the caller to pull."""
+
+    async def give_up(self, queues: Sequence[PulledQueue]) -> None:
         """Let every queue go, once what the caller noted of it is stored; that stays noted."""
-        mqs = [request.process_queue.message_queue for request in requests]
+        mqs = [queue.message_queue for queue in queues]
         await self.store.persist_for_good(mqs)
         for mq in mqs:
-            self._kernel.forget(mq)
-        return mqs
+            self._requests.drop(mq)
 
     async def queues_changed(
         self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]
@@ -221,13 +253,7 @@ class PullConsumerImpl(CallsNoListener):
         """Tell the topic's listener, else the consumer's (C-55)."""
         listener = self._listeners.get(topic) or self._settings.message_queue_listener
         if listener is not None:
-            outside = self.instance.config.queue_without_namespace
-            self._notifier.notify(
-                listener,
-                self.instance.config.without_namespace(topic),
-                [outside(mq) for mq in all_queues],
-                [outside(mq) for mq in mine],
-            )
+            self._notifier.notify(listener, topic, all_queues, mine)
 
     async def _introduce(self, topics: Iterable[str]) -> None:
         """Have the brokers of topics know the group before its offsets are stored there.
@@ -237,25 +263,12 @@ class PullConsumerImpl(CallsNoListener):
         """
         new = set(topics) - self._introduced
         for topic in new:
-            await self.instance.update_route(topic)
+            await self.instance.route_updates.update(topic)
         if new:
             self._introduced |= new
-            await self.instance.heartbeat()
+            await self.instance.heartbeats.send()
 
     # --- queues -----------------------------------------------------------------------------------
-
-    async def fetch_subscribe_message_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the topic's readable queues, sorted (C-490)."""
-        queues = self.instance.routes.subscribe_queues(topic)
-        if not queues or topic not in self.subscribed_topics():
-            await self.instance.update_route(topic)
-            queues = self.instance.routes.subscribe_queues(topic)
-        if not queues:
-            raise RouteNotFoundError(
-                f"Can not find Message Queue for this topic, {topic}; create it or check its name",
-                topic=topic,
-            )
-        return sorted(queues)
 
     def message_queues_in_balance(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that are ours now."""
@@ -281,36 +294,67 @@ class PullConsumerImpl(CallsNoListener):
         """
         self._pulled.add(mq.topic)
         began_ms = self.instance.clock.now_ms() if self._consume_hooks else None
-        address = await self._kernel.known_broker(mq, subscription)
-        command = self._kernel.command(
-            mq,
-            subscription,
-            offset,
+        stall = Stall()
+        until_ms = self.instance.clock.monotonic_ms() + timeout_ms
+        while True:
+            result = await self._pull_once(
+                mq,
+                subscription,
+                offset,
+                max_nums,
+                stall.answers,
+                block=block,
+                timeout_ms=timeout_ms,
+            )
+            if not self._requests.is_doubtful(mq, offset):
+                break
+            pause_ms = stall.stood(offset)
+            timeout_ms = until_ms - self.instance.clock.monotonic_ms() - pause_ms
+            if timeout_ms <= 0:
+                break  # nothing is passed over: who pulls goes on at the same offset
+            await asyncio.sleep(pause_ms / 1000)
+        self._hand_out(mq, result.msg_found_list, began_ms)
+        return result
+
+    async def _pull_once(
+        self,
+        mq: MessageQueue,
+        subscription: SubscriptionData,
+        offset: int,
+        max_nums: int,
+        looks: int,
+        *,
+        block: bool,
+        timeout_ms: float,
+    ) -> PullResult:
+        address = await self._requests.known_broker(mq, subscription)
+        terms = PullTerms(
             max_nums,
-            sys_flag=PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if block else 0),
-            suspend_ms=self._settings.broker_suspend_max_time_ms,
-            version=active_version(subscription),
+            PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if block else 0),
+            active_version(subscription),
+            self._settings.broker_suspend_max_time_ms,
+            timeout_ms,
+            self._settings.check_crc,
         )
+        command = self._requests.command(mq, subscription, offset, terms)
         try:
             answer = await self.instance.remoting.request(address, command, timeout_ms)
         except TransportError:
-            self._kernel.forget(mq)  # a slave that is gone: the master may be there
+            self._requests.forget(mq)  # a slave that is gone: the master may be there
             raise
-        result = self._kernel.result(
-            mq, subscription, answer, address, offset, check_crc=self._settings.check_crc
+        pull = Pull(mq, subscription, offset, address, terms.check_crc)
+        result = self._requests.result(pull, answer, looks)
+        messages = filtered(
+            self._filter_hooks, self.group, mq, result.msg_found_list, unit_mode=self._unit_mode
         )
-        messages = not_before(result.msg_found_list, offset)
-        if messages is not result.msg_found_list:
-            result = replace(result, msg_found_list=messages)
-        self._hand_out(mq, messages, began_ms)
-        return result
+        return replace(result, msg_found_list=messages)
 
     def _hand_out(self, mq: MessageQueue, messages: list[MessageExt], began_ms: int | None) -> None:
         config = self.instance.config
         namespace = config.effective_namespace()
         if namespace:
             for message in messages:
-                message.topic = config.without_namespace(message.topic)
+                message._topic = config.without_namespace(message.topic)
         if self._consume_hooks:
             context = ConsumeMessageContext(
                 self.group,
@@ -330,7 +374,7 @@ class PullConsumerImpl(CallsNoListener):
         Raises:
             ConfigurationError: not a whole number from 0 on; nothing is noted.
         """
-        check_natural("offset", offset)
+        check_range("offset", offset, 0)
         self._noted[mq] = None
         self.store.update_offset(mq, offset, increase_only=False)
 
@@ -374,5 +418,4 @@ class PullConsumerImpl(CallsNoListener):
             raise MessageInvalidError(
                 f"only a message that was pulled can be sent back, not {message!r}"
             )
-        topic = self.instance.config.with_namespace(message.topic)
-        await self._back.send(message, topic, group or self.group, delay_level, broker_name)
+        await self._send_back.give_back(message, delay_level, broker_name=broker_name, group=group)

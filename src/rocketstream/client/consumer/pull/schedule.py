@@ -1,7 +1,6 @@
 """A pull consumer's schedule: one task per allotted queue, called again and again.
 
-Law: decides when and where a task runs; what it pulls is the user's (C-500 to C-503, upstream's
-MQPullConsumerScheduleService).
+(C-500 to C-503, upstream's MQPullConsumerScheduleService.)
 """
 
 from __future__ import annotations
@@ -10,27 +9,26 @@ import asyncio
 import contextlib
 import inspect
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.arguments import checks_calls
+from rocketstream.checks import check_range, checks_calls
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.consumer.pull.aio_consumer import AsyncPullConsumer
-from rocketstream.client.consumer.pull.base import PullConsumerBase
-from rocketstream.client.consumer.pull.consumer import PullConsumer
-from rocketstream.client.core.kinds import check_positive
-from rocketstream.client.instance.callbacks import CallbackExecutor
-from rocketstream.client.instance.service_state import ServiceState
-from rocketstream.client.instance.with_block import AsyncWithBlock, WithBlock
+from rocketstream.client.consumer.pull.consumer import (
+    AsyncPullConsumer,
+    PullConsumer,
+    PullConsumerBase,
+)
+from rocketstream.client.instance.background import CallbackExecutor
+from rocketstream.client.instance.life_cycle import AsyncClient, Client, ServiceState, SyncClient
 from rocketstream.client.keywords import PullConsumerKeywords
 from rocketstream.errors import (
     BrokerError,
     ClientStateError,
     ConfigurationError,
-    RocketMQError,
+    ForkedClientError,
     TransportError,
 )
 from rocketstream.model import MessageQueue
@@ -45,12 +43,11 @@ PULL_THREADS = 20
 
 ConsumerT = TypeVar("ConsumerT", PullConsumer, AsyncPullConsumer)
 Context_contra = TypeVar("Context_contra", contravariant=True)
-R_co = TypeVar("R_co", covariant=True)
 
 
 @dataclass(slots=True)
 class _TaskContext(Generic[ConsumerT]):
-    """What a task is given.
+    """The context of a task.
 
     Attributes:
         pull_consumer: pulls, and keeps the offsets.
@@ -62,7 +59,7 @@ class _TaskContext(Generic[ConsumerT]):
 
 
 class PullTaskContext(_TaskContext[PullConsumer]):
-    """What a task is given: the consumer, and when the task is called again."""
+    """The context of a task: the consumer, and when the task is called again."""
 
     __slots__ = ()
 
@@ -73,28 +70,30 @@ class AsyncPullTaskContext(_TaskContext[AsyncPullConsumer]):
     __slots__ = ()
 
 
-class _PullTask(Protocol[Context_contra, R_co]):
+class _PullTask(Protocol[Context_contra]):
     """The object form of a task."""
 
-    def do_pull_task(self, mq: MessageQueue, context: Context_contra, /) -> R_co: ...
+    def do_pull_task(self, mq: MessageQueue, context: Context_contra, /) -> object: ...
 
 
-PullTask = Callable[[MessageQueue, PullTaskContext], object] | _PullTask[PullTaskContext, object]
+PullTask = Callable[[MessageQueue, PullTaskContext], object] | _PullTask[PullTaskContext]
 AsyncPullTask = (
-    Callable[[MessageQueue, AsyncPullTaskContext], object] | _PullTask[AsyncPullTaskContext, object]
+    Callable[[MessageQueue, AsyncPullTaskContext], object] | _PullTask[AsyncPullTaskContext]
 )
 PullTaskCallback = Callable[[MessageQueue, Any], object]
 
 
-class _Schedule:
-    """What both faces share: callbacks by topic, and which queues have a task."""
+class _Schedule(Client[None]):
+    """Both faces: callbacks by topic, and a task of the loop for each queue."""
 
-    def __init__(self, consumer: PullConsumerBase) -> None:
-        self.state = ServiceState.CREATE_JUST
+    __setattr__ = object.__setattr__  # type: ignore[assignment]  # the settings are its consumer's
+
+    def __init__(self, consumer: PullConsumerBase, clock: Clock) -> None:
+        self._create(clock)
         self._pulling = consumer
-        self._tasks_lock = threading.Lock()
         self._callbacks: dict[str, PullTaskCallback] = {}
-        self._cancelled: dict[MessageQueue, threading.Event] = {}
+        self._cancelled: dict[MessageQueue, asyncio.Event] = {}
+        self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__.removeprefix('Async')}({self._pulling!r})"
@@ -108,46 +107,63 @@ class _Schedule:
             )
         return method  # type: ignore[no-any-return]
 
-    def _changed(self, topic: str, mine: Sequence[MessageQueue]) -> list[MessageQueue]:
-        """Cancel the tasks of queues that left; return the queues that need one (C-501)."""
-        with self._tasks_lock:
-            for mq in [mq for mq in self._cancelled if mq.topic == topic and mq not in mine]:
-                self._cancelled.pop(mq).set()
-            new = [mq for mq in mine if mq not in self._cancelled]
-            for mq in new:
-                self._cancelled[mq] = threading.Event()
-            return new
+    async def _call_task(self, callback: PullTaskCallback, mq: MessageQueue) -> float:
+        """Call a user's function and wait for it; return the delay of the next call, ms."""
+        raise NotImplementedError
+
+    # --- on the loop ------------------------------------------------------------------------------
+
+    def _divided(self, topic: str, mine: Sequence[MessageQueue]) -> None:
+        """End the tasks of queues that left, begin those of queues that came (C-501)."""
+        for mq in [mq for mq in self._cancelled if mq.topic == topic and mq not in mine]:
+            self._cancelled.pop(mq).set()
+        for mq in mine:
+            if mq not in self._cancelled:
+                cancelled = self._cancelled[mq] = asyncio.Event()
+                run = self._run(mq, cancelled, self._tasks.get(mq))
+                task = self._tasks[mq] = asyncio.get_running_loop().create_task(run)
+                task.add_done_callback(lambda done, mq=mq: self._ended(mq, done))  # type: ignore[misc]
 
     def _cancel_all(self) -> None:
-        with self._tasks_lock:
-            for cancelled in self._cancelled.values():
-                cancelled.set()
-            self._cancelled.clear()
+        for cancelled in self._cancelled.values():
+            cancelled.set()
+        self._cancelled.clear()
 
-    def _cancellation(self, mq: MessageQueue) -> threading.Event | None:
-        with self._tasks_lock:
-            return self._cancelled.get(mq)
+    def _ended(self, mq: MessageQueue, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(mq) is task:
+            del self._tasks[mq]
 
-    def _failed(self, mq: MessageQueue, error: Exception) -> None:
+    async def _run(
+        self, mq: MessageQueue, cancelled: asyncio.Event, previous: asyncio.Task[None] | None
+    ) -> None:
+        if previous is not None:  # the queue came back while the task it had before still runs
+            await asyncio.gather(previous, return_exceptions=True)
+        while not cancelled.is_set():
+            callback = self._callbacks.get(mq.topic)
+            if callback is None:
+                logger.warning(
+                    "no pull task is registered for topic %s; its queue at broker %s is no "
+                    "longer pulled",
+                    *mq[:2],
+                )
+                return
+            try:
+                delay_ms = await self._call_task(callback, mq)
+            except Exception as error:
+                self._failed(mq, error)
+                delay_ms = FAILED_DELAY_MS
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(delay_ms, 0) / 1000):
+                    await cancelled.wait()
+
+    def _failed(self, mq: MessageQueue, error: BaseException) -> None:
         """Say that a task raised: once per outage of a server, else each time with its stack."""
         started = self._pulling._started
-        if started is None or not isinstance(error, TransportError | BrokerError):
+        if started is not None and isinstance(error, TransportError | BrokerError):
+            started.engine.instance.outages.failed(("pull task of", mq), error)
+        else:
             text = "pull task of %s failed, again in %d ms"
             logger.error(text, mq, FAILED_DELAY_MS, exc_info=error)
-            return
-        with contextlib.suppress(RocketMQError, RuntimeError):  # shut down meanwhile
-            engine = started.engine
-            engine.call_soon(engine.instance.outages.failed, ("pull task of", mq), error)
-
-    def _task_of(self, mq: MessageQueue) -> PullTaskCallback | None:
-        callback = self._callbacks.get(mq.topic)
-        if callback is None:
-            logger.warning(
-                "no pull task is registered for topic %s; its queue at broker %s is no "
-                "longer pulled",
-                *mq[:2],
-            )
-        return callback
 
 
 def _pulling_with(
@@ -178,7 +194,7 @@ def _pulling_with(
 
 
 @checks_calls()
-class MQPullConsumerScheduleService(_Schedule, WithBlock):
+class MQPullConsumerScheduleService(_Schedule, SyncClient[None]):
     """Calls a task for each queue of registered topics that the group has allotted to this member.
 
     Tasks run on at most ``pull_thread_nums`` threads, one per queue at a time, again after
@@ -210,8 +226,8 @@ class MQPullConsumerScheduleService(_Schedule, WithBlock):
     ) -> None:
         given = {"namesrv_addr": namesrv_addr, "config": config, "clock": clock, **settings}
         self.consumer = _pulling_with(PullConsumer, consumer, group, given)
-        super().__init__(self.consumer)
-        check_positive("pull_thread_nums", pull_thread_nums)
+        super().__init__(self.consumer, clock)
+        check_range("pull_thread_nums", pull_thread_nums, 1)
         self.pull_thread_nums = pull_thread_nums
         self._executor: CallbackExecutor | None = None
 
@@ -248,7 +264,10 @@ class MQPullConsumerScheduleService(_Schedule, WithBlock):
 
     def shutdown(self) -> None:
         """Run no more tasks, wait for those that run, shut the consumer down."""
-        self._cancel_all()
+        started = self.consumer._started
+        if started is not None:
+            with contextlib.suppress(ForkedClientError, ClientStateError):
+                started.engine.call_soon(self._cancel_all)
         if self.state is ServiceState.RUNNING:
             self.state = ServiceState.SHUTDOWN_ALREADY
         executor, self._executor = self._executor, None
@@ -260,46 +279,34 @@ class MQPullConsumerScheduleService(_Schedule, WithBlock):
     def _queues_changed(
         self, topic: str, _every: Sequence[MessageQueue], mine: Sequence[MessageQueue]
     ) -> None:
-        for mq in self._changed(topic, mine):
-            cancelled = self._cancellation(mq)
-            if cancelled is not None:
-                self._submit(mq, cancelled)
+        self.consumer._running().engine.call_soon(self._divided, topic, mine)
 
-    def _submit(self, mq: MessageQueue, cancelled: threading.Event) -> None:
-        executor = self._executor
-        if executor is not None:
-            with contextlib.suppress(ClientStateError):  # shut down meanwhile
-                executor.submit(self._run, mq, cancelled)
-
-    def _run(self, mq: MessageQueue, cancelled: threading.Event) -> None:
-        callback = None if cancelled.is_set() else self._task_of(mq)
-        if callback is None:
-            return
+    async def _call_task(self, callback: PullTaskCallback, mq: MessageQueue) -> float:
         context = PullTaskContext(self.consumer)
+
+        def call() -> BaseException | None:
+            try:
+                callback(mq, context)
+            except BaseException as error:  # such as SystemExit, which would end the loop
+                return error
+            return None
+
+        executor = self._executor
+        if executor is None:
+            raise asyncio.CancelledError
         try:
-            callback(mq, context)
-            delay_ms = context.pull_next_delay_ms
-        except Exception as error:
-            self._failed(mq, error)
-            delay_ms = FAILED_DELAY_MS
-        if not cancelled.is_set():
-            self._again(mq, cancelled, delay_ms)
-
-    def _again(self, mq: MessageQueue, cancelled: threading.Event, delay_ms: float) -> None:
-        started = self.consumer._started
-        if started is None or self.consumer.state is not ServiceState.RUNNING:
-            return
-        loop = started.engine.loop
-
-        def later() -> None:
-            loop.call_later(max(delay_ms, 0) / 1000, self._submit, mq, cancelled)
-
-        with contextlib.suppress(RuntimeError):  # the loop is closed: shut down meanwhile
-            loop.call_soon_threadsafe(later)
+            running = executor.submit(call)
+        except ClientStateError:  # shut down meanwhile
+            raise asyncio.CancelledError from None
+        error = await asyncio.wrap_future(running)
+        if error is None:
+            return context.pull_next_delay_ms
+        self._failed(mq, error)
+        return FAILED_DELAY_MS
 
 
 @checks_calls()
-class AsyncMQPullConsumerScheduleService(_Schedule, AsyncWithBlock):
+class AsyncMQPullConsumerScheduleService(_Schedule, AsyncClient[None]):
     """As ``rocketstream.MQPullConsumerScheduleService``, with coroutine tasks on the caller's loop.
 
     Args:
@@ -325,8 +332,7 @@ class AsyncMQPullConsumerScheduleService(_Schedule, AsyncWithBlock):
     ) -> None:
         given = {"namesrv_addr": namesrv_addr, "config": config, "clock": clock, **settings}
         self.consumer = _pulling_with(AsyncPullConsumer, consumer, group, given)
-        super().__init__(self.consumer)
-        self._running: dict[MessageQueue, asyncio.Task[None]] = {}
+        super().__init__(self.consumer, clock)
 
     async def register_pull_task_callback(self, topic: str, callback: AsyncPullTask) -> None:
         """Have ``callback(mq, context)`` awaited for each allotted queue of a topic."""
@@ -346,7 +352,7 @@ class AsyncMQPullConsumerScheduleService(_Schedule, AsyncWithBlock):
         self._cancel_all()
         if self.state is ServiceState.RUNNING:
             self.state = ServiceState.SHUTDOWN_ALREADY
-        running = list(self._running.values())
+        running = list(self._tasks.values())
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -355,34 +361,11 @@ class AsyncMQPullConsumerScheduleService(_Schedule, AsyncWithBlock):
     def _queues_changed(
         self, topic: str, _every: Sequence[MessageQueue], mine: Sequence[MessageQueue]
     ) -> None:
-        for mq in self._changed(topic, mine):
-            cancelled = self._cancellation(mq)
-            if cancelled is not None:
-                previous = self._running.get(mq)
-                coro = self._run(mq, cancelled, previous)
-                task = self._running[mq] = asyncio.get_running_loop().create_task(coro)
-                task.add_done_callback(lambda done, mq=mq: self._ended(mq, done))  # type: ignore[misc]
+        self._divided(topic, mine)
 
-    def _ended(self, mq: MessageQueue, task: asyncio.Task[None]) -> None:
-        if self._running.get(mq) is task:
-            del self._running[mq]
-
-    async def _run(
-        self, mq: MessageQueue, cancelled: threading.Event, previous: asyncio.Task[None] | None
-    ) -> None:
-        if previous is not None:
-            await asyncio.gather(previous, return_exceptions=True)
-        while not cancelled.is_set():
-            callback = self._task_of(mq)
-            if callback is None:
-                return
-            context = AsyncPullTaskContext(self.consumer)
-            try:
-                answer = callback(mq, context)
-                if inspect.isawaitable(answer):
-                    await answer
-                delay_ms = context.pull_next_delay_ms
-            except Exception as error:
-                self._failed(mq, error)
-                delay_ms = FAILED_DELAY_MS
-            await asyncio.sleep(max(delay_ms, 0) / 1000)
+    async def _call_task(self, callback: PullTaskCallback, mq: MessageQueue) -> float:
+        context = AsyncPullTaskContext(self.consumer)
+        answer = callback(mq, context)
+        if inspect.isawaitable(answer):
+            await answer
+        return context.pull_next_delay_ms

@@ -1,9 +1,9 @@
 """Access control of a broker: its account files, and the guard before every handler.
 
-Law: reads and writes files and asks; ``core.acl`` decides which entries count and who is let in.
+``core.acl`` decides which entries count and who is let in.
 """
 
 from rocketstream.server.broker.acl.files import AclFiles
-from rocketstream.server.broker.acl.guard import AccessGuard
+from rocketstream.server.broker.acl.guard import AccessGuard, NameServerGuard, random_account
 
-__all__ = ["AccessGuard", "AclFiles"]
+__all__ = ["AccessGuard", "AclFiles", "NameServerGuard", "random_account"]

@@ -1,7 +1,7 @@
 """The files of accounts: plain_acl.yml and the files in the directory ``acl`` beside it.
 
-Law: turns files into rules and back. A file that cannot be used changes nothing: its former content
-counts until the file is mended. Upstream: PlainPermissionManager.load, AclFileWatchService.
+Law: a file that cannot be used changes nothing: its former content counts until the file is mended.
+Upstream: PlainPermissionManager.load, AclFileWatchService.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class _Known:
 
 
 class AclFiles:
-    """Reads the files, notices what changes, and writes what requests change.
+    """Reads the files, notices changes, and writes the changes of requests.
 
     Belongs to the broker's loop.
 
     Args:
         path: plain_acl.yml, or the directory it is in.
         files: the disk.
-        workers: what runs the writing in the background.
+        workers: run the writes in the background.
     """
 
     def __init__(self, path: Path, files: Files, workers: Workers) -> None:
@@ -102,8 +102,8 @@ class AclFiles:
                 raise ConfigurationError(f"{path}: {known.problem}", path=str(path))
 
     def poll(self) -> None:
-        """Take over what changed in the files since the last call; blocks for as long as reading
-        them takes. A file that cannot be used is logged once and changes nothing."""
+        """Take over changes of the files since the last call; blocks while they are read. A file
+        that cannot be used is logged once and changes nothing."""
         paths = self._paths()
         changed = [self._read(path) for path in paths]
         gone = [path for path in self._known if path not in paths and path != self.path]
@@ -145,7 +145,8 @@ class AclFiles:
                 return False
         try:
             if known is not None and known.document is not None and not data.strip():
-                # Whoever writes a file anew empties it first: nobody is to be shut out meanwhile.
+                # A program that rewrites a file empties it first: nobody must be shut out
+                # meanwhile.
                 raise ConfigurationError("it is empty now; `accounts: []` means no accounts")
             document = _load(data)
             parsed = parse_document(document)
@@ -173,7 +174,7 @@ class AclFiles:
                 logger.warning("broker: accounts: %s", warning)
             self._told = self.rules.warnings
 
-    # --- what requests ask ------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     @property
     def documents(self) -> list[tuple[str, AclDocument]]:
@@ -190,7 +191,7 @@ class AclFiles:
     def editing(self, path: Path, change: Callable[[object], Document]) -> AnswerSteps:
         """Change a file in steps, one change at a time; it is on the disk when the steps end.
 
-        The text is written anew: comments in the file are lost, as with upstream.
+        The whole text is rewritten: comments in the file are lost, as with upstream.
 
         Raises:
             ConfigurationError: the file cannot be used as it is, or could not after the change.

@@ -1,1 +1,4 @@
-"""The decisions of a broker: pure state machines, events and clock readings in, values out."""
+"""The decisions of a broker: state machines.
+
+Pure: events and clock readings in, values out.
+"""

@@ -1,6 +1,6 @@
-"""Reads and checks the messages of a batch, and makes records of one queue from them.
+"""Batches: their messages are read and checked, and become records of one queue.
 
-Law: pure; done in steps, since a batch may have thousands of messages. Upstream: C-431, W 4.5.
+Pure: the work is done in steps, since a batch may have thousands of messages (C-431).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rocketstream.protocol.properties import (
     decode_properties,
     encode_properties,
 )
-from rocketstream.protocol.record import BatchItem, decode_batch, new_record
+from rocketstream.protocol.record import BatchItem, decode_batch, new_record, sealable
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.broker.core.sends import SendRules, delay_level_of, illegal
 
@@ -212,7 +212,7 @@ def _add_records(
             header.reconsume_times or 0,
             0,
             item.body,
-            text,
+            sealable(text),
         )
         stored_bytes += len(record)
         if stored_bytes > BATCH_STORED_BYTES_MAX:

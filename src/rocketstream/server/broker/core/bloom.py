@@ -1,7 +1,7 @@
 """Positions of a group in the bloom filter of consumerFilter.json.
 
-Law: pure. No bitmap is ever computed here: the positions only let Apache's broker take over the
-file (C-394; upstream BloomFilter with 20 % error for 32 consumers).
+Pure: no bitmap is ever computed here: the positions only let Apache's broker take over the file
+(C-394; upstream BloomFilter with 20 % error for 32 consumers).
 """
 
 from __future__ import annotations

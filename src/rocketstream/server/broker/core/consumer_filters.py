@@ -1,6 +1,6 @@
 """The conditions groups filter topics by, compiled once (C-393; upstream ConsumerFilterManager).
 
-Law: pure. A group's condition is kept, marked as dead, for a day after its last member left.
+Pure: a group's condition is kept, marked as dead, for a day after its last member left.
 """
 
 from __future__ import annotations

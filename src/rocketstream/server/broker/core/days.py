@@ -1,6 +1,6 @@
 """The counts up to the last midnight and up to the one before.
 
-Law: pure; days and counts come in. Upstream: BrokerStats (msgPutTotalTodayMorning of code 28).
+Pure: days and counts come in. Upstream: BrokerStats (msgPutTotalTodayMorning of code 28).
 """
 
 from __future__ import annotations
@@ -68,11 +68,16 @@ class DayCounts:
             ValueError, TypeError, KeyError, RemoteProtocolError: the text has another form.
         """
         kept = fastjson.loads(text)
-        return cls(
-            **{name: int(kept[name]) for name in ("since_ms", "day", "puts", "gets")},
+        read = cls(
+            **{name: kept[name] for name in ("since_ms", "day", "puts", "gets")},
             put_mornings=Mornings(**kept["put_mornings"]),
             get_mornings=Mornings(**kept["get_mornings"]),
         )
+        mornings = (*asdict(read.put_mornings).values(), *asdict(read.get_mornings).values())
+        for each in (read.since_ms, read.day, read.puts, read.gets, *mornings):
+            if type(each) is not int or each < 0:
+                raise ValueError(f"{each!r:.200} is not a count")
+        return read
 
 
 def _passed(mornings: Mornings, total: int, is_next: bool) -> Mornings:

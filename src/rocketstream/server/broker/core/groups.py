@@ -1,6 +1,6 @@
 """The consumer groups a broker has settings for.
 
-Law: pure. Upstream: SubscriptionGroupManager (C-349 to C-352).
+Pure: settings by group. Upstream: SubscriptionGroupManager (C-349 to C-352).
 """
 
 from __future__ import annotations

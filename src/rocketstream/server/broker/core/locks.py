@@ -1,8 +1,8 @@
-"""Which client holds which queue for ordered consumption.
+"""Queue locks: which client holds which queue for ordered consumption.
 
-Law: pure; times are of a clock that only grows. Upstream: RebalanceLockManager (C-353 to C-356),
-which forgets all holders at a restart: there the first member back gets every queue while the
-others still rely on their leases.
+Pure: times are of a clock that only grows. Upstream: RebalanceLockManager (C-353 to C-356), which
+forgets all holders at a restart: there the first member back gets every queue while the others
+still rely on their leases.
 """
 
 from __future__ import annotations

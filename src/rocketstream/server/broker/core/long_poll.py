@@ -1,8 +1,8 @@
 """Pulls that wait for a message: held per queue, woken by arrival or by their own deadline.
 
-Law: pure. Upstream: PullRequestHoldService (C-374 to C-380) without C-582: a pull is looked up and
-held within one step of the loop, so no message can arrive in between; a held pull wakes at once,
-and its timeout is exact.
+Pure: a pull is looked up and held within one step of the loop, so no message can arrive in between;
+a held pull wakes at once, and its timeout is exact. Upstream: PullRequestHoldService (C-374 to
+C-380) without C-582.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class LongPolls(Generic[T]):
         return self._deadlines[0][0] if self._deadlines else None
 
     def forgetting(self, owner: Hashable) -> Generator[None, None, None]:
-        """Forget the pulls of a closed connection, one in each step."""
+        """Forget the pulls of a closed connection, one per step."""
         gone = [held for queue in self._owners.get(owner, {}).values() for held in queue]
         for held in gone:
             # Between two steps a message may have arrived for it, or its deadline may have passed.

@@ -1,6 +1,6 @@
-"""Which clients are connected: consumers by group with their subscriptions, and producers.
+"""The connected clients: consumers by group with their subscriptions, and producers.
 
-Law: pure. Channels are opaque; methods return whom to notify. Upstream: ConsumerManager,
+Pure: channels are opaque; methods return which of them to notify. Upstream: ConsumerManager,
 ProducerManager (C-336 to C-348); differs in telling the others when a member expires (C-551).
 """
 
@@ -20,6 +20,9 @@ class Member:
     Attributes:
         last_update_ms: wall clock of its last heartbeat, for display.
         heard_ms: the same on a clock that only grows, by which silence is measured.
+        since_ms: when it was first heard in its group, on that clock.
+        is_twin_told: whether a log line said that another process has its id.
+        access_key: the account that signed the heartbeat; None without one.
     """
 
     channel: Hashable
@@ -28,6 +31,9 @@ class Member:
     version: int
     last_update_ms: int
     heard_ms: float
+    access_key: str | None = None
+    since_ms: float = 0.0
+    is_twin_told: bool = False
 
 
 @dataclass(slots=True)
@@ -74,9 +80,26 @@ class ConsumerMembers:
         group.consume_from_where = data.consume_from_where
         known = group.members.get(member.channel)
         group.members[member.channel] = member
+        member.since_ms = member.heard_ms if known is None else known.since_ms
+        member.is_twin_told = known is not None and known.is_twin_told
         is_new = known is None or known.client_id != member.client_id
         is_resubscribed = _merge(group.subscriptions, data.subscription_data_set)
         return is_new or is_resubscribed
+
+    def twin(self, name: str, member: Member) -> Member | None:
+        """Return another process that has the client id of ``member``; None where it is alone.
+
+        A client that connected again has an id twice too, but its old channel is silent since then.
+        """
+        group = self._groups.get(name)
+        for other in group.members.values() if group else ():
+            if (
+                other.client_id == member.client_id
+                and other.channel != member.channel
+                and other.heard_ms > member.since_ms
+            ):
+                return other
+        return None
 
     def unregister(self, name: str, channel: Hashable) -> list[Hashable]:
         """Remove one member of one group; return the channels of the remaining ones (C-344)."""
@@ -92,7 +115,8 @@ class ConsumerMembers:
         return [group.name for group in self._groups.values() if channel in group.members]
 
     def expire(self, now_ms: float) -> tuple[list[Hashable], dict[str, list[Hashable]]]:
-        """Remove members silent for 120 s; return their channels and, by group, who remains."""
+        """Remove members silent for 120 s; return their channels and, by group, those that
+        remain."""
         late = [
             (group.name, channel)
             for group in self._groups.values()
@@ -133,13 +157,15 @@ class ProducerMembers:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Hashable, Member]] = {}
-        self._clients: dict[str, Hashable] = {}
+        self._clients: dict[str, Member] = {}
         self._rotation = 0
 
     def register(self, group: str, member: Member) -> None:
-        """Take a heartbeat."""
+        """Take a heartbeat; the id of a client stays with the account that has it."""
         self._groups.setdefault(group, {})[member.channel] = member
-        self._clients[member.client_id] = member.channel
+        known = self._clients.get(member.client_id)
+        if known is None or known.access_key == member.access_key:
+            self._clients[member.client_id] = member
 
     def unregister(self, group: str, channel: Hashable) -> None:
         """Remove one member of one group."""
@@ -152,7 +178,7 @@ class ProducerMembers:
         """Remove a channel from every group."""
         for group in [g for g, members in self._groups.items() if channel in members]:
             self.unregister(group, channel)
-        for client_id in [c for c, known in self._clients.items() if known == channel]:
+        for client_id in [c for c, known in self._clients.items() if known.channel == channel]:
             del self._clients[client_id]
 
     def expire(self, now_ms: float) -> list[Hashable]:
@@ -175,9 +201,9 @@ class ProducerMembers:
         """Groups with members."""
         return list(self._groups)
 
-    def next_channel(self, group: str, is_usable: Callable[[Hashable], bool]) -> Hashable | None:
-        """Return a usable channel of a group, a different one at each call; None without any."""
-        channels = [channel for channel in self._groups.get(group, {}) if is_usable(channel)]
+    def next_channel(self, group: str, is_usable: Callable[[Member], bool]) -> Hashable | None:
+        """Return a usable member's channel, a different one at each call; None without any."""
+        channels = [member.channel for member in self.members(group) if is_usable(member)]
         if not channels:
             return None
         self._rotation += 1
@@ -185,4 +211,5 @@ class ProducerMembers:
 
     def channel_of(self, client_id: str) -> Hashable | None:
         """Return the newest channel of a client, or None."""
-        return self._clients.get(client_id)
+        known = self._clients.get(client_id)
+        return None if known is None else known.channel

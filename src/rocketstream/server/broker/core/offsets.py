@@ -1,7 +1,7 @@
 """The progress of each consumer group: offsets by topic, group and queue.
 
-Law: pure. Upstream: ConsumerOffsetManager (C-323 to C-333), without C-567: a value that cannot be
-an offset of an existing queue is refused instead of stored.
+Pure: a value that cannot be an offset of an existing queue is refused instead of stored (C-567).
+Upstream: ConsumerOffsetManager (C-323 to C-333).
 """
 
 from __future__ import annotations

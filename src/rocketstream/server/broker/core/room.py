@@ -1,6 +1,6 @@
-"""Checks whether there is room for a new topic or group that a client asks for.
+"""The room a broker has for a new topic or group that a client asks for.
 
-Law: pure.
+Pure: numbers in, yes or a refusal out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Samples of many counters, taken at the last ticks of three paces.
 
-Law: pure; totals and times come in. Upstream: StatsItem and StatsItemSet (code 315).
+Pure: totals and times come in. Upstream: StatsItem and StatsItemSet (code 315).
 """
 
 from __future__ import annotations

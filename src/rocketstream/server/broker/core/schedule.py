@@ -1,12 +1,12 @@
 """Delay levels, and how far each level's queue of delayed messages has been delivered.
 
-Law: pure. Upstream: ScheduleMessageService (C-403 to C-411, W 5.8).
+Pure: times come in. Upstream: ScheduleMessageService (C-403 to C-411).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -17,6 +17,8 @@ DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 
 LEVELS_MAX = 64
 CLOCK_SET_MS: Final = 1_000
 """A wall clock that moved this far against the steady clock was set; less is drift."""
+_DUE_TOLERANCE_MS: Final = 2 * CLOCK_SET_MS
+"""A due time and the time of storing are taken one after the other, of clocks that may drift."""
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL = re.compile(r"([0-9]{1,9})(ms|[smhd])")
 
@@ -43,6 +45,9 @@ def queue_of_level(level: int) -> int:
     return level - 1
 
 
+_DEFAULT_DELAYS_MS: Final = parse_delay_levels(DEFAULT_DELAY_LEVELS)
+
+
 @dataclass(frozen=True, slots=True)
 class DelayedEntry:
     """One entry of a level's queue; its tags code is the time it is due."""
@@ -53,12 +58,23 @@ class DelayedEntry:
     due_ms: int
 
 
+class PutRight(NamedTuple):
+    """An entry whose due time no delay level can have, and the time it is due."""
+
+    entry: DelayedEntry
+    due_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class DueWork:
-    """The entries to deliver now, and when the next one is due (None: no known entry)."""
+    """The entries to deliver now, and when the next one is due (None: no known entry).
+
+    ``put_right`` names entries with a wrong due time, each once.
+    """
 
     deliver: Sequence[DelayedEntry]
     next_due_ms: int | None
+    put_right: Sequence[PutRight] = ()
 
 
 class _Era(NamedTuple):
@@ -91,6 +107,9 @@ class DelaySchedule:
         self._offsets: dict[int, int] = {}
         self._eras: dict[int, list[_Era]] = {level: [] for level in self.levels}
         self._ahead: dict[int, _Ahead] = {}
+        self._right: dict[int, PutRight] = {}
+        self._waited_ms: dict[int, int] = {}
+        """How long the last entry examined waits, by level."""
         self.generation = 0
 
     @property
@@ -149,9 +168,17 @@ class DelaySchedule:
         return steady_ms + skew_ms + self.delay_ms(level)
 
     def due(
-        self, level: int, entries: Sequence[DelayedEntry], now_ms: int, max_offset: int
+        self,
+        level: int,
+        entries: Sequence[DelayedEntry],
+        now_ms: int,
+        max_offset: int,
+        stored_ms: Callable[[DelayedEntry], int] = lambda entry: -1,
     ) -> DueWork:
         """Return the entries of a level that are due, and the due time of the first that is not.
+
+        A due time that no delay level can have is put right: it would be delivered too early, or
+        hold up all behind it.
 
         A due time further away than the level's delay comes from a clock, or a level, that was
         ahead. Apache's broker delivers such a message at once (C-405), too early by up to the whole
@@ -162,21 +189,63 @@ class DelaySchedule:
             entries: its next entries, in order.
             now_ms: time by the steady clock, as is ``next_due_ms`` of the result.
             max_offset: end of the level's queue.
+            stored_ms: returns when an entry's message was stored, -1 when that is unknown.
         """
         latest = now_ms + self.delay_ms(level)
+        told: list[PutRight] = []
         for index, entry in enumerate(entries):
-            due_ms = entry.due_ms - self._skew_ms(level, entry.queue_offset)
+            wrong = self._wrong(level, entries[index : index + 2], stored_ms)
+            if wrong is not None and wrong != self._right.get(level):
+                self._right[level] = wrong
+                told.append(wrong)
+            due_ms = entry.due_ms if wrong is None else wrong.due_ms
+            due_ms -= self._skew_ms(level, entry.queue_offset)
             ahead = self._ahead.get(level)
             if due_ms > latest and (ahead is None or entry.queue_offset >= ahead.below_offset):
                 ahead = self._ahead[level] = _Ahead(max_offset, latest)
             if ahead is not None and entry.queue_offset < ahead.below_offset:
                 due_ms = min(due_ms, ahead.until_ms)
             if now_ms < due_ms:
-                return DueWork(entries[:index], due_ms)
-        return DueWork(entries, None)
+                return DueWork(entries[:index], due_ms, tuple(told))
+        return DueWork(entries, None, tuple(told))
+
+    def _wrong(
+        self,
+        level: int,
+        entries: Sequence[DelayedEntry],
+        stored_ms: Callable[[DelayedEntry], int],
+    ) -> PutRight | None:
+        """Return when the first of two entries is due, if its own time cannot be.
+
+        Messages that were stored under other levels are due by those levels: they wait as long as
+        their neighbours, or as long as some level. The next entry tells which of two times is right
+        where the record, too, may be damaged: the entries of a level are due in their order.
+        """
+        entry = entries[0]
+        stored = stored_ms(entry)
+        waits_ms = entry.due_ms - stored
+        known = (self.delay_ms(level), *self._delays_ms, *_DEFAULT_DELAYS_MS)
+        if stored < 0 or _is_near(waits_ms, (*known, self._waited_ms.get(level, known[0]))):
+            return None
+        right = PutRight(entry, stored + self.delay_ms(level))
+        if len(entries) == 1:
+            return None if 0 <= waits_ms <= max(self._delays_ms) else right
+        following = entries[1]
+        if _is_near(waits_ms, (following.due_ms - stored_ms(following),)):
+            self._waited_ms[level] = waits_ms
+            return None
+        latest_ms = following.due_ms + _DUE_TOLERANCE_MS
+        is_late = entry.due_ms > right.due_ms
+        return (
+            right if (entry.due_ms > latest_ms if is_late else right.due_ms <= latest_ms) else None
+        )
 
     def _skew_ms(self, level: int, offset: int) -> int:
         for era in reversed(self._eras[level]):
             if offset >= era.first_offset:
                 return era.skew_ms
         return 0
+
+
+def _is_near(waits_ms: int, delays_ms: Sequence[int]) -> bool:
+    return any(abs(waits_ms - each) <= _DUE_TOLERANCE_MS for each in delays_ms)

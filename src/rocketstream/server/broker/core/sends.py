@@ -1,7 +1,9 @@
-"""Decides where and in what form a sent message is stored, or why it is refused.
+"""Sends: where and in what form a sent message is stored, or why it is refused.
 
-Law: pure, and the only place of this policy, whichever way a send was read. Known facts come in, a
-value or a refusal goes out. Upstream: SendMessageProcessor (C-425 to C-431, W 2.2).
+Pure: known facts in, a value or a refusal out.
+
+Law: no other module has this policy, whichever way a send was read. Upstream: SendMessageProcessor
+(C-425 to C-431).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Counters and the rates of the last 10 s, 1 min and 10 min.
 
-Law: pure; times are of a clock that only grows. Upstream: StoreStatsService (putTps "a b c" of code
-28).
+Pure: times are of a clock that only grows. Upstream: StoreStatsService (putTps "a b c" of code 28).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The topics a broker has: configuration, system topics, creation by a send.
 
-Law: pure. Upstream: TopicConfigManager (C-421 to C-424, W 5.9).
+Pure: configurations by name. Upstream: TopicConfigManager (C-421 to C-424).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rocketstream.errors import BrokerError, ConfigurationError
-from rocketstream.limits import TOPICS_MAX
+from rocketstream.limits import TOPIC_QUEUES_MAX, TOPICS_MAX
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketstream.protocol.bodies.route import topic_entry, topics_text
@@ -235,7 +235,7 @@ class TopicTable:
         if default_topic == AUTO_CREATE_TOPIC and not self.auto_create:
             return None
         self.check_room(topic)
-        queues = max(0, min(queue_nums, template.write_queue_nums))
+        queues = max(1, min(queue_nums, template.write_queue_nums))
         return replace(
             template,
             topic_name=topic,
@@ -260,7 +260,8 @@ class TopicTable:
         if known is None:
             if topic.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX)):
                 self.check_room(topic)
-            return self.put(replace(_config(topic, queue_nums), topic_sys_flag=flag), now_ms), True
+            queues = max(1, min(queue_nums, TOPIC_QUEUES_MAX))
+            return self.put(replace(_config(topic, queues), topic_sys_flag=flag), now_ms), True
         if flag & ~known.topic_sys_flag:
             config = replace(known, topic_sys_flag=known.topic_sys_flag | flag)
             return self.put(config, now_ms), True
@@ -284,7 +285,7 @@ class TopicTable:
         return TopicConfigSerializeWrapper(dict(table), self.data_version)
 
     def snapshot(self) -> TopicsText:
-        """Return the content the file must have; only changed entries are encoded anew."""
+        """Return the content the file must have; only changed entries are encoded."""
         return TopicsText(list(self._entries.values()), self.data_version)
 
     def system_topic_names(self) -> list[str]:

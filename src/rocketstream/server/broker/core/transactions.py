@@ -1,8 +1,8 @@
-"""Knows which half messages are undecided, and decides what a check round does with each.
+"""Undecided half messages, and the decision of a check round about each.
 
-Law: pure. Upstream: TransactionalMessageServiceImpl (C-412 to C-420). Upstream reads the queue of
-ends again in every round (C-606); here the undecided messages are always known, so a round examines
-only those, and an end that comes twice is noticed.
+Pure: upstream reads the queue of ends again in every round (C-606); here the undecided messages are
+always known, so a round examines only those, and an end that comes twice is noticed. Upstream:
+TransactionalMessageServiceImpl (C-412 to C-420).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Thin handlers by subject: decode, ask core and store, encode."""
+"""Thin handlers by subject: each decodes a request, calls core and store, and encodes an answer."""

@@ -1,6 +1,6 @@
-"""Accounts seen and changed by request: codes 50 to 54 (W 2.5).
+"""Accounts seen and changed by request: codes 50 to 54.
 
-Law: thin over ``broker.acl``; without accounts every such request is refused.
+Without accounts every such request is refused.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Clients: heartbeats, leaving, member lists, queue locks (codes 34, 35, 38, 41, 42, 46, 203, 204).
 
-Law: thin over core.members and core.locks (C-336 to C-356).
+``core.members`` and ``core.locks`` decide (C-336 to C-356).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from rocketstream.protocol.bodies import (
     UnlockBatchRequestBody,
 )
 from rocketstream.protocol.bodies import Connection as ConnectionBody
+from rocketstream.protocol.bodies.client import SHARED_ID_FIELD
 from rocketstream.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
@@ -33,6 +34,7 @@ from rocketstream.protocol.headers import (
     GetProducerConnectionListRequestHeader,
     UnregisterClientRequestHeader,
 )
+from rocketstream.protocol.signing import ACCESS_KEY
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.consumer_filters import compiled_of, is_tag_type
 from rocketstream.server.broker.core.members import Member
@@ -68,15 +70,34 @@ class ClientHandlers:
     def heartbeat(self, connection: Connection, request: RemotingCommand) -> Steps:
         """Code 34; others are served between its groups."""
         data = HeartbeatData.decode_request(_body(request))
+        shared_with = ""
         for consumer in data.consumer_data_set:
             yield
             member = self._member(connection, request, data.client_id)
             yield from self._register_consumer(consumer, member)
+            shared_with = self._twin(consumer.group_name, member) or shared_with
         for producer in data.producer_data_set:
             member = self._member(connection, request, data.client_id)
             self._controller.producers.register(producer.group_name, member)
             yield
-        return ok()
+        answer = ok()
+        if shared_with:
+            answer.ext_fields = {SHARED_ID_FIELD: shared_with}
+        return answer
+
+    def _twin(self, group: str, member: Member) -> str:
+        """Return where another process has the id of a member, and say so once; else nothing."""
+        twin = self._controller.consumers.twin(group, member)
+        if twin is None or not isinstance(twin.channel, Connection):
+            return ""
+        if not member.is_twin_told:
+            member.is_twin_told = True
+            logger.warning(
+                "group %s: two processes have the client id %s, behind %s and %s; give each an "
+                "instance_name of its own",
+                group, member.client_id, getattr(member.channel, "peer", "?"), twin.channel.peer,
+            )  # fmt: skip
+        return twin.channel.peer
 
     def _member(self, connection: Connection, request: RemotingCommand, client_id: str) -> Member:
         controller = self._controller
@@ -87,6 +108,7 @@ class ClientHandlers:
             request.version,
             controller.now_ms(),
             controller.monotonic_ms(),
+            (request.ext_fields or {}).get(ACCESS_KEY),
         )
 
     def _register_consumer(self, data: ConsumerData, member: Member) -> Steps:

@@ -1,7 +1,4 @@
-"""Consumer groups and their progress: codes 200, 201, 207, 208, 317, 43, 45.
-
-Law: thin (W 2.5).
-"""
+"""Consumer groups and their progress: codes 200, 201, 207, 208, 317, 43, 45."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The broker's settings: codes 25 and 26.
-
-Law: settings as upstream names them.
-"""
+"""The broker's settings, under upstream's names: codes 25 and 26."""
 
 from __future__ import annotations
 

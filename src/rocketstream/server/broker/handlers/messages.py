@@ -1,9 +1,8 @@
-"""Looking messages up: code 12 by key, code 33 by physical offset.
-
-Law: thin (W 2.3).
-"""
+"""Message look-ups: code 12 by key, code 33 by physical offset."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 
 from rocketstream.errors import RemoteProtocolError
 from rocketstream.protocol.codes import RequestCode, ResponseCode
@@ -13,7 +12,6 @@ from rocketstream.protocol.headers import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
-from rocketstream.protocol.record import read_head
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.acl.accounts import PUB, SUB
 from rocketstream.server.broker.messages import index_keys, read_stored
@@ -54,8 +52,10 @@ class MessageHandlers:
             header.begin_timestamp,
             header.end_timestamp,
         )
+        access, topic = self._controller.access, header.topic
+        may_read = None if access is None else access.reader(connection, request, topic)
         # The index knows only hashes: another key may have the same one.
-        records = [r for r in found.records if _is_found_by(r, header.topic, header.key)]
+        records = [r for r in found.records if _is_found_by(r, topic, header.key, may_read)]
         if not records and not found.complete:
             raise refusal(
                 ResponseCode.SYSTEM_ERROR,
@@ -80,27 +80,24 @@ class MessageHandlers:
         """Code 33."""
         header = request.header(ViewMessageRequestHeader)
         record = self._store.read(header.offset) if header.offset >= 0 else None
-        if record is None or not _is_at(record, header.offset):
+        if record is None:
             text = f"can not find message by the offset, {header.offset}"
             raise refusal(ResponseCode.SYSTEM_ERROR, text)
-        if self._controller.access is not None:
-            topic = read_head(record).topic
-            self._controller.access.check_stored(connection, request, topic, PUB | SUB)
+        access = self._controller.access
+        if access is not None:
+            stored = read_stored(record)
+            wanted = PUB | SUB
+            access.check_stored(connection, request, stored.head.topic, stored.properties, wanted)
         connection.reply(request, RemotingCommand.response(ResponseCode.SUCCESS), [record])
         return None
 
 
-def _is_found_by(record: bytes, topic: str, key: str) -> bool:
+def _is_found_by(
+    record: bytes, topic: str, key: str, may_read: Callable[[Mapping[str, str]], bool] | None
+) -> bool:
     try:
         stored = read_stored(record)
     except RemoteProtocolError:
         return False
-    return stored.head.topic == topic and key in index_keys(stored.properties)
-
-
-def _is_at(record: bytes, offset: int) -> bool:
-    """Whether the bytes are a record, not the middle of one."""
-    try:
-        return read_head(record).physical_offset == offset
-    except RemoteProtocolError:
-        return False
+    is_meant = stored.head.topic == topic and key in index_keys(stored.properties)
+    return is_meant and (may_read is None or may_read(stored.properties))

@@ -1,6 +1,6 @@
 """Offsets: codes 14, 15, 29, 30, 31, 32 (C-323 to C-335, C-372, C-373).
 
-Law: thin; positions come from the store, progress from the offset table.
+Positions come from the store, progress comes from the offset table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Admin requests a broker passes on to clients: codes 222, 223, 307, 309 (W 2.6, C-531, C-538).
+"""Admin requests a broker passes on to clients: codes 222, 223, 307, 309 (C-531, C-538).
 
-Law: asks the members and relays their answers; a member itself decides what it does. Upstream:
-Broker2Client and AdminBrokerProcessor.callConsumer.
+A member itself decides what it does; the broker relays its answer. Upstream: Broker2Client and
+AdminBrokerProcessor.callConsumer.
 """
 
 from __future__ import annotations
@@ -28,8 +28,12 @@ from rocketstream.protocol.headers import (
     ResetOffsetRequestHeader,
 )
 from rocketstream.protocol.message_id import decode_offset_msg_id
+from rocketstream.protocol.names import DLQ_PREFIX
 from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.core.acl.accounts import SUB
+from rocketstream.server.broker.core.acl.rights import rights_to_stored
 from rocketstream.server.broker.core.members import ConsumerGroup, Member
+from rocketstream.server.broker.messages import StoredMessage, read_stored
 from rocketstream.server.dispatch import Handler, ok, refusal
 from rocketstream.transport.aio import Connection
 
@@ -59,7 +63,7 @@ class ProxiedHandlers:
     # --- resetting -------------------------------------------------------------------------------
 
     def reset_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 222: members are told by a 220 each to move their offsets; ours stay (C-531)."""
+        """Code 222: each member gets a 220 to move its offsets; the broker's stay (C-531)."""
         header = request.header(ResetOffsetRequestHeader)
         logger.info(
             "reset of offsets group=%s topic=%s timestamp=%d force=%s peer=%s",
@@ -180,10 +184,32 @@ class ProxiedHandlers:
             text = f"can not find message by the id, {header.msg_id}"
             raise refusal(ResponseCode.SYSTEM_ERROR, text)
         member = self._member(header.consumer_group, header.client_id)
+        self._check_rights(connection, request, read_stored(record), member)
         ext = request.ext_fields = dict(request.ext_fields or {})
         ext["brokerName"] = self._controller.config.broker_name
         self._relay(connection, request, header.consumer_group, member, record)
         return None
+
+    def _check_rights(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        stored: StoredMessage,
+        member: Member,
+    ) -> None:
+        """Refuse to pass a message to a member that may not read its topic."""
+        access = self._controller.access
+        if access is None:
+            return
+        topic, properties = stored.head.topic, stored.properties
+        access.check_stored(connection, request, topic, properties, SUB)
+        rights = rights_to_stored(topic, properties, SUB)
+        # A group's dead letters are brought to its members, who need no right to them as a topic.
+        needed = {name: right for name, right in rights.items() if not name.startswith(DLQ_PREFIX)}
+        assert isinstance(member.channel, Connection)
+        if not access.may(member.channel, member.access_key, needed):
+            text = f"the account of consumer <{member.client_id}> has no right to the message"
+            raise refusal(ResponseCode.SYSTEM_ERROR, text)
 
     def _member(self, group_name: str, client_id: str | None) -> Member:
         group = self._controller.consumers.group(group_name)
@@ -207,7 +233,7 @@ class ProxiedHandlers:
         member: Member,
         body: bytes,
     ) -> None:
-        """Ask a member the same question and relay its answer, whatever it is."""
+        """Ask a member the same question and relay its answer, of any kind."""
         who = f"<{group}> <{member.client_id}>"
 
         def answered(answer: RemotingCommand | None, error: Exception | None) -> None:

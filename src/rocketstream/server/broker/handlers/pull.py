@@ -1,7 +1,7 @@
 """Pulls: codes 11 and 361, held while there is no message yet (C-357 to C-382).
 
-Law: looks up and holds within one step, so that no arrival is missed; the waiting itself is
-core.long_poll's.
+Law: a pull is looked up and held within one step, so that no arrival is missed; ``core.long_poll``
+holds it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from rocketstream.server.broker.filtering import (
     PullFilter,
     condition_filter,
     is_by_tags,
+    readable_filter,
     retried_group,
     retry_filter,
     tag_filter,
@@ -109,7 +110,7 @@ class PullHandlers:
     def _pull(self, pull: WaitingPull, *, first: bool) -> RemotingCommand | None:
         header = pull.header
         wanted = self._check(pull)
-        # Upstream always gives at least one message, whatever number is asked for (C-370).
+        # Upstream always gives at least one message, for any number asked for (C-370).
         count_max = max(header.max_msg_nums, 1)
         began_ms = self._clock.monotonic_ms()
         result = self._store.get(
@@ -180,7 +181,11 @@ class PullHandlers:
             raise refusal(ResponseCode.TOPIC_NOT_EXIST, text)
         self._check_queue(pull, topic)
         subscription = self._subscription(header, group.consume_broadcast_enable)
-        return self._filter(header, subscription)
+        wanted, access = self._filter(header, subscription), self._controller.access
+        if access is not None:
+            may_read = access.reader(pull.connection, pull.request, header.topic)
+            wanted = wanted if may_read is None else readable_filter(wanted, may_read)
+        return wanted
 
     def _filter(
         self, header: PullMessageRequestHeader, subscription: SubscriptionData
@@ -276,7 +281,7 @@ class PullHandlers:
 
         def is_wanted(offset: int) -> bool:
             if self._arrival.is_spent():
-                return True  # a waiting pull is answered by itself, in its turn
+                return True  # a waiting pull is answered alone, in its turn
             records = self._store.get(header.topic, header.queue_id, offset, 1).records
             before = budget.left
             wants = not records or accept(bytes(records[0]))
@@ -332,7 +337,10 @@ class PullHandlers:
             # More than the peer takes would only fill memory; the pull goes on where it stopped.
             pull.connection.when_drained(lambda: self._again(held))
             return
-        answer = guarded(
+        access = self._controller.access
+        # An account may have lost its right while it waited.
+        refused = access and access(pull.connection, pull.request, is_answered=True)
+        answer = refused or guarded(
             "broker", lambda _c, _r: self._pull(pull, first=False), pull.connection, pull.request
         )
         if isinstance(answer, RemotingCommand):

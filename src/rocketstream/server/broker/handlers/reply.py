@@ -1,4 +1,4 @@
-"""Replies to requests made as messages: codes 324 and 325 in, 326 out (C-479 to C-482, W 2.8).
+"""Replies to requests made as messages: codes 324 and 325 in, 326 out (C-479 to C-482).
 
 Law: a reply is pushed first and stored second; the outcome of the push is the answer. Upstream:
 ReplyMessageProcessor.

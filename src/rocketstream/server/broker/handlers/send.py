@@ -1,7 +1,6 @@
-"""Sends: codes 10, 310 and 320, read and answered in the general way (C-425 to C-431, W 2.2).
+"""Sends: codes 10, 310 and 320, read and answered in the general way (C-425 to C-431).
 
-Law: reads a request, lets ``core.sends`` decide, stores and answers; decides nothing itself. Most
-usual sends never come here: ``send_run`` takes them.
+``core.sends`` decides. Most usual sends never come here: ``send_run`` takes them.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core import sends
 from rocketstream.server.broker.core.batches import read_batch
 from rocketstream.server.broker.flush_gate import FlushGate, not_flushed
-from rocketstream.server.broker.handlers.send_run import SendRuns
+from rocketstream.server.broker.handlers.send_run import FastSends
 from rocketstream.server.broker.messages import InnerMessage, MessageWriter
 from rocketstream.server.broker.transaction_service import TransactionService
 from rocketstream.server.dispatch import Answer, Handler, refuse_oversized_request
@@ -69,7 +68,7 @@ class SendHandlers:
         self._next_queue = itertools.count()
         self._id_prefix = controller.store_host_bytes.hex().upper()
         self._answers = SendAnswerPlan(self._region)
-        self.runs = SendRuns(controller, gate, self._answers, self._refusal_of)
+        self.runs = FastSends(controller, gate, self._answers, self._refusal_of)
 
     @property
     def _rules(self) -> sends.SendRules:
@@ -241,7 +240,7 @@ class SendHandlers:
         header: SendMessageRequestHeader,
         queue_id: int,
     ) -> Steps:
-        """Store every message of a batch with consecutive offsets (C-431, W 4.5)."""
+        """Store every message of a batch with consecutive offsets (C-431)."""
         hosts = (self._born_host(connection), self._controller.store_host_bytes)
         batch = yield from read_batch(self._rules, header, queue_id, request.body, hosts)
         if batch.drafts:

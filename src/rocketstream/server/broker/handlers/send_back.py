@@ -1,6 +1,6 @@
 """Messages consumers send back: code 36 (C-398 to C-402, C-592).
 
-Law: the same rule as for the retry sends of handlers.send: more attempts than allowed means the
+The rule is that of the retry sends of ``handlers.send``: more attempts than allowed means the
 dead-letter topic at once, without delay.
 """
 
@@ -11,7 +11,6 @@ import itertools
 from rocketstream.errors import (
     ConfigurationError,
     LocalProtocolError,
-    RemoteProtocolError,
     StoreError,
 )
 from rocketstream.protocol import names
@@ -81,7 +80,8 @@ class SendBackHandlers:
         access = self._controller.access
         if access is not None:
             # Otherwise the readers of one group could read every topic through its retries.
-            access.check_stored(connection, request, stored.head.topic, SUB)
+            head = stored.head
+            access.check_stored(connection, request, head.topic, stored.properties, SUB)
         message = self._next_attempt(header, settings, stored, request.version)
         return self._put(connection, request, message, header.group)
 
@@ -95,15 +95,9 @@ class SendBackHandlers:
 
     def _stored(self, offset: int) -> StoredMessage:
         record = self._controller.store.read(offset)
-        if record is not None:
-            try:
-                stored = read_stored(record)
-            except RemoteProtocolError:
-                pass
-            else:
-                if stored.head.physical_offset == offset:
-                    return stored
-        raise refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+        if record is None:
+            raise refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+        return read_stored(record)
 
     def _next_attempt(
         self,

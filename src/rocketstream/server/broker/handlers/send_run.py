@@ -1,8 +1,9 @@
-"""Stores all usual sends that one read of a socket brought with one write.
+"""Usual sends that one read of a socket brought, stored with one write.
 
-Law: takes sends that :mod:`protocol.send_form` recognises and that need nothing special; leaves all
-others, and those to be refused, to the general way. A message is answered after the write that
-holds it, never before.
+The module takes sends that :mod:`protocol.send_form` recognises and that need nothing special; all
+others, and those to be refused, go the general way.
+
+Law: a message is answered after the write that holds it, never before.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ _Asked = tuple[int, bytes, bool]
 Refuse = Callable[[RocketMQError], RemotingCommand]
 
 
-class Peer:
-    """What is known of the sends of one connection."""
+class PeerForms:
+    """The forms and the host that the sends of one connection have in common."""
 
     __slots__ = ("born_host", "form", "forms", "seen", "vain")
 
@@ -68,7 +69,7 @@ class Peer:
         self.vain = 0
 
 
-class _Lane:
+class _QueueTarget:
     """A queue of a topic, under the name a client's sends use."""
 
     __slots__ = ("config", "key", "queue_id", "sys_flag", "topic", "topic_head")
@@ -83,7 +84,7 @@ class _Lane:
         """The topic's configuration when last checked; if it has changed it is checked again."""
 
 
-class SendRuns:
+class FastSends:
     """Takes runs of usual sends straight from the bytes connections received.
 
     Args:
@@ -113,16 +114,16 @@ class SendRuns:
         self._is_possible = len(self._store_host) == 8
         self._forms: WeakValueDictionary[tuple[str, ...], SendForm] = WeakValueDictionary()
         self._recent: deque[SendForm] = deque(maxlen=_RECENT_MAX)
-        self._lanes: dict[bytes, _Lane] = {}
+        self._targets: dict[bytes, _QueueTarget] = {}
         self._tag_codes: dict[bytes, int] = {}
 
     # --- learning --------------------------------------------------------------------------------
 
     def learn(self, connection: Connection, properties: Mapping[str, str]) -> None:
         """Learn from a usual send that came the general way; repeated ones become a form."""
-        peer: Peer | None = connection.attributes.get(Peer)
+        peer: PeerForms | None = connection.attributes.get(PeerForms)
         if peer is None:
-            peer = connection.attributes[Peer] = Peer(pack_host(*connection.peer_host))
+            peer = connection.attributes[PeerForms] = PeerForms(pack_host(*connection.peer_host))
         if len(peer.forms) >= _FORMS_OF_PEER_MAX or len(peer.born_host) != 8:
             return
         names = tuple(properties)
@@ -146,7 +147,7 @@ class SendRuns:
         return form
 
     def _find(
-        self, peer: Peer, data: bytes | bytearray, begin: int, end: int
+        self, peer: PeerForms, data: bytes | bytearray, begin: int, end: int
     ) -> re.Match[bytes] | None:
         """Read a header by the form of the last one, or by another form of the peer."""
         assert peer.form is not None
@@ -163,7 +164,7 @@ class SendRuns:
             peer.form = None
         return None
 
-    def _lane(self, text: bytes) -> _Lane | None:
+    def _target(self, text: bytes) -> _QueueTarget | None:
         topic, queue_id, sys_flag = read_lane(text)
         config = self._topics.get(topic)
         if (
@@ -171,12 +172,12 @@ class SendRuns:
             or not is_usual_queue(config, topic, queue_id)
             or not may_be_draft(topic.encode(), sys_flag, self._store_host, self._store_host)
         ):
-            self._lanes.pop(text, None)
+            self._targets.pop(text, None)
             return None
-        if len(self._lanes) >= _LANES_MAX:
-            self._lanes.clear()
-        lane = self._lanes[text] = _Lane(topic, queue_id, sys_flag, config)
-        return lane
+        if len(self._targets) >= _LANES_MAX:
+            self._targets.clear()
+        target = self._targets[text] = _QueueTarget(topic, queue_id, sys_flag, config)
+        return target
 
     def _tag_code(self, tags: bytes) -> int:
         if len(self._tag_codes) >= _TAGS_MAX:
@@ -198,7 +199,7 @@ class SendRuns:
         Returns:
             Where the first frame begins that is not a usual send, or not complete.
         """
-        peer: Peer | None = connection.attributes.get(Peer)
+        peer: PeerForms | None = connection.attributes.get(PeerForms)
         if peer is None or peer.form is None:
             return position
         drafts: list[Draft] = []
@@ -219,7 +220,7 @@ class SendRuns:
 
     def _read(
         self,
-        peer: Peer,
+        peer: PeerForms,
         data: bytes | bytearray,
         position: int,
         drafts: list[Draft],
@@ -244,10 +245,10 @@ class SendRuns:
             return 0
         assert peer.form is not None
         form, groups = peer.form, found.groups()
-        lane = self._lanes.get(groups[0])
-        if lane is None or self._topics.get(lane.topic) is not lane.config:
-            lane = self._lane(groups[0])
-            if lane is None:
+        target = self._targets.get(groups[0])
+        if target is None or self._topics.get(target.topic) is not target.config:
+            target = self._target(groups[0])
+            if target is None:
                 return 0
         text = form.text % groups[3:-2]
         if len(text) > PROPERTIES_BYTES_MAX:
@@ -262,10 +263,10 @@ class SendRuns:
         else:
             keys = [unique] if unique else []
         drafts.append((
-            lane.key, int(groups[2]), lane.sys_flag, int(groups[1]), peer.born_host,
-            self._store_host, data[body_at:end], draft_tail(lane.topic_head, text), code, keys,
+            target.key, int(groups[2]), target.sys_flag, int(groups[1]), peer.born_host,
+            self._store_host, data[body_at:end], draft_tail(target.topic_head, text), code, keys,
         ))  # fmt: skip
-        asked.append((lane.queue_id, groups[-1], groups[-2] == b"0"))
+        asked.append((target.queue_id, groups[-1], groups[-2] == b"0"))
         return end
 
     # --- storing and answering -------------------------------------------------------------------

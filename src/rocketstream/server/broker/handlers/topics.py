@@ -1,12 +1,10 @@
-"""Topics and their figures: codes 17, 21, 202, 215, 300, 303, 305, 351.
-
-Law: thin (W 2.5).
-"""
+"""Topics and their figures: codes 17, 21, 202, 215, 300, 303, 305, 351."""
 
 from __future__ import annotations
 
 import asyncio
 
+from rocketstream.limits import TOPIC_QUEUES_MAX
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
     GroupList,
@@ -32,8 +30,6 @@ from rocketstream.server.broker.core.topics import check_name
 from rocketstream.server.dispatch import Handler, ok, ok_in_parts, refusal
 from rocketstream.transport.aio import Connection
 from rocketstream.transport.sharing import AnswerSteps, Steps
-
-QUEUES_MAX = 65_536
 
 
 class TopicHandlers:
@@ -83,11 +79,11 @@ class TopicHandlers:
 
     def _check_numbers(self, header: CreateTopicRequestHeader) -> None:
         read, write = header.read_queue_nums, header.write_queue_nums
-        if not (0 < read <= QUEUES_MAX and 0 < write <= QUEUES_MAX):
+        if not (0 < read <= TOPIC_QUEUES_MAX and 0 < write <= TOPIC_QUEUES_MAX):
             raise refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"readQueueNums {read} and writeQueueNums {write} are not accepted: give 1 to "
-                f"{QUEUES_MAX}",
+                f"{TOPIC_QUEUES_MAX}",
             )
         if not 0 <= header.perm <= 7:
             text = f"perm {header.perm} is not accepted: give the sum of 4 (read) and 2 (write)"

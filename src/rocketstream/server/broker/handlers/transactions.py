@@ -1,6 +1,6 @@
 """The ends of transactions: code 37 (C-413 to C-416).
 
-Law: thin over transaction_service; the checks are upstream's EndTransactionProcessor's.
+The checks are those of upstream's EndTransactionProcessor.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rocketstream.protocol import names
 from rocketstream.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import EndTransactionRequestHeader
-from rocketstream.protocol.properties import PROPERTY_PGROUP, PROPERTY_REAL_TOPIC
+from rocketstream.protocol.properties import PROPERTY_PGROUP
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.acl.accounts import PUB
 from rocketstream.server.broker.messages import StoredMessage
@@ -50,8 +50,8 @@ class TransactionHandlers:
         half = self._half(header)
         access = self._controller.access
         if access is not None:
-            topic = half.properties.get(PROPERTY_REAL_TOPIC, "")
-            access.check_stored(connection, request, topic, PUB)
+            head = half.head
+            access.check_stored(connection, request, head.topic, half.properties, PUB)
         if self._service.has_ended(half.head.queue_offset):
             logger.info("transaction ended before group=%s id=%s",
                         header.producer_group, header.msg_id)  # fmt: skip

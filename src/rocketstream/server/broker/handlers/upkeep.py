@@ -1,6 +1,6 @@
-"""Looking into and tidying up a broker: codes 306, 308, 314, 316, 321, 323, 328, 329 (W 2.5).
+"""Maintenance of a broker: codes 306, 308, 314, 316, 321, 323, 328, 329.
 
-Law: thin. Mistakes of upstream (C-332, C-537) are corrected.
+Mistakes of upstream (C-332, C-537) are corrected.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""The routing table and settings of a name server, free of sockets and clocks."""
+"""The routing table and settings of a name server.
+
+Pure: no sockets and no clock.
+"""

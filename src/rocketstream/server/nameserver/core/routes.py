@@ -1,7 +1,7 @@
 """The routing table of a name server: the registered brokers, their topics, and who has left.
 
-Law: pure. Every call is an event with the time it happened, on a clock that only grows; no other
-source is read. Upstream: RouteInfoManager (C-441 to C-444, W 2.7).
+Pure: every call is an event with the time it happened, on a clock that only grows. Upstream:
+RouteInfoManager (C-441 to C-444).
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ class RouteTable:
         return [t for t, queues in self._queues.items() if not names.isdisjoint(queues)]
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """Return cluster names, broker names and one broker's address (W 2.7, code 304)."""
+        """Return cluster names, broker names and one broker's address (code 304)."""
         names = [*self._clusters, *(n for who in self._clusters.values() for n in sorted(who))]
         address = next((a for b in self._brokers.values() for a in b.broker_addrs.values()), None)
         return names, address

@@ -1,4 +1,4 @@
 """The decisions of a task that consumes.
 
-Law: pure: rows, answers and the time in; calls, returns and pauses out.
+Pure: rows, answers and the time in; calls, returns and pauses out.
 """

@@ -1,6 +1,6 @@
-"""Sorts rows into the batches listener calls get: each of one queue, in the order of the rows.
+"""The batches that listener calls get: each of one queue, in the order of the rows.
 
-Law: pure; holds at most one unfilled batch per queue.
+Pure: at most one unfilled batch per queue is held.
 """
 
 from __future__ import annotations

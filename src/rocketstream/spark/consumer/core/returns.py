@@ -1,14 +1,14 @@
-"""The message sent for one that failed: back to its broker, anew, or to the dead letters.
+"""The request for a message that failed: back to its broker, a new send, or a dead letter.
 
-Law: pure; one message in, headers and bodies of requests out. The rules are the push consumer's
-(``client.core.retry``).
+Pure: one message in, headers and bodies of requests out. The rules are the push consumer's
+(``client.consumer.retry``).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from rocketstream.client.core.retry import RetryMessage, dead_letter_message, fallback_message
+from rocketstream.client.consumer.retry import RetryMessage, dead_letter_message, fallback_message
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand

@@ -1,7 +1,9 @@
 """Queues consumed in order: which is next, which pauses, which messages had their last try.
 
-Law: pure; times are monotonic ms, passed in. At most one batch of a queue is out at a time; failed
-messages are taken again before later ones, so a queue never overtakes itself.
+Pure: times are monotonic ms, passed in.
+
+Law: at most one batch of a queue is out at a time; failed messages are taken again before later
+ones, so a queue never overtakes itself.
 """
 
 from __future__ import annotations
@@ -12,15 +14,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from rocketstream.client.core.orderly import split_by_tries
+from rocketstream.client.consumer.listener_answer import split_by_tries
 from rocketstream.model import MessageQueue
 
 
 class Tried(Protocol):
     """The attributes of a message that are needed here."""
 
-    queue_offset: int
-    reconsume_times: int
+    _reconsume_times: int
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in its queue."""
+        ...
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was tried before."""
+        ...
 
 
 T = TypeVar("T", bound=Tried)
@@ -90,16 +101,15 @@ class Turns(Generic[T]):
         self._back(turn.queue)
 
     def failed(self, turn: Turn[T], pause_ms: float, now_ms: float) -> list[T]:
-        """Note that a turn's messages are to be tried again after a pause (C-285, C-287).
+        """Note that a turn's messages get another try after a pause (C-285, C-287).
 
         Returns:
-            The messages that had their last try: they do not come again and must be given up. A
-                queue of which
-            nothing comes again does not pause.
+            The messages that had their last try: they do not come again and must be given up. If no
+            message of the turn comes again, the queue does not pause.
         """
         spent, again = split_by_tries(turn.batch, self._max_times)
         for message in again:
-            message.reconsume_times += 1
+            message._reconsume_times += 1
         line = self._lines[turn.queue]
         line.waiting.extendleft(reversed(again))
         if again:

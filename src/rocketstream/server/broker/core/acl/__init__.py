@@ -1,4 +1,4 @@
-"""Decides who may do what on a broker, as upstream's PlainAccessValidator does.
+"""Access rights: who may do what on a broker, as upstream's PlainAccessValidator decides it.
 
-Law: pure; values in, verdicts and documents out. Files, clocks and connections belong to the shell.
+Pure: values in, verdicts and documents out.
 """

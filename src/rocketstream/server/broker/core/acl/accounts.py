@@ -1,8 +1,9 @@
 """Accounts as plain_acl.yml describes them, and how those of several files combine.
 
-Law: a document (as YAML parsed it) in, accounts out; nothing is guessed: an entry that upstream
-would refuse, or that could grant more than its text says, is an error that names it. Upstream:
-PlainPermissionManager.
+Pure: a document (as YAML parsed it) in, accounts out.
+
+Law: nothing is guessed: an entry that upstream would refuse, or that could grant more than its text
+says, is an error that names it. Upstream: PlainPermissionManager.
 """
 
 from __future__ import annotations
@@ -54,6 +55,20 @@ class Account:
     default_group_perm: int
     perms: Mapping[str, int]
     settings: Mapping[str, Any] = field(repr=False)
+
+
+def plain_admin(access_key: str, secret_key: str) -> Account:
+    """Return an admin with these keys that no file names."""
+    return Account(
+        access_key=access_key,
+        secret_key=secret_key,
+        addresses=parse_rule(None),
+        is_admin=True,
+        default_topic_perm=DENY,
+        default_group_perm=DENY,
+        perms={},
+        settings={},
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Addresses that need no keys: the forms of whiteRemoteAddress.
 
-Law: turns a text into a rule, and answers yes or no for an address. Upstream:
+Pure: a text becomes a rule, which answers yes or no for an address. Upstream:
 RemoteAddressStrategyFactory.
 """
 
@@ -55,7 +55,7 @@ NOBODY: Final = AddressRule()
 
 
 def parse_rule(text: str | None) -> AddressRule:
-    """Return the rule a text stands for; blank lets nobody in.
+    """Return the rule of a text; a blank one lets no address in.
 
     Upstream reads no further than the first ``*`` or range of an address (``10.*.0.1`` lets all of
     ``10.`` in), and fails at the first request where the first part is one; here every part counts.

@@ -1,6 +1,6 @@
-"""Changes a document of accounts as requests 50, 51 and 53 ask.
+"""Edits of a document of accounts by requests 50, 51 and 53.
 
-Law: a document in, a new one out; all other content of the file stays. Upstream:
+Pure: a document in, a new one out; all other content of the file stays. Upstream:
 PlainPermissionManager.updateAccessConfig and its neighbours.
 """
 

@@ -1,4 +1,0 @@
-"""What the pulls of all consumers have in common.
-
-Law: nothing is imported here.
-"""

@@ -1,0 +1,149 @@
+"""Pure: which name server is asked next, and whether an answer is a name server's at all.
+
+A look-up is a generator that yields an address and a request, and is sent the answer, or
+thrown the error there was instead. ``api`` and ``admin.blocking`` carry the requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import TypeVar
+
+from rocketstream.errors import (
+    ConfigurationError,
+    ConnectError,
+    RemoteProtocolError,
+    RequestNotSupportedError,
+    TransportError,
+    broker_error,
+)
+from rocketstream.protocol.codes import RequestCode, ResponseCode, request_text
+from rocketstream.protocol.command import RemotingCommand
+
+T = TypeVar("T")
+LookUp = Generator[tuple[str, RemotingCommand], RemotingCommand, T]
+"""Steps of a question: yields whom to ask for what."""
+
+NAMESRV_ADDR_VARIABLE = "NAMESRV_ADDR"
+"""The environment variable that names them where nothing else does."""
+_TOLD_BYTES_MAX = 1 << 20
+
+
+class NameServers:
+    """The name servers of one client, the one first that answered last (C-139).
+
+    Attributes:
+        addresses: in the order they are tried.
+    """
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self.addresses = list(addresses)
+        self._preferred = 0
+
+    def replace(self, addresses: Sequence[str]) -> None:
+        """Use other ones from now on."""
+        self.addresses = list(addresses)
+        self._preferred = 0
+
+    def look_up(
+        self,
+        request: Callable[[], RemotingCommand],
+        read: Callable[[RemotingCommand], T],
+        what: str = "",
+        **about: object,
+    ) -> LookUp[T]:
+        """Ask each name server once until one answers; return what its answer says.
+
+        An answer that cannot be read counts as no answer: the next name server is asked.
+
+        Args:
+            request: makes the request, anew for each name server.
+            read: reads a successful answer.
+            what: what is asked for, as an error names it.
+            about: parameters of the errors below.
+
+        Raises:
+            BrokerError: an error code is the answer.
+            ConnectError: no name server answered; the text names every address tried and why.
+            RemoteProtocolError: the only answers there are make no sense; likewise.
+            ConfigurationError: a broker has answered.
+        """
+        failures: list[str] = []
+        senseless = ""
+        servers = self.addresses
+        # Look-ups are under way at the same time: each goes round by itself, so that two which fail
+        # together at a dead name server do not send each other past the living one.
+        first = self._preferred
+        for step in range(len(servers)):
+            address = servers[index := (first + step) % len(servers)]
+            try:
+                found = read((yield from asking(address, request())))
+            except (TransportError, RemoteProtocolError) as error:
+                if isinstance(error, RemoteProtocolError):
+                    senseless = address
+                failures.append(f"{address}: {error.message}")
+                continue
+            if servers is self.addresses:
+                self._preferred = index
+            return found
+        if senseless:
+            raise RemoteProtocolError(
+                f"{what or 'the answer'} cannot be used ({'; '.join(failures)}); check that the "
+                "address is a name server's, and what it answers",
+                address=senseless,
+                **about,
+            )
+        if not servers:
+            raise ConnectError(
+                f"{what} cannot be asked for: the address server has not named any name server yet",
+                **about,
+            )
+        raise ConnectError(
+            f"no name server answered{what and f' for {what}'} ({'; '.join(failures)}); is one "
+            "running there? (rocketstream serve starts one)",
+            addresses=list(servers),
+            **about,
+        )
+
+
+def asking(address: str, request: RemotingCommand) -> LookUp[RemotingCommand]:
+    """Ask one name server; return its successful answer.
+
+    Raises:
+        ConfigurationError: it is a broker.
+        BrokerError: it answered with an error code.
+        TransportError: as it is thrown in.
+    """
+    answer = yield address, request
+    if answer.code == ResponseCode.SUCCESS:
+        return answer
+    error = broker_error(answer.code, answer.remark, address, request_text(request.code))
+    if isinstance(error, RequestNotSupportedError):
+        try:
+            told = yield address, is_broker_question()
+        except (TransportError, RemoteProtocolError):
+            raise error from None
+        raise not_name_server(address, told) or error
+    raise error
+
+
+def is_broker_question() -> RemotingCommand:
+    """Return what to ask a peer that refused a name server's request as one it does not know.
+
+    GET_BROKER_CONFIG (26): a broker answers it, or asks for permission; a name server refuses it.
+    """
+    return RemotingCommand.request(RequestCode.GET_BROKER_CONFIG)
+
+
+def not_name_server(address: str, answer: RemotingCommand) -> ConfigurationError | None:
+    """Return the error that says the peer is a broker, None if its answer does not show that."""
+    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        return None
+    told: dict[str, str] = {}
+    if answer.code == ResponseCode.SUCCESS:
+        text = bytes(answer.body)[:_TOLD_BYTES_MAX].decode("utf-8", "replace")
+        told = {k.strip(): v.strip() for k, _, v in (x.partition("=") for x in text.splitlines())}
+    name, servers = told.get("brokerName"), told.get("namesrvAddr")
+    who = f"broker {name!r}" if name else "a broker"
+    instead = f"its name server is {servers}" if servers else "give its name server's address"
+    return ConfigurationError(f"{address} is {who}, not a name server; {instead}", address=address)

@@ -1,0 +1,280 @@
+"""Pure: routes, that is which queues a topic has to send to and to consume, and on which brokers.
+
+Law: values handed out are never changed afterwards, so other threads may read them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from rocketstream import limits
+from rocketstream.errors import ConfigurationError, RemoteProtocolError, RouteNotFoundError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.addresses import parse_address
+from rocketstream.protocol.bodies import QueueData, TopicRouteData
+from rocketstream.protocol.codes import Perm
+
+MASTER_ID = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPublishInfo:
+    """Queues a producer may send to.
+
+    Attributes:
+        queues: in broker name order, each broker's from 0 up.
+        order_topic: whether the name server pins the queues (C-136).
+    """
+
+    queues: tuple[MessageQueue, ...]
+    order_topic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """A broker found for a consumer (C-140)."""
+
+    address: str
+    is_slave: bool
+
+
+def publish_info(topic: str, route: TopicRouteData) -> TopicPublishInfo:
+    """Return the queues for sending (C-136).
+
+    Raises:
+        RemoteProtocolError: an order configuration that is not ``broker:count;…``.
+    """
+    if route.order_topic_conf:
+        return TopicPublishInfo(tuple(_ordered_queues(topic, route.order_topic_conf)), True)
+    with_master = {
+        broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs
+    }
+    queues: list[MessageQueue] = []
+    for data in _by_broker_name(route):
+        if data.perm & Perm.WRITE and data.broker_name in with_master:
+            queues += [
+                MessageQueue(topic, data.broker_name, i) for i in range(data.write_queue_nums)
+            ]
+    return TopicPublishInfo(tuple(queues))
+
+
+def subscribe_queues(topic: str, route: TopicRouteData) -> tuple[MessageQueue, ...]:
+    """Return the queues for consuming; no master is needed (C-137)."""
+    return tuple(
+        MessageQueue(topic, data.broker_name, i)
+        for data in _by_broker_name(route)
+        if data.perm & Perm.READ
+        for i in range(data.read_queue_nums)
+    )
+
+
+def default_topic_route(route: TopicRouteData, queue_nums: int) -> TopicRouteData:
+    """Return the template topic's route cut to what a new topic will get (C-138)."""
+    return replace(
+        route,
+        queue_datas=[
+            replace(data, read_queue_nums=nums, write_queue_nums=nums)
+            for data in route.queue_datas
+            for nums in [min(queue_nums, data.read_queue_nums)]
+        ],
+    )
+
+
+def check_sizes(topic: str, route: TopicRouteData) -> None:
+    """Check the numbers of queues.
+
+    Raises:
+        RemoteProtocolError: more than a topic can have, or less than none.
+    """
+    for data in route.queue_datas:
+        most = max(data.read_queue_nums, data.write_queue_nums)
+        least = min(data.read_queue_nums, data.write_queue_nums)
+        if least < 0 or most > limits.TOPIC_QUEUES_MAX:
+            raise RemoteProtocolError(
+                f"the route of topic {topic!r} names {least} to {most} queues on broker "
+                f"{data.broker_name!r}; 0 to {limits.TOPIC_QUEUES_MAX} are accepted"
+            )
+
+
+def check_route(topic: str, route: TopicRouteData) -> None:
+    """Check that the route a name server tells can be used, before anything of it is.
+
+    Raises:
+        RemoteProtocolError: impossible numbers of queues, addresses that cannot be read, an order
+            configuration that is not ``broker:count;…``.
+    """
+    check_sizes(topic, route)
+    publish_info(topic, route)
+    for broker in route.broker_datas:
+        for address in broker.broker_addrs.values():
+            try:
+                parse_address(address)
+            except ConfigurationError as error:
+                raise RemoteProtocolError(
+                    f"the route of topic {topic!r} gives broker {broker.broker_name!r} the address "
+                    f"{address!r}, which is not host:port"
+                ) from error
+
+
+def _by_broker_name(route: TopicRouteData) -> list[QueueData]:
+    return sorted(route.queue_datas, key=lambda data: data.broker_name)
+
+
+def _ordered_queues(topic: str, conf: str) -> list[MessageQueue]:
+    queues: list[MessageQueue] = []
+    for part in filter(None, conf.split(";")):
+        name, _, count = part.partition(":")
+        if not name or not count.isdecimal() or int(count) > limits.TOPIC_QUEUES_MAX:
+            raise RemoteProtocolError(
+                f"order configuration of topic {topic!r} is not broker:count;…: {conf!r}"
+            )
+        queues += [MessageQueue(topic, name, i) for i in range(int(count))]
+    return queues
+
+
+class RouteTable:
+    """The last answers of the name servers: routes by topic, addresses by broker name.
+
+    Written by one thread; readable from any, since every value is replaced, never changed.
+    """
+
+    def __init__(self) -> None:
+        self._routes: dict[str, TopicRouteData] = {}
+        self._publish: dict[str, TopicPublishInfo] = {}
+        self._subscribe: dict[str, tuple[MessageQueue, ...]] = {}
+        self._brokers: dict[str, dict[int, str]] = {}
+
+    def apply(self, topic: str, route: TopicRouteData) -> bool:
+        """Take in a fresh route; return whether it differs from the known one (C-135)."""
+        known = self._routes.get(topic)
+        if known is not None and _same(known, route):
+            return False
+        check_sizes(topic, route)
+        publish = publish_info(topic, route)
+        for broker in route.broker_datas:
+            self._brokers[broker.broker_name] = dict(broker.broker_addrs)
+        self._publish[topic] = publish
+        self._subscribe[topic] = subscribe_queues(topic, route)
+        self._routes[topic] = route
+        return True
+
+    def topics(self) -> list[str]:
+        """Return the topics with a route."""
+        return list(self._routes)
+
+    def publish_info(self, topic: str) -> TopicPublishInfo | None:
+        """Return a topic's queues for sending; None without route or without a writable queue."""
+        info = self._publish.get(topic)
+        return info if info is not None and info.queues else None
+
+    def subscribe_queues(self, topic: str) -> tuple[MessageQueue, ...] | None:
+        """Return a topic's queues for consuming, None without route."""
+        return self._subscribe.get(topic)
+
+    def master(self, broker_name: str) -> str | None:
+        """Return a broker's master address, the only one that takes writes (C-141)."""
+        return self._brokers.get(broker_name, {}).get(MASTER_ID)
+
+    def known_master(self, broker_name: str) -> str:
+        """Return a broker's master address.
+
+        Raises:
+            RouteNotFoundError: no route names the broker, or it has no master.
+        """
+        address = self.master(broker_name)
+        if address is None:
+            raise unknown_broker(broker_name)
+        return address
+
+    def find_for_subscribe(
+        self, broker_name: str, broker_id: int, *, only_this: bool = False
+    ) -> BrokerAddress | None:
+        """Return an address to read from: exact id, then the next one, then any (C-140)."""
+        addresses = self._brokers.get(broker_name)
+        if not addresses:
+            return None
+        if broker_id in addresses:
+            return BrokerAddress(addresses[broker_id], broker_id != MASTER_ID)
+        candidates = [broker_id] if broker_id == MASTER_ID else [broker_id, broker_id + 1]
+        if not only_this:
+            candidates += sorted(addresses)
+        for candidate in candidates:
+            if candidate in addresses:
+                return BrokerAddress(addresses[candidate], candidate != MASTER_ID)
+        return None
+
+    def group_addresses(self, topic: str) -> list[str]:
+        """Return one address per broker of the topic to ask for a group's members (C-159)."""
+        route = self._routes.get(topic)
+        if route is None:
+            return []
+        found = []
+        for broker in route.broker_datas:
+            address = self.find_for_subscribe(broker.broker_name, MASTER_ID)
+            if address is not None:
+                found.append(address.address)
+        return found
+
+    def topics_of(self, address: str) -> list[str]:
+        """Return the topics whose routes name a broker's address."""
+        return [
+            topic
+            for topic, route in self._routes.items()
+            if any(address in broker.broker_addrs.values() for broker in route.broker_datas)
+        ]
+
+    def is_named(self, broker_name: str) -> bool:
+        """Whether a route names a broker."""
+        return any(
+            broker.broker_name == broker_name
+            for route in self._routes.values()
+            for broker in route.broker_datas
+        )
+
+    def names_of(self, address: str) -> list[str]:
+        """Return the names of brokers that are at an address, or were until the last look."""
+        return [name for name, by_id in self._brokers.items() if address in by_id.values()]
+
+    def addresses(self, *, masters_only: bool) -> list[str]:
+        """Return every known broker address, each once."""
+        return list(
+            dict.fromkeys(
+                address
+                for by_id in self._brokers.values()
+                for broker_id, address in sorted(by_id.items())
+                if broker_id == MASTER_ID or not masters_only
+            )
+        )
+
+    def forget_offline_brokers(self) -> set[str]:
+        """Drop addresses that occur in no route and return them (C-142)."""
+        alive = {
+            (broker.broker_name, address)
+            for route in self._routes.values()
+            for broker in route.broker_datas
+            for address in broker.broker_addrs.values()
+        }
+        gone: set[str] = set()
+        kept: dict[str, dict[int, str]] = {}
+        for name, by_id in self._brokers.items():
+            rest = {i: address for i, address in by_id.items() if (name, address) in alive}
+            gone |= set(by_id.values()) - set(rest.values())
+            if rest:
+                kept[name] = rest
+        self._brokers = kept
+        return gone
+
+
+def _same(one: TopicRouteData, other: TopicRouteData) -> bool:
+    return (
+        one.order_topic_conf == other.order_topic_conf
+        and _by_broker_name(one) == _by_broker_name(other)
+        and sorted(one.broker_datas, key=lambda b: b.broker_name)
+        == sorted(other.broker_datas, key=lambda b: b.broker_name)
+    )
+
+
+def unknown_broker(broker_name: str, queue: MessageQueue | None = None) -> RouteNotFoundError:
+    """Return the error of a call for a broker, or a queue of it, that no route names."""
+    about: dict[str, object] = {"broker": broker_name} if queue is None else {"queue": queue}
+    return RouteNotFoundError(f"The broker[{broker_name}] not exist", **about)

@@ -1,0 +1,52 @@
+"""Prepares workers, and hands files out to them.
+
+Law: knows pytest and pytest-xdist, nothing of the project but where Spark's tests are.
+
+A shell without job control has the programs it starts with ``&`` ignore Ctrl-C, and all they start
+inherits it: commands that must end by it would never end. So it is heard again here, in the
+process that starts all others.
+
+Of a worker that died, xdist hands out again the files it had finished as well, as files without a
+test: workers that are given those last wait for ever. They are taken out here.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Any, Final
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+SPARK: Final = "tests/spark/"
+
+
+class _Files(LoadFileScheduling):  # type: ignore[misc]  # of xdist, which is untyped
+    """Hands out files, of a worker that died those it had not finished.
+
+    One worker has all of Spark's: two sessions at a time take longer than one after the other.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return SPARK if file.startswith(SPARK) else file
+
+    def remove_node(self, node: Any) -> str | None:
+        """Take a worker out; returns the test it died in."""
+        files = self.assigned_work[node]
+        for name in [name for name, tests in files.items() if all(tests.values())]:
+            del files[name]
+        died_in: str | None = super().remove_node(node)
+        return died_in
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    """Have files handed out by the scheduler above, where files are."""
+    return _Files(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C, as programs that a terminal starts do."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
