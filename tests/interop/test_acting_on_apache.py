@@ -350,7 +350,7 @@ def test_topics_groups_and_offsets_go_to_the_embedded_broker_and_back(
     collector = Collector()
     with push_consumer(given.address, given.group, given.topic, collector):
         collector.wait(COUNT)
-    wait_until(lambda: given.committed(admin) == given.ends, "the offsets of everything")
+        wait_until(lambda: given.committed(admin) == given.ends, "the offsets of everything")
     admin.change_apply(admin.group_update_plan(given.group, {"retryMaxTimes": 7}))
     theirs, ours = tmp_path / "theirs.json", tmp_path / "ours.json"
     before = admin.export([given.topic], [given.group])

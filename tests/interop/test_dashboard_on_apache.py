@@ -22,7 +22,7 @@ from tests.interop.jvm import Jvm
 from tests.interop.messages import Received, Sent, body_of, per_queue, read_received
 from tests.interop.ours import send_many
 from tests.interop.referee import Referee
-from tests.plugins.waiting import wait_until
+from tests.plugins.waiting import wait_until, wait_until_equal
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
@@ -64,7 +64,7 @@ class Stand:
 
     def settled(self, at: dict[int, int]) -> None:
         """Return once the broker's own file has the group there."""
-        wait_until(lambda: self.committed() == at, f"offsets {at} in the broker's file")
+        wait_until_equal(self.committed, at, "offsets in the broker's file")
 
     def member(self, name: str) -> Jvm:
         return self.java.start(
@@ -106,9 +106,9 @@ def stand(apache: Referee, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         stand = Stand(cluster, java, admin, browser, rig, sent, place)
         with stand.member("first.tsv") as member:
             member.wait_event("done")
+            stand.settled(stand.ends)
             member.end_input()
             member.wait_event("closed")
-        stand.settled(stand.ends)
         faulty.wait_event("ready", 90)
         yield stand
 

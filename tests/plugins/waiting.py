@@ -31,3 +31,21 @@ def wait_until(
         if time.monotonic() >= deadline:
             raise TimeoutError(f"no {what} within {timeout_s} s; last seen: {answer!r}")
         _NEVER.wait(interval_s)
+
+
+def wait_until_equal(look: Callable[[], T], wanted: T, what: str, timeout_s: float = 30.0) -> None:
+    """Call ``look`` until it returns what is wanted.
+
+    Raises:
+        TimeoutError: the deadline passed; the text has what was wanted and what came last.
+    """
+    seen: list[T] = []
+
+    def is_there() -> bool:
+        seen[:] = [look()]
+        return seen[0] == wanted
+
+    try:
+        wait_until(is_there, what, timeout_s)
+    except TimeoutError:
+        raise TimeoutError(f"{what}: {seen[0]!r} after {timeout_s} s, not {wanted!r}") from None
