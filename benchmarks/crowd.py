@@ -22,7 +22,7 @@ from benchmarks.jobs import Options, Round, body_of, counted
 from rocketstream._util.loops import new_event_loop
 from rocketstream.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import FrameDecoder, encode_frame
+from rocketstream.protocol.framing import FrameDecoder
 from rocketstream.protocol.headers.pull import PullMessageRequestHeader
 from rocketstream.protocol.headers.send import SendMessageRequestHeader
 from rocketstream.protocol.message_ext import decode_messages
@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
     def ask(self, code: int, opaque: int, ext: dict[str, str], body: bytes = b"") -> None:
         """Send a request."""
         command = RemotingCommand(code, opaque, ext_fields=ext, body=body)
-        self.transport.write(encode_frame(command))
+        self.transport.write(command.frame())
 
     def on_answer(self, command: RemotingCommand) -> None:
         """Take one answer."""

@@ -17,7 +17,7 @@ from rocketstream.protocol.codes import PullSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import CreateTopicRequestHeader, PullMessageRequestHeader
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
 
 QUEUES = 4
 TOPIC, BROKER = "chaos", "broker-a"

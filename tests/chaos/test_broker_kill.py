@@ -17,7 +17,7 @@ from rocketstream.protocol.properties import encode_properties
 from rocketstream.testing.history import Recorder, Sending
 from rocketstream.testing.history import check as check_history
 from rocketstream.testing.history.events import SendAcknowledged
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
 from tests.chaos.kills import (
     BROKER,
     QUEUES,

@@ -19,7 +19,7 @@ from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.protocol.properties import encode_properties
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.server.store import StoreConfig
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
 from tests.chaos.kills import TIMEOUT_MS, TOPIC, Gate, create_topic, everything, running
 from tests.server.peer import Peer
 

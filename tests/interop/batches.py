@@ -13,7 +13,7 @@ from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.record import encode_batch
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
 
 
 def send_as_one_record(

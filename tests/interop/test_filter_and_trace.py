@@ -36,7 +36,7 @@ from rocketstream.protocol.trace import FIELD_SEPARATOR, RECORD_SEPARATOR
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import worker
 from rocketstream.spark.source import RocketMQDataSource
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
 from tests.interop.cluster import ApacheCluster, JavaPrograms, create_retry_topic, run_mqadmin
 from tests.interop.messages import read_received
 from tests.interop.ours import Collector

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
 from tests.interop.cluster import (
     SHORT_DELAYS,
     JavaPrograms,

@@ -11,7 +11,7 @@ import pytest
 from rocketstream import LitePullConsumer, Message, Producer, PullConsumer
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
 from tests.interop.batches import send_as_one_record
 from tests.interop.cluster import BROKER_NAME, ApacheCluster
 from tests.interop.messages import body_of, message_of, per_queue

@@ -18,7 +18,7 @@ from rocketstream.protocol import fastjson
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
 from tests.interop.cluster import ApacheCluster
 from tests.interop.wire import TIMEOUT_MS, max_offset
 from tests.plugins.apache import prepared

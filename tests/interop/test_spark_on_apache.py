@@ -24,7 +24,7 @@ from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.executor.rows import read_rows
 from rocketstream.spark.options import read_options
 from rocketstream.spark.scan import PartitionPlan, QueueRange, new_scan
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
 from tests.interop.cluster import ApacheCluster, JavaPrograms, ask
 from tests.interop.messages import Sent, digest, per_queue, read_sent
 from tests.interop.ours import send_many

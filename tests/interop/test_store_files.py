@@ -16,7 +16,7 @@ from rocketstream.protocol.record import new_record, pack_host
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.store.results import GetMessageStatus, RecoveryReport, StoreConfig
 from rocketstream.server.store.store import MessageStore
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
 from tests.interop.cluster import ApacheCluster, JavaPrograms
 from tests.interop.messages import Sent, body_of, digest, per_queue, read_sent, received
 from tests.interop.referee import Referee

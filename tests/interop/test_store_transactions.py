@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
 from tests.interop.cluster import ApacheCluster, JavaPrograms
 from tests.interop.ours import Collector, push_consumer
 from tests.interop.referee import Referee

@@ -22,7 +22,7 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.message_ext import decode_message
 from rocketstream.protocol.message_id import decode_offset_msg_id
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
 from tests.interop.cluster import ApacheCluster
 from tests.interop.wire import (
     BORN_MS,

@@ -18,7 +18,7 @@ from rocketstream.protocol.headers import (
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
 from rocketstream.protocol.properties import encode_properties
 from rocketstream.protocol.record import BatchItem, encode_batch
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
 from tests.plugins.waiting import wait_until
 
 TIMEOUT_MS = 10_000

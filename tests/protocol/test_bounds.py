@@ -25,7 +25,6 @@ from rocketstream.protocol.framing import (
     FrameDecoder,
     decode_frame,
     decode_frame_within,
-    encode_frame,
 )
 from tests.plugins.steps import drained
 
@@ -57,7 +56,7 @@ def test_header_with_the_longest_properties_is_read() -> None:
     command = RemotingCommand.request(310)
     command.ext_fields = {"i": "\x01" * limits.PROPERTIES_BYTES_MAX, "b": "x" * 127}
     decoder = FrameDecoder(header_bytes_max=limits.HEADER_BYTES_MAX)
-    (read,) = decoder.feed(encode_frame(command))
+    (read,) = decoder.feed(command.frame())
     assert read.ext_fields == command.ext_fields
 
 
@@ -65,7 +64,7 @@ def test_answer_to_the_greatest_batch_is_longer_than_any_request() -> None:
     """It names each message by 32 characters in its header."""
     answer = RemotingCommand.response(0)
     answer.ext_fields = {"msgId": ",".join(["0" * 32] * limits.BATCH_MESSAGES_MAX)}
-    frame = encode_frame(answer)
+    frame = answer.frame()
     assert len(frame) > limits.HEADER_BYTES_MAX
     (read,) = FrameDecoder().feed(frame)
     assert read.ext_fields == answer.ext_fields
@@ -102,7 +101,7 @@ def test_binary_header_of_too_many_fields_is_refused() -> None:
 def test_great_frame_is_copied_once() -> None:
     """A frame of 16 MiB was copied twice when its last piece came, in one go."""
     command = RemotingCommand.request(10, body=b"x" * (limits.FRAME_BYTES_MAX - 4096))
-    frame = encode_frame(command)
+    frame = command.frame()
     decoder = FrameDecoder()
     tracemalloc.start()
     try:
@@ -123,7 +122,7 @@ def test_great_frame_is_copied_once() -> None:
 def test_great_body_is_copied_out_of_its_buffer_once() -> None:
     """A slice of the buffer would be a second copy of it."""
     command = RemotingCommand.request(10, body=bytes(4_000_000))
-    buffer = bytearray(encode_frame(command))
+    buffer = bytearray(command.frame())
     tracemalloc.start()
     try:
         read = decode_frame_within(buffer, 4, len(buffer))
@@ -141,7 +140,7 @@ def test_body_over_the_maximum_is_thrown_away_as_it_comes(step: int) -> None:
     great = RemotingCommand.request(310, body=b"x" * size)
     great.opaque = 7
     small = RemotingCommand.request(34, body=b"y" * 10_000)
-    frames = encode_frame(great) + encode_frame(small)
+    frames = great.frame() + small.frame()
     decoder = FrameDecoder(body_bytes_max=10_000)
     found: list[RemotingCommand] = []
     most = 0

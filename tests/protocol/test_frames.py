@@ -23,8 +23,6 @@ from rocketstream.protocol.framing import (
     FrameDecoder,
     decode_frame,
     decode_frame_within,
-    encode_frame,
-    encode_frame_head,
 )
 from rocketstream.protocol.headers import GetRouteInfoRequestHeader, PullMessageResponseHeader
 from tests.protocol import vectors
@@ -68,13 +66,13 @@ FRAMES = {
 @pytest.mark.parametrize("kind", list(SerializeType))
 def test_send_frame_is_byte_equal_to_java(kind: SerializeType) -> None:
     golden = vectors.SEND_V2_JSON if kind is SerializeType.JSON else vectors.SEND_V2_BINARY
-    assert encode_frame(send_command(kind)) == golden
+    assert send_command(kind).frame() == golden
     assert same(decode_frame(golden[4:]), send_command(kind))
 
 
 def test_minimal_response_is_byte_equal_to_java() -> None:
     command = RemotingCommand(0, 9, 1, LanguageCode.JAVA)
-    assert encode_frame(command) == vectors.MINIMAL_RESPONSE
+    assert command.frame() == vectors.MINIMAL_RESPONSE
     decoded = decode_frame(vectors.MINIMAL_RESPONSE[4:])
     assert decoded.is_response
     assert decoded.ext_fields is None
@@ -86,7 +84,7 @@ def test_binary_response_without_remark_and_ext_has_21_bytes() -> None:
     decoded = decode_frame(FRAMES["binary response"][4:])
     assert (decoded.code, decoded.version, decoded.opaque, decoded.flag) == (0, 409, 1001, 1)
     assert (decoded.remark, decoded.ext_fields) == (None, None)
-    assert encode_frame(decoded) == FRAMES["binary response"]
+    assert decoded.frame() == FRAMES["binary response"]
 
 
 @pytest.mark.parametrize("name", list(FRAMES))
@@ -158,7 +156,7 @@ def test_json_frame_round_trip(
     command = RemotingCommand(
         code, opaque, flag, LanguageCode.PYTHON, version, remark, ext, body, SerializeType.JSON
     )
-    assert same(decode_frame(encode_frame(command)[4:]), command)
+    assert same(decode_frame(command.frame()[4:]), command)
 
 
 @given(
@@ -184,7 +182,7 @@ def test_binary_frame_round_trip(
     command = RemotingCommand(
         code, opaque, flag, language, version, remark, ext, body, SerializeType.ROCKETMQ
     )
-    assert same(decode_frame(encode_frame(command)[4:]), command)
+    assert same(decode_frame(command.frame()[4:]), command)
 
 
 def test_own_commands_announce_python_and_4_9_8() -> None:
@@ -194,7 +192,7 @@ def test_own_commands_announce_python_and_4_9_8() -> None:
     )
     response = request.answer(RemotingCommand.response(0))
     for command in (request, response):
-        header = json.loads(encode_frame(command)[8:])
+        header = json.loads(command.frame()[8:])
         assert (header["language"], header["version"]) == ("PYTHON", 409)
 
 
@@ -202,7 +200,7 @@ def test_request_without_header_still_has_an_ext_map() -> None:
     """covers W 1.2: a missing extFields makes several Java processors fail."""
     command = RemotingCommand.request(RequestCode.HEART_BEAT)
     assert command.ext_fields == {}
-    assert json.loads(encode_frame(command)[8:])["extFields"] == {}
+    assert json.loads(command.frame()[8:])["extFields"] == {}
 
 
 def test_oneway_flag_is_two_and_response_flag_one() -> None:
@@ -217,7 +215,7 @@ def test_answer_takes_opaque_and_serialize_type_of_the_request() -> None:
     header = PullMessageResponseHeader(0, 4, 0, 4)
     response = request.answer(RemotingCommand.response(19, "OFFSET_OVERFLOW_ONE", header, b"body"))
     assert (response.opaque, response.serialize_type) == (9, SerializeType.ROCKETMQ)
-    decoded = decode_frame(encode_frame(response)[4:])
+    decoded = decode_frame(response.frame()[4:])
     assert (decoded.code, decoded.remark, decoded.body) == (19, "OFFSET_OVERFLOW_ONE", b"body")
     assert decoded.ext_fields == vectors.PULL_RESPONSE_EXT
 
@@ -226,9 +224,9 @@ def test_answer_takes_opaque_and_serialize_type_of_the_request() -> None:
 def test_frame_head_and_body_parts_make_the_whole_frame(kind: SerializeType) -> None:
     command = send_command(kind)
     command.body = b""
-    head = encode_frame_head(command, 2)
+    head = command.frame_head(2)
     command.body = memoryview(b"hi")
-    assert head + b"hi" == encode_frame(command)
+    assert head + b"hi" == command.frame()
 
 
 # --- what Java's reader tolerates (wire-and-storage 1.2) ---------------------------------------
@@ -277,7 +275,7 @@ def test_nested_ext_value_becomes_its_json_text() -> None:
 
 def test_control_characters_are_escaped_and_text_is_raw_utf8() -> None:
     command = RemotingCommand(1, ext_fields={"i": "键\x01值\x02"})
-    data = encode_frame(command)
+    data = command.frame()
     assert "键\\u0001值\\u0002".encode() in data
     assert decode_frame(data[4:]).ext_fields == {"i": "键\x01值\x02"}
 
@@ -286,7 +284,7 @@ def test_empty_binary_ext_value_is_lost_as_in_java() -> None:
     command = RemotingCommand(
         1, ext_fields={"empty": "", "full": "x"}, serialize_type=SerializeType.ROCKETMQ
     )
-    assert decode_frame(encode_frame(command)[4:]).ext_fields == {"full": "x"}
+    assert decode_frame(command.frame()[4:]).ext_fields == {"full": "x"}
 
 
 def test_unknown_binary_language_code_is_kept() -> None:
@@ -296,7 +294,7 @@ def test_unknown_binary_language_code_is_kept() -> None:
 
 
 def test_unknown_language_is_written_as_other_in_json() -> None:
-    assert b'"language":"OTHER"' in encode_frame(RemotingCommand(1, language=77))
+    assert b'"language":"OTHER"' in RemotingCommand(1, language=77).frame()
 
 
 # --- what is refused ---------------------------------------------------------------------------
@@ -355,22 +353,22 @@ def test_largest_frame_is_accepted() -> None:
     body = bytes(limits.FRAME_BYTES_MAX - 8 - len(header))
     (command,) = FrameDecoder().feed(frame(header, body))
     assert len(command.body) == len(body)
-    encode_frame_head(command, limits.FRAME_BYTES_MAX - 4096)
+    command.frame_head(limits.FRAME_BYTES_MAX - 4096)
     with pytest.raises(LocalProtocolError):
-        encode_frame_head(command, limits.FRAME_BYTES_MAX)
+        command.frame_head(limits.FRAME_BYTES_MAX)
 
 
 def test_a_frame_of_just_the_maximum_is_written() -> None:
     command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, 1)
-    empty = len(encode_frame_head(command, 0))
+    empty = len(command.frame_head(0))
     most = limits.FRAME_BYTES_MAX - empty
-    head = encode_frame_head(command, most)
+    head = command.frame_head(most)
     assert len(head) + most == limits.FRAME_BYTES_MAX
     assert FrameDecoder().feed(head) == []
     with pytest.raises(
         LocalProtocolError, match=f"of {limits.FRAME_BYTES_MAX + 1} bytes is over"
     ) as caught:
-        encode_frame_head(command, most + 1)
+        command.frame_head(most + 1)
     assert caught.value.parameters["frame_bytes"] == limits.FRAME_BYTES_MAX + 1
 
 
@@ -442,7 +440,7 @@ def test_own_frame_maximum_is_kept() -> None:
 def test_what_a_header_cannot_carry_is_refused_here(command: RemotingCommand) -> None:
     """covers W 1.2: codes over 32767 cannot travel in binary headers."""
     with pytest.raises(LocalProtocolError):
-        encode_frame(command)
+        command.frame()
 
 
 def test_repr_names_kind_and_size() -> None:
@@ -489,7 +487,7 @@ def test_a_remark_of_a_binary_header_ends_within_it(size: int, text: str) -> Non
 @pytest.mark.parametrize("kind", SerializeType)
 def test_a_frame_has_as_many_fields_as_it_may(kind: SerializeType) -> None:
     ext = {f"f{number}": "1" for number in range(limits.HEADER_FIELDS_MAX)}
-    made = encode_frame(RemotingCommand(1, ext_fields=ext, serialize_type=kind))
+    made = RemotingCommand(1, ext_fields=ext, serialize_type=kind).frame()
     assert decode_frame(made[4:]).ext_fields == ext
     numbers = json.dumps({"code": 1, "extFields": dict.fromkeys(ext, 1)}).encode()
     assert decode_frame(frame(numbers)[4:]).ext_fields == ext
@@ -498,7 +496,7 @@ def test_a_frame_has_as_many_fields_as_it_may(kind: SerializeType) -> None:
 @pytest.mark.parametrize("kind", SerializeType)
 def test_a_frame_is_read_from_a_view_too(kind: SerializeType) -> None:
     command = RemotingCommand(1, ext_fields={"a": "b"}, remark="c", serialize_type=kind, body=b"d")
-    made = encode_frame(command)
+    made = command.frame()
     read = decode_frame(memoryview(made)[4:])
     assert same(read, decode_frame(made[4:]))
     assert type(read.body) is bytes
@@ -531,12 +529,12 @@ def test_a_usual_header_is_read_without_the_tolerant_reader(
     command = RemotingCommand(1, 2, 1, LanguageCode.JAVA, 3, remark, ext)
     setattr(command, name, 2**31 - 1)
     monkeypatch.setattr(framing, "_decode_unusual_json", unreadable)
-    assert same(decode_frame(encode_frame(command)[4:]), command)
+    assert same(decode_frame(command.frame()[4:]), command)
 
 
 @pytest.mark.parametrize("kind", SerializeType)
 def test_a_header_has_as_many_bytes_as_it_may(kind: SerializeType) -> None:
-    made = encode_frame(send_command(kind))
+    made = send_command(kind).frame()
     size = len(made) - 8 - len(b"hi")
     assert len(FrameDecoder(header_bytes_max=size).feed(made)) == 1
     with pytest.raises(MalformedFrameError, match=f"a header of {size} bytes is over the maximum"):
@@ -548,7 +546,7 @@ def test_the_head_of_a_frame_with_a_great_body_is_judged_when_it_is_there() -> N
     decoder = FrameDecoder(body_bytes_max=10)
     with pytest.raises(MalformedFrameError, match="not JSON"):
         decoder.feed(struct.pack(">iI", 1_000, 0))
-    header = encode_frame_head(RemotingCommand(1, 7), 1_000)
+    header = RemotingCommand(1, 7).frame_head(1_000)
     decoder = FrameDecoder(body_bytes_max=10)
     assert decoder.feed(header[:-1]) == []
     assert decoder.feed(header[-1:]) == []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import decode_frame, encode_frame
+from rocketstream.protocol.framing import decode_frame
 from rocketstream.protocol.headers import (
     ConsumerSendMsgBackRequestHeader,
     EndTransactionRequestHeader,
@@ -157,7 +157,7 @@ def test_set_zero_if_not_found_of_5x_is_read() -> None:
 def test_header_round_trip_through_both_codecs(cls: type[Header], data: st.DataObject) -> None:
     header = filled(cls, data)
     assert cls.from_ext(header.to_ext()) == header
-    command = decode_frame(encode_frame(RemotingCommand.request(1, header))[4:])
+    command = decode_frame(RemotingCommand.request(1, header).frame()[4:])
     assert command.header(cls) == header
 
 

@@ -13,7 +13,7 @@ from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 from rocketstream.protocol.bodies import RegisterBrokerBody, TopicRouteData
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.fastjson import dumps, loads
-from rocketstream.protocol.framing import FrameDecoder, decode_frame, encode_frame
+from rocketstream.protocol.framing import FrameDecoder, decode_frame
 from rocketstream.protocol.headers import Header, SendMessageRequestHeader
 from rocketstream.protocol.message_ext import decode_messages
 from rocketstream.protocol.message_id import decode_offset_msg_id
@@ -41,7 +41,7 @@ def read_command(command: RemotingCommand) -> None:
         SendMessageRequestHeader.from_ext_v2(command.ext_fields or {})
     except RemoteProtocolError:
         pass
-    encode_frame(command)
+    command.frame()
 
 
 def read_messages(data: bytes) -> None:

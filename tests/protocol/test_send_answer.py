@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from rocketstream.protocol.codes import ResponseCode, SerializeType
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import encode_frame
 from rocketstream.protocol.send_answer import SendAnswer, SendAnswerPlan
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -43,7 +42,7 @@ def test_the_template_writes_the_same_bytes(
     for each in (made, expected):
         each.opaque = 77
         each.serialize_type = kind
-    assert encode_frame(made) == encode_frame(expected)
+    assert made.frame() == expected.frame()
     assert made.ext_fields == expected.ext_fields
 
 
@@ -53,6 +52,6 @@ def test_an_answer_that_became_another_one_is_written_as_such() -> None:
     for each in (made, expected):
         each.code = ResponseCode.FLUSH_DISK_TIMEOUT
         each.remark = "late"
-    assert encode_frame(made) == encode_frame(expected)
+    assert made.frame() == expected.frame()
     made.ext_fields = expected.ext_fields = {"other": "1"}
-    assert encode_frame(made) == encode_frame(expected)
+    assert made.frame() == expected.frame()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import plain_json
-from rocketstream.protocol.framing import decode_frame, encode_frame
+from rocketstream.protocol.framing import decode_frame
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.properties import (
     PropertiesForm,
@@ -80,9 +80,7 @@ def test_what_our_client_writes_is_taken() -> None:
     text = encode_properties({"UNIQ_KEY": "0A", "WAIT": "true"})
     requests = SendRequests("g", "TBW102", 4)
     prepared = PreparedSend(requests, "T1", b"", text, "id", 1_700_000_000_000, 0, 1)
-    header = prepared.command(MessageQueue("T1", "b", 3)).ready_frame()
-    assert header is not None
-    header = header[8:]
+    header = prepared.command(MessageQueue("T1", "b", 3)).frame()[8:]
     assert by_form(SendForm(("UNIQ_KEY", "WAIT"), CLUSTER), header) == general(header)
 
 
@@ -172,5 +170,5 @@ def test_the_frame_of_a_run_is_that_of_the_general_way() -> None:
     expected = b""
     for opaque, msg_id, queue_id, offset in ((12, "00FF", 3, 9), (14, "0001", 4, 2)):
         answer = SendAnswer(plan, "7F00" + msg_id.rjust(16, "0"), queue_id, offset)
-        expected += encode_frame(RemotingCommand(310, opaque).answer(answer))
+        expected += RemotingCommand(310, opaque).answer(answer).frame()
     assert frames == expected

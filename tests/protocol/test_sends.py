@@ -14,7 +14,7 @@ from rocketstream.errors import LocalProtocolError
 from rocketstream.model import MessageQueue, SendStatus
 from rocketstream.protocol.codes import FLAG_ONEWAY, SerializeType
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import decode_frame, encode_frame
+from rocketstream.protocol.framing import decode_frame
 from rocketstream.protocol.sends import (
     ANSWER_BYTES_MAX,
     AnswerDecoder,
@@ -68,7 +68,7 @@ def test_the_template_writes_the_same_bytes(
     general = special(prepared).command(queue)
     assert type(quick) is not type(general)
     quick.opaque = general.opaque = opaque
-    assert encode_frame(quick) == encode_frame(general)
+    assert quick.frame() == general.frame()
 
 
 @given(SENDS, SENDS, QUEUE)
@@ -81,7 +81,7 @@ def test_a_template_serves_every_message_of_its_queue(
         other.sys_flag,
     )  # fmt: skip
     quick, general = second.command(queue), special(second).command(queue)
-    assert encode_frame(quick) == encode_frame(general)
+    assert quick.frame() == general.frame()
 
 
 @given(SENDS, QUEUE)
@@ -95,9 +95,9 @@ def test_fields_that_were_looked_at_are_what_is_sent(
     assert fields is not None
     assert fields == expected
     fields["Signature"] = "s"
-    assert decode_frame(encode_frame(quick)[4:]).ext_fields == {**expected, "Signature": "s"}
+    assert decode_frame(quick.frame()[4:]).ext_fields == {**expected, "Signature": "s"}
     quick.ext_fields = None
-    assert decode_frame(encode_frame(quick)[4:]).ext_fields == {}
+    assert decode_frame(quick.frame()[4:]).ext_fields == {}
 
 
 def test_flag_and_serialize_type_count() -> None:
@@ -110,17 +110,17 @@ def test_flag_and_serialize_type_count() -> None:
             for each in (quick, general):
                 each.flag = FLAG_ONEWAY if oneway else 0
                 each.serialize_type = kind
-            assert encode_frame(quick) == encode_frame(general)
+            assert quick.frame() == general.frame()
 
 
 def test_a_frame_of_just_the_maximum_is_made() -> None:
     requests = SendRequests("g", "TBW102", 4)
-    room = limits.FRAME_BYTES_MAX - len(encode_frame(send(requests, b"").command(ONE)))
-    whole = encode_frame(send(requests, bytes(room)).command(ONE))
+    room = limits.FRAME_BYTES_MAX - len(send(requests, b"").command(ONE).frame())
+    whole = send(requests, bytes(room)).command(ONE).frame()
     assert len(whole) == limits.FRAME_BYTES_MAX
     over = limits.FRAME_BYTES_MAX + 1
     with pytest.raises(LocalProtocolError, match=f"a frame of {over} bytes is over"):
-        encode_frame(send(requests, bytes(room + 1)).command(ONE))
+        send(requests, bytes(room + 1)).command(ONE).frame()
 
 
 # --- answers --------------------------------------------------------------------------------------

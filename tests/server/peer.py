@@ -18,7 +18,7 @@ from rocketstream.protocol.bodies import (
 )
 from rocketstream.protocol.codes import PullSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import FrameDecoder, encode_frame
+from rocketstream.protocol.framing import FrameDecoder
 from rocketstream.protocol.headers import (
     ConsumerSendMsgBackRequestHeader,
     Header,
@@ -65,7 +65,7 @@ class Peer:
 
     def submit(self, command: RemotingCommand) -> int:
         command.opaque = next(self._opaque)
-        self._socket.sendall(encode_frame(command))
+        self._socket.sendall(command.frame())
         return command.opaque
 
     def send_bytes(self, data: bytes) -> None:
@@ -94,7 +94,7 @@ class Peer:
         """Answer a request of the server."""
         answer = RemotingCommand.response(code, remark, None, body)
         request.answer(answer)
-        self._socket.sendall(encode_frame(answer))
+        self._socket.sendall(answer.frame())
 
     def wait_end(self) -> None:
         """Wait until the server closes the connection."""

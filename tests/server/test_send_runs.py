@@ -13,7 +13,6 @@ from rocketstream import ClientConfig, Message, Producer
 from rocketstream.errors import FlushFailedError
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import encode_frame
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.protocol.properties import encode_properties
@@ -47,7 +46,7 @@ def frame(
     )  # fmt: skip
     command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, opaque, flag)
     command.ext_fields, command.body = header.to_ext_v2(), body
-    return encode_frame(command)
+    return command.frame()
 
 
 class Writes(Files):
@@ -132,7 +131,7 @@ def test_requests_between_sends_are_done_in_their_order(broker: Peer) -> None:
     pull = RemotingCommand(RequestCode.GET_MAX_OFFSET, 3)
     pull.ext_fields = {"topic": TOPIC, "queueId": "0"}
     special = frame(4, b"tagged", properties={"DELAY": "0", "TAGS": "B"})
-    parts = [frame(1, b"1"), frame(2, b"2"), encode_frame(pull), special, frame(5, b"5")]
+    parts = [frame(1, b"1"), frame(2, b"2"), pull.frame(), special, frame(5, b"5")]
     broker.send_bytes(b"".join(parts))
     offsets = [ext(broker.answer(n)).get("queueOffset") for n in (1, 2, 4, 5)]
     assert offsets == [str(LEARNT + n) for n in range(4)]

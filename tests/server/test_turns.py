@@ -16,7 +16,7 @@ import pytest
 from rocketstream import limits
 from rocketstream.protocol.codes import PullSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import FrameDecoder, encode_frame
+from rocketstream.protocol.framing import FrameDecoder
 from rocketstream.server.broker import Broker
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 from tests.plugins.pipes import Pipe, TickingClock, turn
@@ -43,7 +43,7 @@ class PipedPeer:
         """Send a request; return what its answer is known by."""
         self._opaque += 1
         command = RemotingCommand(code, self._opaque, ext_fields=fields)
-        self.connection.data_received(encode_frame(command))
+        self.connection.data_received(command.frame())
         return command.opaque
 
     async def is_read(self) -> None:

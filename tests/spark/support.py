@@ -20,7 +20,7 @@ from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.executor.rows import read_rows
 from rocketstream.spark.options import read_options
 from rocketstream.spark.scan import PartitionPlan, new_scan
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 EXAMPLE = re.compile(r"<!-- test: (\w+) -->\n```python\n(.*?)```", re.DOTALL)

@@ -388,7 +388,7 @@ def test_each_room_keeps_to_its_law(module: Module) -> None:
     [
         ("spark.arrow.decode", "from rocketstream.spark.executor.fetch import fetch"),
         ("spark.arrow.decode", "from rocketstream.spark.driver.planning import plan"),
-        ("spark.arrow.decode", "from rocketstream.transport.blocking import BlockingPool"),
+        ("spark.arrow.decode", "from rocketstream.transport.blocking_pool import BlockingPool"),
         ("spark.executor.rows", "from rocketstream.spark.driver.planning import plan"),
         ("spark.executor.rows", "from ..driver import planning"),
         ("spark.driver.cluster", "def late():\n    from rocketstream.spark.executor import worker"),

@@ -18,16 +18,11 @@ from typing import TYPE_CHECKING, Any
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.credentials import signer
 from rocketstream.client.instance.name_servers import NAMESRV_ADDR_VARIABLE
-from rocketstream.client.rpc_hooks import (
-    AfterResponse,
-    BeforeRequest,
-    RPCHook,
-    after_response_of,
-    before_request_of,
-)
+from rocketstream.client.rpc_hooks import RPCHook, after_response_of, before_request_of
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.addresses import parse_addresses
+from rocketstream.protocol.command import AfterResponse, BeforeRequest
 from rocketstream.protocol.message_id import UniqueIdGenerator
 from rocketstream.protocol.names import check_topic
 from rocketstream.protocol.namespace import (

@@ -6,12 +6,12 @@ Before a request come the mark of a stream, the hooks and the signature; the tra
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from rocketstream.errors import SendError, SendOutcome
 from rocketstream.protocol.codes import RequestCode
-from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.command import AfterResponse, BeforeRequest, RemotingCommand
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -46,10 +46,6 @@ class RPCHook(Protocol):
     ) -> None:
         """See the answer of ``address`` to ``command``."""
         ...
-
-
-BeforeRequest = Callable[[str, RemotingCommand], None]
-AfterResponse = Callable[[str, RemotingCommand, RemotingCommand], None]
 
 
 def before_request_of(

@@ -1,17 +1,24 @@
-"""A remoting command: one request or response, before it is encoded or after it was decoded.
+"""A remoting command: one request or response, and its frame with a JSON or binary header.
 
-Pure: values, which ``framing`` turns into bytes.
+Pure: values in, bytes out; ``framing`` reads what comes. Upstream: RemotingCommand,
+RocketMQSerializable.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, TypeVar
+import struct
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from rocketstream import limits
+from rocketstream.errors import LocalProtocolError
+from rocketstream.protocol import plain_json
 from rocketstream.protocol.codes import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
     VERSION,
     LanguageCode,
+    ResponseCode,
     SerializeType,
 )
 
@@ -19,6 +26,15 @@ if TYPE_CHECKING:
     from rocketstream.protocol.headers import Header
 
 H = TypeVar("H", bound="Header")
+
+OPAQUE_MASK: Final = 0x7FFF_FFFF
+HEADER_BYTES_MAX: Final = 0xFFFFFF
+LANGUAGE_NAMES: Final = {int(code): code.name for code in LanguageCode}
+BINARY_HEAD: Final = struct.Struct(">hBhii")
+_PREFIX: Final = struct.Struct(">iI")
+_LENGTH: Final = struct.Struct(">i")
+_SHORT: Final = struct.Struct(">h")
+_JSON: Final = SerializeType.JSON
 
 
 class RemotingCommand:
@@ -109,6 +125,12 @@ class RemotingCommand:
         response.serialize_type = self.serialize_type
         return response
 
+    def refusal(self) -> RemotingCommand:
+        """Return the answer of a side without a processor for this request: code 3."""
+        remark = f" request type {self.code} not supported"
+        response = RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        return self.answer(response)
+
     @property
     def is_response(self) -> bool:
         """Whether this answers a request."""
@@ -127,13 +149,68 @@ class RemotingCommand:
         """
         return cls.from_ext(self.ext_fields or {})
 
-    def ready_header(self) -> bytes | None:
-        """Return the JSON header if it is known without the ext map; None in this class."""
-        return None
+    # --- as bytes ---------------------------------------------------------------------------------
 
-    def ready_frame(self) -> bytes | None:
-        """Return the whole frame if there is a quicker way to it; None in this class."""
-        return None
+    def frame(self) -> bytes:
+        """Return the complete frame.
+
+        Raises:
+            LocalProtocolError: the header cannot carry a value, or the frame exceeds the maximum.
+        """
+        body = self.body
+        head = self.frame_head(len(body))
+        return b"".join((head, body)) if body else head
+
+    def frame_head(self, body_bytes: int) -> bytes:
+        """Return length, header word and header of a frame whose body is sent separately.
+
+        Raises:
+            LocalProtocolError: a value the header cannot carry, or a frame over the maximum.
+        """
+        if self.serialize_type is _JSON:
+            header = self._json_header()
+            word = len(header)
+        else:
+            header = self._binary_header()
+            word = 0x1000000 | len(header)
+        length = 4 + len(header) + body_bytes
+        if length > limits.FRAME_BYTES_MAX - 4 or len(header) > HEADER_BYTES_MAX:
+            raise LocalProtocolError(
+                f"a frame of {length + 4} bytes is over the maximum of {limits.FRAME_BYTES_MAX}",
+                frame_bytes=length + 4,
+            )
+        return _PREFIX.pack(length, word) + header
+
+    def _json_header(self) -> bytes:
+        # Alphabetical order, as fastjson writes; serializeTypeCurrentRPC is a bean property of
+        # upstream.
+        header: dict[str, Any] = {"code": self.code}
+        if self.ext_fields is not None:
+            header["extFields"] = self.ext_fields
+        header["flag"] = self.flag
+        header["language"] = LANGUAGE_NAMES.get(self.language, "OTHER")
+        header["opaque"] = self.opaque
+        if self.remark is not None:
+            header["remark"] = self.remark
+        header["serializeTypeCurrentRPC"] = "JSON"
+        header["version"] = self.version
+        try:
+            return plain_json.dumps(header)
+        except (TypeError, plain_json.JSONEncodeError) as error:
+            text = f"command header cannot be written as JSON: {error}"
+            raise LocalProtocolError(text) from None
+
+    def _binary_header(self) -> bytes:
+        try:
+            remark = (self.remark or "").encode()
+            ext = _binary_ext(self.ext_fields) if self.ext_fields else b""
+            head = BINARY_HEAD.pack(
+                self.code, self.language & 0xFF, self.version, self.opaque, self.flag
+            )
+        except (struct.error, UnicodeEncodeError, AttributeError, TypeError) as error:
+            text = f"command header cannot be written as binary: {error}"
+            raise LocalProtocolError(text) from None
+        return b"".join((head, _LENGTH.pack(len(remark)), remark, _LENGTH.pack(len(ext)), ext))
 
     def __repr__(self) -> str:
         kind = "response" if self.is_response else "oneway" if self.is_oneway else "request"
@@ -163,3 +240,23 @@ class OversizedCommand(RemotingCommand):
         )  # fmt: skip
         command.body_bytes = body_bytes
         return command
+
+
+def _binary_ext(ext: Mapping[str, str]) -> bytes:
+    parts: list[bytes] = []
+    for name, value in ext.items():
+        name_bytes = name.encode()
+        value_bytes = value.encode()
+        parts += (
+            _SHORT.pack(len(name_bytes)),
+            name_bytes,
+            _LENGTH.pack(len(value_bytes)),
+            value_bytes,
+        )
+    return b"".join(parts)
+
+
+BeforeRequest = Callable[[str, RemotingCommand], None]
+"""Called with an address and a request before it is encoded, which is where signing belongs."""
+AfterResponse = Callable[[str, RemotingCommand, RemotingCommand], None]
+"""Called with an address, a request and its answer."""

@@ -1,4 +1,4 @@
-"""Frames of commands, encoded and decoded, with JSON and binary (ROCKETMQ) headers.
+"""Frames read: the bytes of a connection made commands, with JSON and binary (ROCKETMQ) headers.
 
 Pure: bytes in, commands out. Upstream: NettyDecoder, RemotingCommand, RocketMQSerializable.
 
@@ -8,7 +8,6 @@ Law: the serialize type is taken from each frame, never assumed.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from typing import Any, Final
 
 from rocketstream import limits
@@ -20,103 +19,23 @@ from rocketstream.errors import (
 )
 from rocketstream.protocol import fastjson, plain_json
 from rocketstream.protocol.codes import LanguageCode, SerializeType
-from rocketstream.protocol.command import OversizedCommand, RemotingCommand
+from rocketstream.protocol.command import (
+    BINARY_HEAD,
+    HEADER_BYTES_MAX,
+    LANGUAGE_NAMES,
+    OversizedCommand,
+    RemotingCommand,
+)
 
-_PREFIX: Final = struct.Struct(">iI")
 _LENGTH: Final = struct.Struct(">i")
 _unpack_length = _LENGTH.unpack_from
 _unpack_word = struct.Struct(">I").unpack_from
 _SHORT: Final = struct.Struct(">h")
 _join = "".join
-_BINARY_HEAD: Final = struct.Struct(">hBhii")
 
-_HEADER_BYTES_MAX: Final = 0xFFFFFF
 _HEADER_FIELDS_MAX: Final = limits.HEADER_FIELDS_MAX
-_JSON: Final = SerializeType.JSON
 _ROCKETMQ: Final = SerializeType.ROCKETMQ
-_LANGUAGE_NAMES: Final = {int(code): code.name for code in LanguageCode}
 _LANGUAGE_CODES: Final = {code.name: int(code) for code in LanguageCode}
-_PYTHON: Final = int(LanguageCode.PYTHON)
-
-
-def encode_frame(command: RemotingCommand) -> bytes:
-    """Return the complete frame of a command.
-
-    Raises:
-        LocalProtocolError: the header cannot carry a value, or the frame exceeds the maximum.
-    """
-    frame = command.ready_frame()
-    if frame is not None:
-        return frame
-    body = command.body
-    head = encode_frame_head(command, len(body))
-    return b"".join((head, body)) if body else head
-
-
-def encode_frame_head(command: RemotingCommand, body_bytes: int) -> bytes:
-    """Return length, header word and header of a frame whose body is sent separately.
-
-    Raises:
-        LocalProtocolError: a value the header cannot carry, or a frame over the maximum.
-    """
-    if command.serialize_type is _JSON:
-        header = command.ready_header() or _encode_json(command)
-        word = len(header)
-    else:
-        header = _encode_binary(command)
-        word = 0x1000000 | len(header)
-    length = 4 + len(header) + body_bytes
-    if length > limits.FRAME_BYTES_MAX - 4 or len(header) > _HEADER_BYTES_MAX:
-        raise LocalProtocolError(
-            f"a frame of {length + 4} bytes is over the maximum of {limits.FRAME_BYTES_MAX}",
-            frame_bytes=length + 4,
-        )
-    return _PREFIX.pack(length, word) + header
-
-
-def _encode_json(command: RemotingCommand) -> bytes:
-    # Alphabetical order, as fastjson writes; serializeTypeCurrentRPC is a bean property of
-    # upstream.
-    header: dict[str, Any] = {"code": command.code}
-    if command.ext_fields is not None:
-        header["extFields"] = command.ext_fields
-    header["flag"] = command.flag
-    header["language"] = _LANGUAGE_NAMES.get(command.language, "OTHER")
-    header["opaque"] = command.opaque
-    if command.remark is not None:
-        header["remark"] = command.remark
-    header["serializeTypeCurrentRPC"] = "JSON"
-    header["version"] = command.version
-    try:
-        return plain_json.dumps(header)
-    except (TypeError, plain_json.JSONEncodeError) as error:
-        raise LocalProtocolError(f"command header cannot be written as JSON: {error}") from None
-
-
-def _encode_binary(command: RemotingCommand) -> bytes:
-    try:
-        remark = (command.remark or "").encode()
-        ext = _encode_binary_ext(command.ext_fields) if command.ext_fields else b""
-        head = _BINARY_HEAD.pack(
-            command.code, command.language & 0xFF, command.version, command.opaque, command.flag
-        )
-    except (struct.error, UnicodeEncodeError, AttributeError, TypeError) as error:
-        raise LocalProtocolError(f"command header cannot be written as binary: {error}") from None
-    return b"".join((head, _LENGTH.pack(len(remark)), remark, _LENGTH.pack(len(ext)), ext))
-
-
-def _encode_binary_ext(ext: Mapping[str, str]) -> bytes:
-    parts: list[bytes] = []
-    for name, value in ext.items():
-        name_bytes = name.encode()
-        value_bytes = value.encode()
-        parts += (
-            _SHORT.pack(len(name_bytes)),
-            name_bytes,
-            _LENGTH.pack(len(value_bytes)),
-            value_bytes,
-        )
-    return b"".join(parts)
 
 
 def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
@@ -128,7 +47,7 @@ def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
     data = frame if isinstance(frame, bytes) else bytes(frame)
     if len(data) < 4:
         raise MalformedFrameError(f"a frame of {len(data)} bytes has no header length")
-    return _decode(data, 0, len(data), _HEADER_BYTES_MAX)
+    return _decode(data, 0, len(data), HEADER_BYTES_MAX)
 
 
 def decode_frame_within(buffer: bytearray, begin: int, end: int) -> RemotingCommand:
@@ -143,7 +62,7 @@ def decode_frame_within(buffer: bytearray, begin: int, end: int) -> RemotingComm
     Raises:
         MalformedFrameError: lengths, header or serialize type are impossible.
     """
-    return _decode(buffer, begin, end, _HEADER_BYTES_MAX)
+    return _decode(buffer, begin, end, HEADER_BYTES_MAX)
 
 
 def _decode(
@@ -219,7 +138,7 @@ def _decode_unusual_json(header: Any) -> RemotingCommand:
     if remark is not None:
         remark = _as_text(remark)
     language = get("language")
-    if type(language) is not int or language not in _LANGUAGE_NAMES:
+    if type(language) is not int or language not in LANGUAGE_NAMES:
         language = _language(language)
     return RemotingCommand(code, opaque, flag, language, version, remark, ext)
 
@@ -284,7 +203,7 @@ def _language(value: object) -> int:
 
 def _decode_binary(data: bytes) -> RemotingCommand:
     try:
-        code, language, version, opaque, flag = _BINARY_HEAD.unpack_from(data)
+        code, language, version, opaque, flag = BINARY_HEAD.unpack_from(data)
         (remark_bytes,) = _LENGTH.unpack_from(data, 13)
         ext_at = 17 + remark_bytes
         if remark_bytes < 0 or ext_at + 4 > len(data):
@@ -347,7 +266,7 @@ class FrameDecoder:
     def __init__(
         self,
         frame_bytes_max: int = limits.FRAME_BYTES_MAX,
-        header_bytes_max: int = _HEADER_BYTES_MAX,
+        header_bytes_max: int = HEADER_BYTES_MAX,
         body_bytes_max: int = limits.FRAME_BYTES_MAX,
     ) -> None:
         self._frame_bytes_max = frame_bytes_max

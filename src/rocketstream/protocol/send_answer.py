@@ -107,10 +107,10 @@ class SendAnswer(RemotingCommand):
     def ext_fields(self, ext: dict[str, str] | None) -> None:
         self._ext = {} if ext is None else ext
 
-    def ready_header(self) -> bytes | None:
-        """Return the JSON header; None if the ext map was read or says more than success."""
+    def _json_header(self) -> bytes:
+        """Return the header: by the template unless the ext map was read, or more is said."""
         if self._ext is not None or self.code or self.remark is not None:
-            return None
+            return super()._json_header()
         return self._plan.template % (
             self._msg_id.encode(),
             self._queue_id,

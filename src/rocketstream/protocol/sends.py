@@ -290,10 +290,10 @@ class PlainSend(RemotingCommand):
     def ext_fields(self, ext: dict[str, str] | None) -> None:
         self._ext = {} if ext is None else ext
 
-    def ready_frame(self) -> bytes | None:
-        """Return the frame; None if the ext map was read, or the general way has to say no."""
+    def frame(self) -> bytes:
+        """Return the frame: by the template unless the ext map was read; raises as any command."""
         if self._ext is not None or self.serialize_type is not _JSON:
-            return None
+            return super().frame()
         send, body = self._send, self.body
         header = self._template.text % (
             send.sys_flag, send.born_timestamp, send.flag, plain_json.dumps(send.properties),
@@ -302,7 +302,7 @@ class PlainSend(RemotingCommand):
         size = len(header)
         length = 4 + size + len(body)
         if length > _LENGTH_MAX:
-            return None
+            return super().frame()  # which says no
         return b"".join((_PREFIX.pack(length, size), header, body))
 
 

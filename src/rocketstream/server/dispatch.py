@@ -15,7 +15,7 @@ from rocketstream.errors import BrokerError, ProtocolError, RocketMQError
 from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.command import OversizedCommand, RemotingCommand
 from rocketstream.protocol.headers import Header
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import AnswerSteps
 
 logger = logging.getLogger("rocketstream.server")

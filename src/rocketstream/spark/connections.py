@@ -9,7 +9,8 @@ from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.credentials import read_credentials, signer
 from rocketstream.spark.options import ConnectOptions
 from rocketstream.spark.tls import tls_context
-from rocketstream.transport.blocking import BlockingConnection, BlockingPool
+from rocketstream.transport.blocking_connection import BlockingConnection
+from rocketstream.transport.blocking_pool import BlockingPool
 
 
 def secrets_of(options: ConnectOptions) -> tuple[str | None, str | None, str | None]:

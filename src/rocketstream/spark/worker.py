@@ -17,7 +17,7 @@ from rocketstream.protocol.compression import load_codecs
 from rocketstream.spark.connections import new_pool
 from rocketstream.spark.options import ConnectOptions
 from rocketstream.spark.tls import tls_settings
-from rocketstream.transport.blocking import BlockingPool
+from rocketstream.transport.blocking_pool import BlockingPool
 
 T = TypeVar("T")
 

@@ -39,10 +39,8 @@ from rocketstream.protocol.addresses import (
     stranger,
 )
 from rocketstream.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE
-from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import encode_frame
+from rocketstream.protocol.command import OPAQUE_MASK, BeforeRequest, RemotingCommand
 from rocketstream.protocol.sends import AnswerReader
-from rocketstream.transport.calls import OPAQUE_MASK, BeforeRequest, refusal
 from rocketstream.transport.tls import is_no_tls
 
 if TYPE_CHECKING:
@@ -308,7 +306,7 @@ class BlockingConnection:
             )
         if self._before_request is not None:
             self._before_request(self.address, command)
-        frame = encode_frame(command)
+        frame = command.frame()
         try:
             try:
                 sent = sock.send(frame)
@@ -401,7 +399,7 @@ class BlockingConnection:
         if sock is None:
             return
         try:
-            self._write(sock, encode_frame(refusal(request)), deadline_ms)
+            self._write(sock, request.refusal().frame(), deadline_ms)
         except OSError as error:
             raise self._lost(str(error)) from error
 

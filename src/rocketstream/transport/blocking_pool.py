@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Self
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import ClientStateError, ForkedClientError, TooManyRequestsError
-from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.command import AfterResponse, BeforeRequest, RemotingCommand
 from rocketstream.transport.blocking_connection import BlockingConnection
-from rocketstream.transport.calls import AfterResponse, BeforeRequest
 
 if TYPE_CHECKING:
     import ssl

@@ -23,9 +23,8 @@ from rocketstream.protocol.addresses import (
     parse_address,
     stranger,
 )
-from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.command import AfterResponse, BeforeRequest, RemotingCommand
 from rocketstream.protocol.sends import AnswerDecoder
-from rocketstream.transport.calls import AfterResponse, BeforeRequest
 from rocketstream.transport.connection import (
     Connection,
     ConnectionLimits,

@@ -26,9 +26,8 @@ from rocketstream.errors import (
 )
 from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
-from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import FrameDecoder, encode_frame, encode_frame_head
-from rocketstream.transport.calls import OPAQUE_MASK, AfterResponse, BeforeRequest, refusal
+from rocketstream.protocol.command import OPAQUE_MASK, AfterResponse, BeforeRequest, RemotingCommand
+from rocketstream.protocol.framing import FrameDecoder
 from rocketstream.transport.sharing import AnswerSteps
 
 logger = logging.getLogger("rocketstream.transport")
@@ -76,7 +75,7 @@ DEFAULT_LIMITS = ConnectionLimits()
 
 def refuse_request(connection: Connection, request: RemotingCommand) -> None:
     """Handle any request of the peer by refusing it."""
-    connection.reply(request, refusal(request))
+    connection.reply(request, request.refusal())
 
 
 class Connection(asyncio.BaseProtocol):
@@ -244,7 +243,7 @@ class Connection(asyncio.BaseProtocol):
             self._before_request(self._address, command)
         command.flag |= FLAG_ONEWAY
         self._opaque = command.opaque = (self._opaque + 1) & OPAQUE_MASK
-        self._write(encode_frame(command))
+        self._write(command.frame())
 
     def reply(
         self,
@@ -264,10 +263,10 @@ class Connection(asyncio.BaseProtocol):
             return
         request.answer(response)
         if body_parts is None:
-            self._write(encode_frame(response))
+            self._write(response.frame())
             return
         body_bytes = sum(map(len, body_parts))
-        self._write(encode_frame_head(response, body_bytes))
+        self._write(response.frame_head(body_bytes))
         self._out.extend(body_parts)
         self._out_bytes += body_bytes
 
@@ -293,7 +292,7 @@ class Connection(asyncio.BaseProtocol):
         if self._before_request is not None:
             self._before_request(self._address, command)
         command.opaque = opaque
-        frame = encode_frame(command)
+        frame = command.frame()
         if self._after_response is not None:
             sink = self._shown(command, sink)
         self._write(frame)

@@ -17,7 +17,7 @@ from rocketstream.errors import ClientStateError, ConfigurationError, RouteNotFo
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.transport.blocking import BlockingPool
+from rocketstream.transport.blocking_pool import BlockingPool
 
 WITHIN_S = 10.0
 

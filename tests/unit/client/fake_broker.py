@@ -30,7 +30,8 @@ from rocketstream.protocol.headers import (
     SendMessageResponseHeader,
 )
 from rocketstream.protocol.record import RecordFields, encode_record
-from rocketstream.transport.aio import Connection, RemotingServer
+from rocketstream.transport.connection import Connection
+from rocketstream.transport.server import RemotingServer
 
 WAIT_S = 20.0
 GROUP = "g"

@@ -22,7 +22,7 @@ from rocketstream.client.instance.remote_control import (
 from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.testing import ManualClock
-from rocketstream.transport.aio import RemotingClient
+from rocketstream.transport.client import RemotingClient
 from tests.unit.client.fake_broker import found
 
 NAMES = st.sampled_from(

@@ -16,7 +16,7 @@ from rocketstream.spark.arrow.layout import Piece
 from rocketstream.spark.columns import ALL_COLUMNS, ERROR, Column
 from rocketstream.spark.executor import rows
 from rocketstream.spark.worker import prepare
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
 
 QUEUE = MessageQueue("T1", "broker-a", 3)
 WRAPPED = 0xC0

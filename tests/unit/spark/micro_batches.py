@@ -21,7 +21,7 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.source import RocketMQDataSource
 from rocketstream.testing.clock import ManualClock
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
 from tests.plugins.waiting import wait_until
 from tests.spark.support import Sent, send
 

@@ -16,7 +16,7 @@ from rocketstream.spark.driver.held_pulls import REST_MS, HeldPulls
 from rocketstream.spark.driver.streaming import StreamSource
 from rocketstream.spark.options import ReadOptions, read_options
 from rocketstream.testing.clock import ManualClock
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
 from tests.plugins.waiting import wait_until
 from tests.spark.support import numbered, send
 

@@ -12,7 +12,8 @@ import pytest
 
 from rocketstream._util.loops import LoopThread, new_event_loop
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.transport.aio import Connection, RemotingServer
+from rocketstream.transport.connection import Connection
+from rocketstream.transport.server import RemotingServer
 from rocketstream.transport.tls import client_context, server_context
 
 CERT = Path(__file__).parent / "tls" / "cert.pem"

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 
 
 class Held:

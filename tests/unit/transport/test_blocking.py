@@ -25,11 +25,12 @@ from rocketstream.errors import (
 )
 from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import FrameDecoder, encode_frame
+from rocketstream.protocol.framing import FrameDecoder
 from rocketstream.testing import ManualClock
 from rocketstream.transport import blocking_connection
-from rocketstream.transport.aio import Connection
-from rocketstream.transport.blocking import BlockingConnection, BlockingPool
+from rocketstream.transport.blocking_connection import BlockingConnection
+from rocketstream.transport.blocking_pool import BlockingPool
+from rocketstream.transport.connection import Connection
 from tests.unit.transport.conftest import ThreadedServer, echo, request
 from tests.unit.transport.peers import HOSTILE
 
@@ -89,7 +90,7 @@ def read_commands(sock: socket.socket, count: int) -> list[RemotingCommand]:
 
 
 def answer_to(command: RemotingCommand, body: bytes = b"") -> bytes:
-    return encode_frame(command.answer(RemotingCommand.response(0, None, None, body)))
+    return command.answer(RemotingCommand.response(0, None, None, body)).frame()
 
 
 # --- one connection -----------------------------------------------------------------------------
@@ -143,7 +144,7 @@ def test_requests_of_the_peer_are_refused_and_skipped() -> None:
 
     def play(sock: socket.socket) -> None:
         (command,) = read_commands(sock, 1)
-        sock.sendall(encode_frame(request(39, oneway=True)) + encode_frame(request(40)))
+        sock.sendall(request(39, oneway=True).frame() + request(40).frame())
         refusals.extend(read_commands(sock, 1))
         sock.sendall(answer_to(command, b"now"))
 
@@ -543,7 +544,7 @@ def test_looking_in_vain_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
                 commands = decoder.feed(sock.recv(4096))
             if number < blocking_connection._LOOKS_IN_VAIN_MAX and looking:
                 gate.acquire(timeout=20)
-            sock.sendall(encode_frame(commands[0].answer(RemotingCommand.response(0))))
+            sock.sendall(commands[0].answer(RemotingCommand.response(0)).frame())
 
     looking = hasattr(select, "poll")
     clock = ManualClock()  # on a busy machine giving way takes long, and looking pauses

@@ -10,7 +10,6 @@ import pytest
 
 from rocketstream.errors import ConnectError, ConnectionLostError, TooManyRequestsError
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import encode_frame
 from rocketstream.protocol.sends import StoredAnswer
 from rocketstream.transport.client import ClientConnection
 from rocketstream.transport.connection import ConnectionLimits
@@ -90,7 +89,7 @@ def answered(opaque: int, offset: int, code: int = 0) -> bytes:
     answer.opaque = opaque
     if not code:
         answer.ext_fields = {"msgId": f"{offset:032X}", "queueId": "1", "queueOffset": str(offset)}
-    return encode_frame(answer)
+    return answer.frame()
 
 
 def test_the_first_answer_teaches_the_form_of_the_others(connection: ClientConnection) -> None:

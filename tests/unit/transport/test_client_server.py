@@ -18,7 +18,9 @@ from rocketstream.errors import (
 )
 from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.transport.aio import Connection, RemotingClient, RemotingServer
+from rocketstream.transport.client import RemotingClient
+from rocketstream.transport.connection import Connection
+from rocketstream.transport.server import RemotingServer
 from tests.unit.transport.conftest import Run, echo, request
 
 LONG_MS = 20_000

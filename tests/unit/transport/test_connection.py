@@ -18,14 +18,10 @@ from rocketstream.errors import (
 )
 from rocketstream.protocol.codes import FLAG_ONEWAY
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import FrameDecoder, encode_frame
-from rocketstream.transport.aio import (
-    Connection,
-    ConnectionLimits,
-    RemotingClient,
-    RemotingServer,
-    RequestHandler,
-)
+from rocketstream.protocol.framing import FrameDecoder
+from rocketstream.transport.client import RemotingClient
+from rocketstream.transport.connection import Connection, ConnectionLimits, RequestHandler
+from rocketstream.transport.server import RemotingServer
 from tests.unit.transport.conftest import Run, echo, request
 from tests.unit.transport.peers import HOSTILE, Held
 
@@ -348,7 +344,7 @@ def test_hostile_bytes_close_their_connection_alone(run: Run, data: bytes) -> No
             writer.close()
             bad = await closed.get()
             assert bad.close_reason
-            bad.data_received(encode_frame(request()))  # broken stays broken
+            bad.data_received(request().frame())  # broken stays broken
             assert (await good.request(request(body=b"alive"), LONG_MS)).body == b"alive"
         finally:
             await client.close()
@@ -368,7 +364,7 @@ def test_frames_arrive_whole_from_single_bytes_and_from_one_segment(run: Run) ->
         for number in range(3):
             command = request(body=b"body %d" % number)
             command.opaque = number
-            frames.append(encode_frame(command))
+            frames.append(command.frame())
         for byte in frames[0]:
             writer.write(bytes([byte]))
             await writer.drain()
@@ -403,7 +399,7 @@ def test_peer_that_does_not_read_what_it_is_told_is_cut_off(run: Run) -> None:
         await server.start()
         with socket.create_connection((server.host, server.port)) as sock:
             sock.setblocking(False)
-            await loop.sock_sendall(sock, encode_frame(request()) * 2)
+            await loop.sock_sendall(sock, request().frame() * 2)
             connection = await lost
         assert "does not read" in (connection.close_reason or "")
         assert connection.bytes_buffered == 0
@@ -470,7 +466,7 @@ def test_everything_of_one_turn_leaves_in_one_write(run: Run) -> None:
         assert len(transport.writes) == 1
         sent = transport.writes.pop()
         assert len(FrameDecoder().feed(sent)) == 64
-        asked = b"".join(encode_frame(request()) for _ in range(64))
+        asked = b"".join(request().frame() for _ in range(64))
         connection.data_received(asked)
         assert len(transport.writes) == 1, "answers given while reading leave at once"
         connection.pause_writing()
@@ -524,7 +520,7 @@ def test_traffic_in_either_direction_keeps_a_connection_open(run: Run) -> None:
             await turn()
 
         async def receive() -> None:
-            connection.data_received(encode_frame(request()))
+            connection.data_received(request().frame())
 
         for traffic in (send, receive, send):
             await traffic()
@@ -629,7 +625,7 @@ def test_half_a_frame_and_then_nothing_is_silence(run: Run) -> None:
         def half(connection: Connection, command: RemotingCommand) -> None:
             answer = RemotingCommand.response(0, None, None, b"body")
             command.answer(answer)
-            connection.send_frames(encode_frame(answer)[:-2])
+            connection.send_frames(answer.frame()[:-2])
 
         async with pair(half, bounds=SILENT) as (_, connection):
             with pytest.raises(RequestTimeoutError):

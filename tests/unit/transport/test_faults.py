@@ -12,7 +12,8 @@ import pytest
 
 from rocketstream.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from rocketstream.testing import FaultProxy, LeakCheck, ManualClock
-from rocketstream.transport.blocking import BlockingConnection, BlockingPool
+from rocketstream.transport.blocking_connection import BlockingConnection
+from rocketstream.transport.blocking_pool import BlockingPool
 from tests.unit.transport.conftest import ThreadedServer, request
 
 LONG_MS = 20_000

@@ -9,7 +9,7 @@ import pytest
 
 from rocketstream import limits
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import FrameDecoder, encode_frame
+from rocketstream.protocol.framing import FrameDecoder
 from rocketstream.testing.clock import ManualClock
 from rocketstream.transport.connection import Connection, ConnectionLimits, RequestHandler
 from rocketstream.transport.served import ServedConnection
@@ -30,7 +30,7 @@ def join(
 
 
 def frames(count: int) -> bytes:
-    return b"".join(encode_frame(request()) for _ in range(count))
+    return b"".join(request().frame() for _ in range(count))
 
 
 MIB = 1024 * 1024
@@ -40,7 +40,7 @@ def great_frame(size: int) -> bytes:
     """A request of about ``size`` bytes."""
     command = request()
     command.body = bytes(size)
-    return encode_frame(command)
+    return command.frame()
 
 
 def test_great_frames_wait_unread_until_there_is_room(run: Run) -> None:
@@ -139,7 +139,7 @@ def test_little_is_read_of_others_while_frames_wait_for_room(run: Run) -> None:
         first.data_received(great_frame(8 * MIB)[:65_536])
         second.data_received(great_frame(8 * MIB)[:65_536])
         assert len(first.get_buffer(-1)) == limits.SERVER_READ_BYTES
-        frame = encode_frame(request(body=b"b"))
+        frame = request(body=b"b").frame()
         buffer = third.get_buffer(-1)
         assert len(buffer) == limits.SERVER_READ_BYTES_CROWDED
         buffer[: len(frame)] = frame

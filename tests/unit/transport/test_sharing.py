@@ -14,7 +14,6 @@ import pytest
 
 from rocketstream import limits
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import encode_frame
 from rocketstream.testing.clock import ManualClock
 from rocketstream.transport.connection import Connection, ConnectionLimits, RequestHandler
 from rocketstream.transport.served import ServedConnection
@@ -77,7 +76,7 @@ def play(run: Run) -> Play:
 
 
 def frames(count: int) -> bytes:
-    return b"".join(encode_frame(request()) for _ in range(count))
+    return b"".join(request().frame() for _ in range(count))
 
 
 def test_one_peer_works_no_longer_than_its_slice(play: Play) -> None:
@@ -184,7 +183,7 @@ def test_a_frame_that_trickles_in_gets_no_more_time_by_waiting_in_line(play: Pla
         server.cost_ms = limits.WORK_PASS_MS
         busy, _ = server.join()
         slow, pipe = server.join()
-        frame = encode_frame(request())
+        frame = request().frame()
         due = []
         for number in range(3):
             busy.data_received(frames(1))
@@ -232,9 +231,9 @@ def test_request_in_steps_leaves_others_their_turn(play: Play) -> None:
 
         peer, _ = server.join(handler)
         neighbour, _ = server.join(handler)
-        peer.data_received(encode_frame(request(2)) + encode_frame(request(1)))
+        peer.data_received(request(2).frame() + request(1).frame())
         await turn()
-        neighbour.data_received(encode_frame(request(1)))
+        neighbour.data_received(request(1).frame())
         assert done == ["neighbour"]
         server.sharing.close()
         assert done == ["neighbour", "long", "short"]
@@ -265,10 +264,10 @@ def test_request_that_waits_holds_up_its_own_connection_only(play: Play, is_lost
 
         peer, _ = server.join(handler)
         neighbour, _ = server.join(handler)
-        peer.data_received(encode_frame(request(2)) + encode_frame(request(1)))
+        peer.data_received(request(2).frame() + request(1).frame())
         for _ in range(5):
             await turn()
-        neighbour.data_received(encode_frame(request(1)))
+        neighbour.data_received(request(1).frame())
         assert (done, steps_taken) == (["neighbour"], 1)
         assert not peer.is_waiting, "it would be asked in every turn of the loop"
         if is_lost:
@@ -538,7 +537,7 @@ def test_every_frame_has_its_own_time(play: Play) -> None:
 
     async def main(server: Server) -> None:
         peer, _ = server.join()
-        frame = encode_frame(request(body=bytes(1_000)))
+        frame = request(body=bytes(1_000)).frame()
         peer.data_received(frame + frame[:500])
         peer._frame_began_s -= 1_000
         peer.data_received(frame[500:] + frame[:500])

@@ -13,7 +13,8 @@ import pytest
 from rocketstream._util.patience import another_look_s, up_to
 from rocketstream.errors import ConnectError, RequestTimeoutError
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.transport.aio import Connection, RemotingClient
+from rocketstream.transport.client import RemotingClient
+from rocketstream.transport.connection import Connection
 from tests.unit.transport.conftest import Run, ThreadedServer, request
 from tests.unit.transport.peers import Held
 

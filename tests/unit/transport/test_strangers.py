@@ -16,9 +16,9 @@ from rocketstream.errors import ConnectError, RocketMQError
 from rocketstream.protocol.addresses import stranger
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import encode_frame
-from rocketstream.transport.aio import RemotingClient, RemotingServer
-from rocketstream.transport.blocking import BlockingConnection
+from rocketstream.transport.blocking_connection import BlockingConnection
+from rocketstream.transport.client import RemotingClient
+from rocketstream.transport.server import RemotingServer
 from tests.unit.transport.conftest import echo, request
 
 WAIT_MS = 10_000
@@ -128,4 +128,4 @@ def test_frames_of_rocketmqs_are_no_strangers(header: int) -> None:
     for body in range(300):
         command = RemotingCommand.request(RequestCode.HEART_BEAT, body=bytes(body))
         command.remark = "x" * header
-        assert stranger(encode_frame(command)[:9]) is None
+        assert stranger(command.frame()[:9]) is None

@@ -19,8 +19,10 @@ from rocketstream.protocol.addresses import format_address
 from rocketstream.server.certificates import make_test_certificates
 from rocketstream.server.tls import ServerTls
 from rocketstream.testing import ManualClock
-from rocketstream.transport.aio import RemotingClient, RemotingServer
-from rocketstream.transport.blocking import BlockingConnection, BlockingPool
+from rocketstream.transport.blocking_connection import BlockingConnection
+from rocketstream.transport.blocking_pool import BlockingPool
+from rocketstream.transport.client import RemotingClient
+from rocketstream.transport.server import RemotingServer
 from rocketstream.transport.tls import (
     TlsMode,
     client_context,

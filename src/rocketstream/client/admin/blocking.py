@@ -43,7 +43,7 @@ from rocketstream.protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
 from rocketstream.protocol.codes import RequestCode, ResponseCode, request_text
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import GetRouteInfoRequestHeader
-from rocketstream.transport.blocking import BlockingPool
+from rocketstream.transport.blocking_pool import BlockingPool
 from rocketstream.transport.tls import environment_context
 
 if TYPE_CHECKING:

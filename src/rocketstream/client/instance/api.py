@@ -41,7 +41,8 @@ from rocketstream.protocol.headers import (
     Header,
     UnregisterClientRequestHeader,
 )
-from rocketstream.transport.aio import Connection, RemotingClient
+from rocketstream.transport.client import RemotingClient
+from rocketstream.transport.connection import Connection
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from rocketstream.protocol.bodies import ConsumerData, HeartbeatData, Subscripti
 from rocketstream.protocol.bodies.client import SHARED_ID_FIELD
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.subscription import EXPRESSION_TAG
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 
 logger = logging.getLogger("rocketstream.client")
 

@@ -20,7 +20,8 @@ from rocketstream.client.instance.route_updates import RouteUpdates
 from rocketstream.client.instance.routes import RouteTable
 from rocketstream.errors import RocketMQError
 from rocketstream.limits import LOST_BROKER_TRIES_MS
-from rocketstream.transport.aio import Connection, RemotingClient
+from rocketstream.transport.client import RemotingClient
+from rocketstream.transport.connection import Connection
 
 RECONNECT_MS = (500, 1_000, 2_000)
 """Pauses before a broker whose connection was lost is tried again; the last one stays. Each is cut

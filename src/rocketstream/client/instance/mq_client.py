@@ -23,7 +23,8 @@ from rocketstream.client.instance.routes import RouteTable
 from rocketstream.client.stats import SAMPLE_INTERVAL_MS, ConsumerStats
 from rocketstream.errors import ClientStateError
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.transport.aio import Connection, RemotingClient
+from rocketstream.transport.client import RemotingClient
+from rocketstream.transport.connection import Connection
 
 logger = logging.getLogger("rocketstream.client")
 

@@ -44,7 +44,7 @@ from rocketstream.protocol.names import LISTENER_THREAD_PREFIX
 from rocketstream.protocol.namespace import without_namespace
 from rocketstream.protocol.properties import PROPERTY_ARRIVE_TIME, PROPERTY_CORRELATION_ID
 from rocketstream.protocol.record import RecordFields, encode_record
-from rocketstream.transport.aio import Connection, refuse_request
+from rocketstream.transport.connection import Connection, refuse_request
 
 logger = logging.getLogger("rocketstream.client")
 

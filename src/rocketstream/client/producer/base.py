@@ -45,7 +45,7 @@ from rocketstream.model import (
 from rocketstream.protocol.codes import version_ordinal
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.sends import PreparedSend
-from rocketstream.transport.blocking import BlockingPool
+from rocketstream.transport.blocking_pool import BlockingPool
 
 logger = logging.getLogger("rocketstream.client")
 

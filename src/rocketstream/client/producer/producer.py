@@ -46,7 +46,7 @@ from rocketstream.errors import (
 from rocketstream.model import Message, MessageQueue, SendResult
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.sends import PreparedSend
-from rocketstream.transport.blocking import BlockingPool
+from rocketstream.transport.blocking_pool import BlockingPool
 
 T = TypeVar("T")
 

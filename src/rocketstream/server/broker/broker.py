@@ -55,8 +55,9 @@ from rocketstream.server.broker.schedule_service import ScheduleService
 from rocketstream.server.broker.transaction_service import TransactionService
 from rocketstream.server.dispatch import Dispatcher, Handler
 from rocketstream.server.store import Files, MessageStore, RecoveryReport
-from rocketstream.transport.aio import Connection, RemotingClient, RemotingServer
-from rocketstream.transport.connection import refuse_request
+from rocketstream.transport.client import RemotingClient
+from rocketstream.transport.connection import Connection, refuse_request
+from rocketstream.transport.server import RemotingServer
 from rocketstream.transport.sharing import AnswerSteps, Sharing
 from rocketstream.transport.tls import TlsMode
 

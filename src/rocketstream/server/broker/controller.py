@@ -27,7 +27,7 @@ from rocketstream.server.broker.core.topics import TopicTable
 from rocketstream.server.broker.editing import Edits
 from rocketstream.server.broker.statistics import BrokerStatistics
 from rocketstream.server.store import MessageStore
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import Sharing, Steps
 
 logger = logging.getLogger("rocketstream.server")

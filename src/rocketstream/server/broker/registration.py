@@ -24,7 +24,8 @@ from rocketstream.protocol.signing import sign
 from rocketstream.server.broker.config import is_loopback
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.acl.accounts import Account
-from rocketstream.transport.aio import Connection, RemotingClient
+from rocketstream.transport.client import RemotingClient
+from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import Steps
 
 logger = logging.getLogger("rocketstream.server")

@@ -53,7 +53,7 @@ from rocketstream.server.broker.messages import (
     read_stored,
 )
 from rocketstream.server.store import PutResult
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 
 logger = logging.getLogger("rocketstream.server")
 

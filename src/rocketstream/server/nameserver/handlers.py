@@ -40,7 +40,7 @@ from rocketstream.protocol.record import body_crc
 from rocketstream.server.dispatch import Handler, ok, ok_in_parts, refusal
 from rocketstream.server.editing import parse_properties, refuse_others
 from rocketstream.server.nameserver.core.routes import BrokerIdentity, KeyValueTable, RouteTable
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import Steps
 
 OWN_NAMESPACE = "ROCKETSTREAM_NAMESRV_CONFIG"

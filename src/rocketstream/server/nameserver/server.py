@@ -16,7 +16,8 @@ from rocketstream.server.nameserver.core.routes import KeyValueTable, RouteTable
 from rocketstream.server.nameserver.handlers import NameServerHandlers
 from rocketstream.server.state_file import StateFile
 from rocketstream.server.store import ConfigFile, Files
-from rocketstream.transport.aio import Connection, RemotingServer
+from rocketstream.transport.connection import Connection
+from rocketstream.transport.server import RemotingServer
 from rocketstream.transport.tls import TlsMode
 
 logger = logging.getLogger("rocketstream.server")

@@ -22,7 +22,7 @@ from rocketstream.spark.connections import new_connection
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.pulls import pull_one
 from rocketstream.spark.options import ReadOptions
-from rocketstream.transport.blocking import BlockingConnection, wait_for_answers
+from rocketstream.transport.blocking_connection import BlockingConnection, wait_for_answers
 
 logger = logging.getLogger("rocketstream.spark")
 

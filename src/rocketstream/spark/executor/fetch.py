@@ -31,7 +31,8 @@ from rocketstream.spark.losses import Losses
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import PartitionPlan, QueueRange, Scan
 from rocketstream.spark.worker import pool
-from rocketstream.transport.blocking import BlockingConnection, BlockingPool
+from rocketstream.transport.blocking_connection import BlockingConnection
+from rocketstream.transport.blocking_pool import BlockingPool
 
 logger = logging.getLogger("rocketstream.spark")
 

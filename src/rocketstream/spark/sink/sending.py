@@ -43,7 +43,8 @@ from rocketstream.protocol.sends import PreparedSend
 from rocketstream.spark.options import WriteOptions
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.sink.routes import Routes
-from rocketstream.transport.blocking import BlockingConnection, BlockingPool
+from rocketstream.transport.blocking_connection import BlockingConnection
+from rocketstream.transport.blocking_pool import BlockingPool
 
 logger = logging.getLogger("rocketstream.spark")
 

@@ -19,7 +19,7 @@ from rocketstream.spark.consumer.returning import AT_ONCE, COPIES_MAX, SendBack
 from rocketstream.spark.options import ConsumeOptions, consume_options
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.worker import close_pools
-from rocketstream.transport.blocking import BlockingPool
+from rocketstream.transport.blocking_pool import BlockingPool
 from tests.spark.support import Sent, numbered, send
 from tests.unit.spark.broker_contents import DLQ, dead_letters, pulled, waiting
 

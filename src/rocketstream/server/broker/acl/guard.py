@@ -29,7 +29,7 @@ from rocketstream.server.broker.core.acl.verdict import (
     stranger_of,
 )
 from rocketstream.server.dispatch import refusal
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 
 logger = logging.getLogger("rocketstream.server")
 

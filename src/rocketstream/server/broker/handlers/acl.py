@@ -31,7 +31,7 @@ from rocketstream.server.broker.core.acl.edits import (
     update_account,
 )
 from rocketstream.server.dispatch import Handler, ok, refusal
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import AnswerSteps
 
 _FIELDS = (

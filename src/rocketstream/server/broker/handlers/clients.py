@@ -40,7 +40,7 @@ from rocketstream.server.broker.core.consumer_filters import compiled_of, is_tag
 from rocketstream.server.broker.core.members import Member
 from rocketstream.server.broker.filtering import unsupported
 from rocketstream.server.dispatch import Handler, ok, ok_in_parts, refusal
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import AnswerSteps, Steps
 
 logger = logging.getLogger("rocketstream.server")

@@ -14,7 +14,7 @@ from rocketstream.server.broker.core.topics import AUTO_CREATE_TOPIC, auto_creat
 from rocketstream.server.broker.editing import Edits, edited, shown
 from rocketstream.server.dispatch import Handler, ok
 from rocketstream.server.editing import parse_properties
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import AnswerSteps
 
 logger = logging.getLogger("rocketstream.server")

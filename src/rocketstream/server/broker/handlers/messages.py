@@ -16,7 +16,7 @@ from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.acl.accounts import PUB, SUB
 from rocketstream.server.broker.messages import index_keys, read_stored
 from rocketstream.server.dispatch import Handler, refusal
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import Steps
 
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"

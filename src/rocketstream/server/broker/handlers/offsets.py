@@ -25,7 +25,7 @@ from rocketstream.protocol.headers import (
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.offsets import commit_refusal
 from rocketstream.server.dispatch import Handler, ok, refusal
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 
 logger = logging.getLogger("rocketstream.server")
 

@@ -35,7 +35,7 @@ from rocketstream.server.broker.core.acl.rights import rights_to_stored
 from rocketstream.server.broker.core.members import ConsumerGroup, Member
 from rocketstream.server.broker.messages import StoredMessage, read_stored
 from rocketstream.server.dispatch import Handler, ok, refusal
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 
 logger = logging.getLogger("rocketstream.server")
 

@@ -40,7 +40,7 @@ from rocketstream.server.broker.handlers.offsets import OffsetHandlers
 from rocketstream.server.broker.messages import InnerMessage, MessageWriter
 from rocketstream.server.dispatch import Handler, guarded, refusal
 from rocketstream.server.store import GetMessageStatus, GetResult
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 
 logger = logging.getLogger("rocketstream.server")
 

@@ -31,7 +31,7 @@ from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.handlers.send import SendHandlers
 from rocketstream.server.broker.messages import InnerMessage, MessageWriter
 from rocketstream.server.dispatch import Handler
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import AnswerSteps
 
 logger = logging.getLogger("rocketstream.server")

@@ -18,7 +18,7 @@ from rocketstream.server.broker.core.schedule import queue_of_level
 from rocketstream.server.broker.core.topics import SCHEDULE_TOPIC
 from rocketstream.server.broker.statistics import topic_of
 from rocketstream.server.dispatch import Handler, ok, refusal
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 
 VERSION_TEXT = "V4_9_8"
 """Name of the announced protocol version; tools print it."""

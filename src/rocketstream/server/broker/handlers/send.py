@@ -34,7 +34,7 @@ from rocketstream.server.broker.messages import InnerMessage, MessageWriter
 from rocketstream.server.broker.transaction_service import TransactionService
 from rocketstream.server.dispatch import Answer, Handler, refuse_oversized_request
 from rocketstream.server.store import PutResult
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import AnswerSteps, Steps
 
 _REFUSED = (BrokerError, StoreError, ProtocolError)

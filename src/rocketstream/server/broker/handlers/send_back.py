@@ -42,7 +42,7 @@ from rocketstream.server.broker.messages import (
     read_stored,
 )
 from rocketstream.server.dispatch import Handler, ok, refusal
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 
 FIRST_RETRY_LEVEL = 3
 

@@ -30,7 +30,7 @@ from rocketstream.server.broker.core.batches import index_keys
 from rocketstream.server.broker.core.sends import is_usual, is_usual_queue
 from rocketstream.server.broker.flush_gate import FlushGate, not_flushed
 from rocketstream.server.store import Place
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 
 RUN_BYTES_MAX: Final = 256 * 1024
 """Most bytes of bodies in one run, so that others wait hardly longer than a slice."""

@@ -28,7 +28,7 @@ from rocketstream.protocol.headers import (
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.topics import check_name
 from rocketstream.server.dispatch import Handler, ok, ok_in_parts, refusal
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import AnswerSteps, Steps
 
 

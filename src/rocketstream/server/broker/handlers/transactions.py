@@ -18,7 +18,7 @@ from rocketstream.server.broker.core.acl.accounts import PUB
 from rocketstream.server.broker.messages import StoredMessage
 from rocketstream.server.broker.transaction_service import TransactionService
 from rocketstream.server.dispatch import Handler, ok, refusal
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 
 logger = logging.getLogger("rocketstream.server")
 

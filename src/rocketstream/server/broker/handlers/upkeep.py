@@ -28,7 +28,7 @@ from rocketstream.server.broker.core.offsets import correction_offsets
 from rocketstream.server.broker.handlers.clients import language_name
 from rocketstream.server.broker.transaction_service import TransactionService
 from rocketstream.server.dispatch import Handler, ok, refusal
-from rocketstream.transport.aio import Connection
+from rocketstream.transport.connection import Connection
 
 ENTRIES_MAX = 10_000
 NO_FILTER_DATA = "null"
