@@ -196,7 +196,7 @@ def test_a_broker_that_comes_back_elsewhere_is_found(
         routes = producer._machine.sender.instance.routes
         wait_until(lambda: not routes.is_named("broker-b"), "broker-b to leave the route")
         one.others.append(moved)
-        wait_until(lambda: routes.master("broker-b") == moved.address, "broker-b to be back")
+        wait_until(lambda: routes.masters.get("broker-b") == moved.address, "broker-b to be back")
 
 
 def test_a_broker_without_its_master_does_not_work_again(

@@ -568,7 +568,7 @@ def test_a_broker_that_left_every_route_is_left_alone(broker: FakeBroker) -> Non
             await instance.route_updates.refresh()
             await instance._beat()
             assert instance.remoting.connected(other.address) is None
-            assert instance.routes.master("broker-b") is None
+            assert instance.routes.masters.get("broker-b") is None
             await instance.close()
 
         broker.thread.run(run())

@@ -19,7 +19,8 @@ from rocketstream import (
     aio,
     limits,
 )
-from rocketstream.client.producer.message import decode_recall_handle, hash_of
+from rocketstream.client.producer.message import decode_recall_handle
+from rocketstream.client.producer.policy import hash_of
 from rocketstream.client.producer.settings import ProducerSettings
 from rocketstream.errors import (
     ClientStateError,

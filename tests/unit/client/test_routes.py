@@ -9,7 +9,7 @@ from rocketstream.client.instance.routes import (
     BrokerAddress,
     RouteTable,
     default_topic_route,
-    publish_info,
+    publish_queues,
     subscribe_queues,
 )
 from rocketstream.errors import RemoteProtocolError
@@ -39,27 +39,26 @@ def ids(queues: tuple[MessageQueue, ...]) -> list[tuple[str, int]]:
 
 def test_sending_uses_write_queues_of_brokers_with_a_master() -> None:
     """Covers C-136."""
-    assert ids(publish_info("T", route()).queues) == [("a", 0), ("b", 0), ("b", 1), ("b", 2)]
-    assert ids(publish_info("T", route(masters="a")).queues) == [("a", 0)]
-    assert ids(publish_info("T", route(perm=4)).queues) == []
+    assert ids(publish_queues("T", route())) == [("a", 0), ("b", 0), ("b", 1), ("b", 2)]
+    assert ids(publish_queues("T", route(masters="a"))) == [("a", 0)]
+    assert ids(publish_queues("T", route(perm=4))) == []
 
 
 def test_an_order_configuration_pins_the_queues() -> None:
     """Covers C-136: exactly those queues, whatever the permissions."""
-    info = publish_info("T", route(perm=4, order="broker-a:2;broker-x:1"))
-    assert info.order_topic
-    assert ids(info.queues) == [("a", 0), ("a", 1), ("x", 0)]
+    queues = publish_queues("T", route(perm=4, order="broker-a:2;broker-x:1"))
+    assert ids(queues) == [("a", 0), ("a", 1), ("x", 0)]
 
 
 def test_an_order_configuration_names_as_many_queues_as_a_topic_may_have() -> None:
-    queues = publish_info("T", route(order=f"broker-a:{limits.TOPIC_QUEUES_MAX}")).queues
+    queues = publish_queues("T", route(order=f"broker-a:{limits.TOPIC_QUEUES_MAX}"))
     assert len(queues) == limits.TOPIC_QUEUES_MAX
 
 
 @pytest.mark.parametrize("conf", ["broker-a", ":3", "a:x", f"a:{limits.TOPIC_QUEUES_MAX + 1}"])
 def test_a_malformed_order_configuration_is_the_peers_fault(conf: str) -> None:
     with pytest.raises(RemoteProtocolError, match="order configuration"):
-        publish_info("T", route(order=conf))
+        publish_queues("T", route(order=conf))
 
 
 def test_consuming_uses_read_queues_and_needs_no_master() -> None:
@@ -86,11 +85,12 @@ def test_the_same_route_in_another_order_is_no_change() -> None:
     assert table.apply("T", route(masters="a"))
 
 
-def test_a_topic_without_writable_queue_has_no_publish_info() -> None:
+def test_a_topic_without_writable_queue_is_not_in_the_publish_table() -> None:
     table = RouteTable()
+    table.apply("T", route())
+    assert len(table.publish_table["T"]) == 4
     table.apply("T", route(perm=4))
-    assert table.publish_info("T") is None
-    assert table.publish_info("unknown") is None
+    assert table.publish_table == {}
     assert table.subscribe_queues("unknown") is None
     assert len(table.subscribe_queues("T") or ()) == 6
 
@@ -104,8 +104,19 @@ def test_reading_prefers_the_broker_asked_for_then_the_next_then_any() -> None:
     assert table.find_for_subscribe("broker-b", 0) == BrokerAddress("b:1", True)
     assert table.find_for_subscribe("broker-b", 0, only_this=True) is None
     assert table.find_for_subscribe("broker-x", 0) is None
-    assert table.master("broker-a") == "a:0"
-    assert table.master("broker-b") is None
+    assert table.masters == {"broker-a": "a:0"}
+
+
+def test_a_master_that_is_gone_is_forgotten() -> None:
+    """Covers C-141, C-142: no write goes to a broker that has slaves alone, or left every route."""
+    table = RouteTable()
+    table.apply("T", route())
+    assert table.masters == {"broker-a": "a:0", "broker-b": "b:0"}
+    table.apply("T", route(masters="a"))
+    assert table.masters == {"broker-a": "a:0"}
+    table.apply("T", TopicRouteData([], []))
+    table.forget_offline_brokers()
+    assert table.masters == {}
 
 
 def test_topics_with_a_route_are_told() -> None:

@@ -14,7 +14,6 @@ from rocketstream.client.producer.policy import (
     End,
     FaultAvoidingRotation,
     FaultTable,
-    FirstTry,
     QueueRotation,
     SendPolicy,
     SendTarget,
@@ -107,51 +106,6 @@ def test_a_send_that_is_stored_takes_one_try() -> None:
     assert last(steps, result) is result
 
 
-def test_the_first_try_of_a_usual_send_needs_no_generator() -> None:
-    """Covers C-457, C-460: it is the one that ``tries`` would begin with."""
-    assert Play().policy.first(Play().routes, "T", ANY_QUEUE, 3000) == next(Play().send())
-    fixed = SendTarget(queue=QUEUES[3])
-    assert Play().policy.first(Play().routes, "T", fixed, 50) == next(Play().send(fixed, 50))
-    assert Play().policy.first(Play().routes, "T", fixed, 1) == next(Play().send(fixed, 1))
-
-
-def test_what_is_not_usual_begins_with_the_generator() -> None:
-    """A selector is called once, and never for a message without time or route."""
-    asked: list[object] = []
-
-    def pick(queues: tuple[MessageQueue, ...]) -> MessageQueue:
-        asked.append(queues)
-        return queues[0]
-
-    play = Play()
-    assert play.policy.first(play.routes, "T", SendTarget(pick=pick), 3000) is None
-    assert play.policy.first(play.routes, "T", ANY_QUEUE, 0) is None
-    assert Play().policy.first(RouteTable(), "T", ANY_QUEUE, 3000) is None
-    play.routes._brokers.clear()
-    assert play.policy.first(play.routes, "T", ANY_QUEUE, 3000) is None
-    assert asked == []
-
-
-def test_what_follows_a_first_try_is_as_if_tries_had_made_it() -> None:
-    """Covers C-80, C-460, C-462: the same queue, time left, error and brokers."""
-    play = Play()
-    play.policy.first(play.routes, "T", ANY_QUEUE, 100)
-    play.now_ms = 30
-    steps = play.policy.tries(
-        play.routes, "T", ANY_QUEUE, 100, 1, FirstTry(0, "broker-a", ConnectError("no"))
-    )
-    assert next(steps) is None
-    assert steps.send(QUEUES) == (QUEUES[2], "b:10911", 70)
-    with pytest.raises(SendError, match=r"Send \[2\] .*BrokersSent: \['broker-a', 'broker-b'\]"):
-        steps.send(ConnectError("no"))
-    result = stored(SendStatus.FLUSH_DISK_TIMEOUT)
-    with pytest.raises(StopIteration) as done:
-        next(
-            play.policy.tries(play.routes, "T", ANY_QUEUE, 100, 1, FirstTry(0, "broker-a", result))
-        )
-    assert done.value.value is result
-
-
 def test_messages_take_the_queues_in_turn() -> None:
     """Covers C-460: each send goes on where the one before stopped."""
     play = Play()
@@ -212,7 +166,7 @@ def test_a_route_lost_after_a_doubtful_try_does_not_say_not_sent() -> None:
     play = Play()
     steps = play.send()
     next(steps)
-    play.routes._publish.clear()
+    play.routes.publish_table.clear()
     assert steps.send(RequestTimeoutError("no answer")) is None
     with pytest.raises(SendRouteError) as raised:
         steps.send(SendRouteError("No route info of this topic: T"))
@@ -276,9 +230,9 @@ def test_what_a_broker_answers_or_leaves_open_says_nothing_of_the_route() -> Non
 def test_a_broker_that_left_the_route_counts_as_a_try() -> None:
     """Covers C-141: nobody is asked there."""
     play = Play()
-    del play.routes._brokers["broker-a"]
+    del play.routes.masters["broker-a"]
     assert tried(next(play.send()))[1] == "b:10911"
-    del play.routes._brokers["broker-b"]
+    del play.routes.masters["broker-b"]
     with pytest.raises(SendError, match=r"^The broker\[.*\] not exist.*Send \[3\]") as raised:
         next(play.send())
     assert raised.value.outcome is SendOutcome.NOT_SENT
@@ -474,7 +428,7 @@ def test_a_oneway_send_that_is_not_written_is_not_sent() -> None:
 
 def test_a_oneway_send_to_a_broker_that_left_is_not_sent() -> None:
     play = Play()
-    play.routes._brokers.clear()
+    play.routes.masters.clear()
     with pytest.raises(SendError, match=r"one-way send failed: The broker\[broker-a\] not exist"):
         next(play.policy.oneway(play.routes, "T", ANY_QUEUE))
 

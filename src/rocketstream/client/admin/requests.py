@@ -252,10 +252,10 @@ class MQAdmin:
     async def _found(self, mq: MessageQueue) -> tuple[str, MessageQueue]:
         mq = self._config.queue_with_namespace(mq)
         routes = self._instance.routes
-        address = routes.master(mq.broker_name)
+        address = routes.masters.get(mq.broker_name)
         if address is None:
             await self._instance.route_updates.update(mq.topic)
-            address = routes.master(mq.broker_name)
+            address = routes.masters.get(mq.broker_name)
         if address is None:
             raise unknown_broker(mq.broker_name)
         return address, mq

@@ -103,7 +103,7 @@ class StartOffsets:
         where = start_at(self._where, is_retry=mq.topic.startswith(RETRY_PREFIX))
         if where is StartAt.ZERO:
             return 0
-        address = self._instance.routes.master(mq.broker_name)
+        address = self._instance.routes.masters.get(mq.broker_name)
         if address is None:
             raise unknown_broker(mq.broker_name, mq)
         if where is StartAt.TIMESTAMP:

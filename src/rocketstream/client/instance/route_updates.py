@@ -100,9 +100,9 @@ class RouteUpdates:
         """
         self._groups.producer_topics.add(topic)
         await self.update(topic)
-        if self._routes.publish_info(topic) is None:
+        if topic not in self._routes.publish_table:
             await self.update(topic, (create_topic_key, queue_nums))
-        if self._routes.publish_info(topic) is None:
+        if topic not in self._routes.publish_table:
             self._groups.producer_topics.discard(topic)
             asked = ", ".join(self._api.name_servers.addresses)
             raise RouteNotFoundError(

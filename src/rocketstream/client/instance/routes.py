@@ -17,17 +17,7 @@ from rocketstream.protocol.codes import Perm
 MASTER_ID = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPublishInfo:
-    """Queues a producer may send to.
-
-    Attributes:
-        queues: in broker name order, each broker's from 0 up.
-        order_topic: whether the name server pins the queues (C-136).
-    """
-
-    queues: tuple[MessageQueue, ...]
-    order_topic: bool = False
+Queues = tuple[MessageQueue, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +28,14 @@ class BrokerAddress:
     is_slave: bool
 
 
-def publish_info(topic: str, route: TopicRouteData) -> TopicPublishInfo:
-    """Return the queues for sending (C-136).
+def publish_queues(topic: str, route: TopicRouteData) -> Queues:
+    """Return the queues for sending, in broker name order, each broker's from 0 up (C-136).
 
     Raises:
         RemoteProtocolError: an order configuration that is not ``broker:count;…``.
     """
     if route.order_topic_conf:
-        return TopicPublishInfo(tuple(_ordered_queues(topic, route.order_topic_conf)), True)
+        return tuple(_ordered_queues(topic, route.order_topic_conf))
     with_master = {
         broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs
     }
@@ -55,10 +45,10 @@ def publish_info(topic: str, route: TopicRouteData) -> TopicPublishInfo:
             queues += [
                 MessageQueue(topic, data.broker_name, i) for i in range(data.write_queue_nums)
             ]
-    return TopicPublishInfo(tuple(queues))
+    return tuple(queues)
 
 
-def subscribe_queues(topic: str, route: TopicRouteData) -> tuple[MessageQueue, ...]:
+def subscribe_queues(topic: str, route: TopicRouteData) -> Queues:
     """Return the queues for consuming; no master is needed (C-137)."""
     return tuple(
         MessageQueue(topic, data.broker_name, i)
@@ -104,7 +94,7 @@ def check_route(topic: str, route: TopicRouteData) -> None:
             configuration that is not ``broker:count;…``.
     """
     check_sizes(topic, route)
-    publish_info(topic, route)
+    publish_queues(topic, route)
     for broker in route.broker_datas:
         for address in broker.broker_addrs.values():
             try:
@@ -136,12 +126,17 @@ class RouteTable:
     """The last answers of the name servers: routes by topic, addresses by broker name.
 
     Written by one thread; readable from any, since every value is replaced, never changed.
+
+    Attributes:
+        publish_table: by topic, the queues to send to; a topic without a writable one is not there.
+        masters: by broker name, its master's address, the only one that takes writes (C-141).
     """
 
     def __init__(self) -> None:
+        self.publish_table: dict[str, Queues] = {}
+        self.masters: dict[str, str] = {}
         self._routes: dict[str, TopicRouteData] = {}
-        self._publish: dict[str, TopicPublishInfo] = {}
-        self._subscribe: dict[str, tuple[MessageQueue, ...]] = {}
+        self._subscribe: dict[str, Queues] = {}
         self._brokers: dict[str, dict[int, str]] = {}
 
     def apply(self, topic: str, route: TopicRouteData) -> bool:
@@ -150,10 +145,17 @@ class RouteTable:
         if known is not None and _same(known, route):
             return False
         check_sizes(topic, route)
-        publish = publish_info(topic, route)
+        publish = publish_queues(topic, route)
         for broker in route.broker_datas:
-            self._brokers[broker.broker_name] = dict(broker.broker_addrs)
-        self._publish[topic] = publish
+            self._brokers[broker.broker_name] = addresses = dict(broker.broker_addrs)
+            if MASTER_ID in addresses:
+                self.masters[broker.broker_name] = addresses[MASTER_ID]
+            else:
+                self.masters.pop(broker.broker_name, None)
+        if publish:
+            self.publish_table[topic] = publish
+        else:
+            self.publish_table.pop(topic, None)
         self._subscribe[topic] = subscribe_queues(topic, route)
         self._routes[topic] = route
         return True
@@ -162,18 +164,9 @@ class RouteTable:
         """Return the topics with a route."""
         return list(self._routes)
 
-    def publish_info(self, topic: str) -> TopicPublishInfo | None:
-        """Return a topic's queues for sending; None without route or without a writable queue."""
-        info = self._publish.get(topic)
-        return info if info is not None and info.queues else None
-
-    def subscribe_queues(self, topic: str) -> tuple[MessageQueue, ...] | None:
+    def subscribe_queues(self, topic: str) -> Queues | None:
         """Return a topic's queues for consuming, None without route."""
         return self._subscribe.get(topic)
-
-    def master(self, broker_name: str) -> str | None:
-        """Return a broker's master address, the only one that takes writes (C-141)."""
-        return self._brokers.get(broker_name, {}).get(MASTER_ID)
 
     def known_master(self, broker_name: str) -> str:
         """Return a broker's master address.
@@ -181,7 +174,7 @@ class RouteTable:
         Raises:
             RouteNotFoundError: no route names the broker, or it has no master.
         """
-        address = self.master(broker_name)
+        address = self.masters.get(broker_name)
         if address is None:
             raise unknown_broker(broker_name)
         return address
@@ -262,6 +255,7 @@ class RouteTable:
             if rest:
                 kept[name] = rest
         self._brokers = kept
+        self.masters = {name: each[MASTER_ID] for name, each in kept.items() if MASTER_ID in each}
         return gone
 
 

@@ -32,7 +32,6 @@ from rocketstream.client.producer.message import (
     decode_recall_handle,
     joined,
     several,
-    target_of,
 )
 from rocketstream.client.producer.policy import SendTarget, queue_of_key
 from rocketstream.errors import (
@@ -131,8 +130,9 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
     ) -> SendResult:
         """Send one message, or several as batches; see ``rocketstream.Producer.send``."""
         if isinstance(message, Message):
-            target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
-            prepared = self._preparer.one(message)
+            prepared, target = self._preparer.one_to(
+                message, message_queue, selector, arg, sharding_key
+            )
             timeout = self._timeout(timeout_ms)
             begun = self._begin()
             if TIMER_MARK in prepared.properties:
@@ -163,8 +163,9 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
     ) -> list[SendResult]:
         """Send messages of one topic to one queue, in order; one result per batch it took."""
         messages = several(messages)
-        parts = self._preparer.batches(messages)
-        target = target_of(messages[0], message_queue, selector, arg, sharding_key, self._unwrap)
+        parts, target = self._preparer.batches_to(
+            messages, message_queue, selector, arg, sharding_key
+        )
         timeout = self._timeout(timeout_ms)
         results: list[SendResult] = []
         begun = self._begin()  # one for all parts, which go one after the other
@@ -190,8 +191,9 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
     ) -> None:
         """Write one message to its broker and do not wait: it may be lost without a trace."""
         sender = self._machine.sender
-        target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
-        prepared = self._preparer.one(message)
+        prepared, target = self._preparer.one_to(
+            message, message_queue, selector, arg, sharding_key
+        )
         begun = self._begin()
         if TIMER_MARK in prepared.properties:
             await self._or_end(begun, self._require_timers(prepared, message, target))
@@ -215,7 +217,7 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
     ) -> MessageExt:
         """Send a message and wait for its reply; see ``rocketstream.Producer.request``."""
         self._running()
-        target = target_of(message, message_queue, selector, arg, None, self._unwrap)
+        target = self._preparer.target(message, message_queue, selector, arg)
         return await self._request(message, target, self._timeout(timeout_ms))
 
     # --- queues and recall ------------------------------------------------------------------------

@@ -15,18 +15,16 @@ from rocketstream._util.patience import up_to
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.instance.api import vip_address
 from rocketstream.client.instance.mq_client import MQClientInstance
+from rocketstream.client.instance.routes import Queues
 from rocketstream.client.producer.observer import ASYNC, ONEWAY, ObservedTry, TryObserver
 from rocketstream.client.producer.policy import (
     ANY_QUEUE,
     End,
-    FirstTry,
     QueueRotation,
-    Queues,
     SendPolicy,
     SendTarget,
     Steps,
     Try,
-    is_end,
     unsafe,
 )
 from rocketstream.client.producer.settings import ProducerSettings
@@ -84,8 +82,10 @@ class AsyncSender:
         self, prepared: PreparedSend, target: SendTarget, timeout_ms: float, on_done: SendDone
     ) -> None:
         """Send one message; ``on_done`` is called once, on the loop."""
-        sending = _Sending(self, prepared, on_done)
-        sending.begin(target, timeout_ms)
+        policy = self.policy
+        again = policy.settings.retry_times_when_send_async_failed
+        steps = policy.tries(self.instance.routes, prepared.topic, target, timeout_ms, again)
+        _Sending(self, prepared, steps, on_done).go()
 
     def send_copy(self, prepared: PreparedSend, timeout_ms: float, on_done: SendDone) -> None:
         """Send what replaces another message: stored otherwise than with SEND_OK is an error."""
@@ -101,7 +101,7 @@ class AsyncSender:
     ) -> None:
         """Write one message; ``on_done`` is called once, with two times None when that is done."""
         steps = self.policy.oneway(self.instance.routes, prepared.topic, target)
-        _Sending(self, prepared, on_done, ONEWAY).go(steps)
+        _Sending(self, prepared, steps, on_done, ONEWAY).go()
 
     def choose_queue(
         self,
@@ -111,7 +111,7 @@ class AsyncSender:
     ) -> None:
         """Choose a queue and send nothing; ``on_done`` is called once."""
         steps = self.policy.queue(self.instance.routes, prepared.topic, target)
-        _Sending(self, prepared, on_done).go(steps)
+        _Sending(self, prepared, steps, on_done).go()
 
     async def connection(self, address: str, timeout_ms: float) -> Connection:
         """Return the connection to ``address``, connecting if there is none.
@@ -136,8 +136,8 @@ class AsyncSender:
             SendConnectError: no name server answered.
             SendError: one refused, or answered nonsense.
         """
-        info = self.instance.routes.publish_info(topic)
-        if info is None:
+        table = self.instance.routes.publish_table
+        if topic not in table:
             try:
                 settings = self.policy.settings
                 await self.instance.route_updates.publish(
@@ -155,10 +155,9 @@ class AsyncSender:
                 raise SendError(
                     str(error), SendOutcome.NOT_SENT, **{"topic": topic, **error.parameters}
                 ) from error
-            info = self.instance.routes.publish_info(topic)
-        if info is None:
+        if topic not in table:
             raise SendRouteError(f"No route info of this topic: {topic}", topic=topic)
-        return info.queues
+        return table[topic]
 
     async def route(self, topic: str) -> Queues | SendError:
         """Return what ``publish_queues`` does, or the error, whichever it is, as a value.
@@ -166,7 +165,7 @@ class AsyncSender:
         What is known is asked for again first, unless that was done a moment ago: some try failed.
         """
         try:
-            if self.instance.routes.publish_info(topic) is not None:
+            if topic in self.instance.routes.publish_table:
                 await self.instance.route_updates.renew(topic)
             return await self.publish_queues(topic)
         except SendError as error:
@@ -180,68 +179,42 @@ class _Sending:
     """One message on its way: has what the policy wants done, and tells it how it went."""
 
     __slots__ = (
-        "_address", "_mode", "_observed", "_on_done", "_prepared", "_queue", "_sender",
-        "_started_ms", "_steps", "_target", "_timeout_ms",
+        "_address", "_mode", "_observed", "_on_done", "_prepared", "_queue", "_sender", "_steps",
     )  # fmt: skip
     _queue: MessageQueue
     _address: str
-    _target: SendTarget
-    _timeout_ms: float
-    _started_ms: float
 
     def __init__(
         self,
         sender: AsyncSender,
         prepared: PreparedSend,
+        steps: Steps[Any],
         on_done: Callable[[Any, SendError | None], None],
         mode: str = ASYNC,
     ) -> None:
         self._sender = sender
         self._prepared = prepared
+        self._steps = steps
         self._on_done = on_done
         self._mode = mode
-        self._steps: Steps[Any] | None = None
         self._observed: ObservedTry | None = None
 
-    def begin(self, target: SendTarget, timeout_ms: float) -> None:
-        """Send it: by its first try alone, if that is enough."""
-        sender = self._sender
-        self._target, self._timeout_ms, self._started_ms = target, timeout_ms, sender.now()
-        routes = sender.instance.routes
-        wanted = sender.policy.first(routes, self._prepared.topic, target, timeout_ms)
-        if wanted is not None:
-            self._try(wanted)
-        else:
-            self.go(self._tries(None))
-
-    def _tries(self, made: FirstTry | None) -> Steps[SendResult]:
-        policy = self._sender.policy
-        return policy.tries(
-            self._sender.instance.routes,
-            self._prepared.topic,
-            self._target,
-            self._timeout_ms,
-            policy.settings.retry_times_when_send_async_failed,
-            made,
-        )
-
-    def go(self, steps: Steps[Any], end: End = None) -> None:
+    def go(self, end: End = None) -> None:
         """Tell the policy how it went, and do what it wants next."""
-        self._steps = steps
         try:
-            wanted = steps.send(end)
+            wanted = self._steps.send(end)
         except StopIteration as done:
             self._on_done(done.value, None)
         except SendError as error:
             self._on_done(None, error)
         else:
             if wanted is None:
-                self._sender.instance.background.run_soon(self._find_route(steps), self._dropped)
+                self._sender.instance.background.run_soon(self._find_route(), self._dropped)
             else:
                 self._try(wanted)
 
-    async def _find_route(self, steps: Steps[Any]) -> None:
-        self.go(steps, await self._sender.route(self._prepared.topic))
+    async def _find_route(self) -> None:
+        self.go(await self._sender.route(self._prepared.topic))
 
     def _try(self, wanted: Try) -> None:
         sender = self._sender
@@ -295,26 +268,18 @@ class _Sending:
                 end = failure
         elif error is None:
             end = InternalError("a request ended with neither an answer nor an error")
-        if self._steps is None and self._observed is None and is_end(end):  # as nearly all do
-            self._on_done(end, None)
-        else:
-            self._ended(end)
+        self._ended(end)
 
     def _ended(self, end: SendResult | Exception | None) -> None:
         """Tell the observer and the policy how a try ended."""
-        observed, steps = self._observed, self._steps
+        observed = self._observed
         if observed is not None:
             self._observed = None
             if isinstance(end, Exception):
                 observed.ended(None, end)
             else:
                 observed.ended(end, None)
-        if steps is not None:
-            self.go(steps, end)
-        elif is_end(end):
-            self._on_done(end, None)
-        else:
-            self.go(self._tries(FirstTry(self._started_ms, self._queue.broker_name, end)))
+        self.go(end)
 
     def _dropped(self) -> None:
         text = "the client was shut down before the message was sent"

@@ -40,7 +40,6 @@ from rocketstream.errors import (
 )
 from rocketstream.model import (
     Message,
-    MessageQueue,
 )
 from rocketstream.protocol.codes import version_ordinal
 from rocketstream.protocol.message_ext import MessageExt
@@ -204,9 +203,6 @@ class ProducerBase(Client[P], Generic[P]):
         self._policy = policy_of(own, self.config, clock)
         self._create(clock)
         self._observer = TryObserver(self.config, self.group, clock)
-        self._unwrap: Callable[[MessageQueue], MessageQueue] | None = None
-        if self.config.effective_namespace():
-            self._unwrap = self.config.queue_without_namespace
         self._preparer = MessagePreparer(self.settings, clock, self.config)
         self._tracing.observe_sends(self.register_send_message_hook)
         client_made(self)
@@ -273,7 +269,7 @@ class ProducerBase(Client[P], Generic[P]):
     def _master_address(self, broker_name: str) -> str | None:
         """Return where a broker's master is, as last heard; None unless it runs."""
         started = self._started
-        return None if started is None else started.engine.instance.routes.master(broker_name)
+        return None if started is None else started.engine.instance.routes.masters.get(broker_name)
 
     def _timeout(self, timeout_ms: float | None) -> float:
         if timeout_ms is None:
@@ -305,7 +301,7 @@ class ProducerBase(Client[P], Generic[P]):
         names = {queue.broker_name} if queue else {each.broker_name for each in queues}
 
         def versions_now() -> dict[str, int]:
-            masters = {name: instance.routes.master(name) for name in names}
+            masters = {name: instance.routes.masters.get(name) for name in names}
             return {
                 name: instance.heartbeats.broker_version(address) if address else 0
                 for name, address in masters.items()

@@ -52,7 +52,6 @@ from rocketstream.protocol.properties import (
 )
 from rocketstream.protocol.record import BATCH_RECORD_BYTES, encode_batch
 from rocketstream.protocol.sends import PreparedSend, SendRequests
-from rocketstream.protocol.tag_hash import java_hash
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -88,6 +87,7 @@ class MessagePreparer:
         self._requests = settings.requests()
         namespace = None if config is None else config.effective_namespace()
         self._namespace = _Namespace(config, namespace) if config and namespace else None
+        self._unwrap = None if self._namespace is None else self._namespace.unwrap
         self._ids = unique_ids()
         self._checked_topics: set[str] = set()
         self._has_told_of_level = False
@@ -96,6 +96,41 @@ class MessagePreparer:
     def topics(self) -> list[str]:
         """The topics that messages were made ready for, as servers know them."""
         return list(self._checked_topics)
+
+    def target(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        arg: Any,
+        sharding_key: str | None = None,
+    ) -> SendTarget:
+        """Return where a message is to go; raises as ``target_of``."""
+        return target_of(message, queue, selector, arg, sharding_key, self._unwrap)
+
+    def one_to(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        arg: Any,
+        sharding_key: str | None,
+    ) -> tuple[PreparedSend, SendTarget]:
+        """Make one message ready, and return where it goes; raises as ``target`` and ``one``."""
+        target = target_of(message, queue, selector, arg, sharding_key, self._unwrap)
+        return self.one(message), target
+
+    def batches_to(
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        arg: Any,
+        sharding_key: str | None,
+    ) -> tuple[list[PreparedSend], SendTarget]:
+        """Make a batch ready, and return where it goes; raises as ``batches`` and ``target``."""
+        parts = self.batches(messages)
+        return parts, self.target(messages[0], queue, selector, arg, sharding_key)
 
     def one(self, message: Message) -> PreparedSend:
         """Make one message ready; gives it a UNIQ_KEY if it has none.
@@ -133,7 +168,7 @@ class MessagePreparer:
         )
         prepared.message = message
         if namespace is not None:
-            prepared.unwrap = namespace.unwrap
+            prepared.unwrap = self._unwrap
         if PROPERTY_MSG_TYPE in properties and properties[PROPERTY_MSG_TYPE] == _REPLY:
             prepared.code = RequestCode.SEND_REPLY_MESSAGE_V2
             prepared.is_plain = False
@@ -495,7 +530,7 @@ class SelectMessageQueueByHash:
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message, arg: Any) -> MessageQueue:
         """Return the queue; the same for equal ``arg`` as long as the queues stay the same."""
-        return queues[abs(hash_of(arg)) % len(queues)]
+        return queue_of_key(queues, arg)
 
 
 class SelectMessageQueueByRandom:
@@ -504,28 +539,6 @@ class SelectMessageQueueByRandom:
     def __call__(self, queues: Sequence[MessageQueue], message: Message, arg: Any) -> MessageQueue:
         """Return a queue drawn at random."""
         return random.choice(queues)
-
-
-def hash_of(value: object) -> int:
-    """Return Java's ``hashCode`` of a value.
-
-    Raises:
-        ConfigurationError: a value of a type Java has no equal of.
-    """
-    if isinstance(value, str):
-        return java_hash(value)
-    if isinstance(value, bool):
-        return 1231 if value else 1237
-    if isinstance(value, int):
-        if -0x8000_0000 <= value <= 0x7FFF_FFFF:
-            return value
-        if -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF:
-            bits = value & 0xFFFF_FFFF_FFFF_FFFF
-            folded = (bits ^ bits >> 32) & 0xFFFF_FFFF
-            return folded - 0x1_0000_0000 if folded >= 0x8000_0000 else folded
-    raise ConfigurationError(
-        f"arg must be a str, a bool or an int of 64 bits to be hashed as in Java, not {value!r:.80}"
-    )
 
 
 # --- timed messages taken back --------------------------------------------------------------------

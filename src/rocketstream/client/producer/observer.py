@@ -250,7 +250,7 @@ class FaultStrategy:
                 await asyncio.sleep(self._policy.settings.detect_interval_ms / 1000)
 
     async def _probe(self, broker_name: str) -> None:
-        address = self._instance.routes.master(broker_name)
+        address = self._instance.routes.masters.get(broker_name)
         if address is None:
             self.table.recovered(broker_name)  # out of every route: nothing is sent there anyway
             return

@@ -10,9 +10,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from rocketstream.client.instance.routes import RouteTable, unknown_broker
+from rocketstream.client.instance.routes import Queues, RouteTable, unknown_broker
 from rocketstream.client.producer.settings import (
     LATENCY_MAX_MS,
     NOT_AVAILABLE_DURATION_MS,
@@ -55,9 +55,31 @@ def choose_queue(
     return queues[next_index() % len(queues)]
 
 
-def queue_of_key(queues: Sequence[MessageQueue], sharding_key: str) -> MessageQueue:
+def queue_of_key(queues: Sequence[MessageQueue], key: object) -> MessageQueue:
     """Return the queue of a sharding key: Java's hash modulo the queues (C-471)."""
-    return queues[abs(java_hash(sharding_key)) % len(queues)]
+    return queues[abs(hash_of(key)) % len(queues)]
+
+
+def hash_of(value: object) -> int:
+    """Return Java's ``hashCode`` of a value.
+
+    Raises:
+        ConfigurationError: a value of a type Java has no equal of.
+    """
+    if isinstance(value, str):
+        return java_hash(value)
+    if isinstance(value, bool):
+        return 1231 if value else 1237
+    if isinstance(value, int):
+        if -0x8000_0000 <= value <= 0x7FFF_FFFF:
+            return value
+        if -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF:
+            bits = value & 0xFFFF_FFFF_FFFF_FFFF
+            folded = (bits ^ bits >> 32) & 0xFFFF_FFFF
+            return folded - 0x1_0000_0000 if folded >= 0x8000_0000 else folded
+    raise ConfigurationError(
+        f"arg must be a str, a bool or an int of 64 bits to be hashed as in Java, not {value!r:.80}"
+    )
 
 
 @dataclass(slots=True)
@@ -291,7 +313,7 @@ def unsafe(result: SendResult) -> SendError | None:
     message replaces it, or tells nobody the status, must not count on it: only SEND_OK is an
     acknowledgement there.
     """
-    if result.send_status is _SEND_OK:  # first: this is asked for every message
+    if result.send_status is _SEND_OK:
         return None
     queue, why = result.message_queue, _UNSAFE[result.send_status]
     return SendError(
@@ -335,7 +357,6 @@ _NOTHING_LEFT = (
 
 # --- what follows what ----------------------------------------------------------------------------
 
-Queues = tuple[MessageQueue, ...]
 Try = tuple[MessageQueue, str, float]
 """Send to this queue, at this address, and wait for so many milliseconds at most."""
 Wanted = Try | None
@@ -343,20 +364,6 @@ Wanted = Try | None
 End = SendResult | Queues | Exception | None
 """The end of a try: its result, its error, or None where nothing is waited for. Of a search for a
 route: the queues, or the error."""
-
-
-class FirstTry(NamedTuple):
-    """A first try that was made without ``tries``.
-
-    Attributes:
-        started_ms: when the send began, monotonic.
-        broker_name: whom it went to.
-        end: how it went.
-    """
-
-    started_ms: float
-    broker_name: str
-    end: End
 
 
 _R_co = TypeVar("_R_co", covariant=True)
@@ -394,23 +401,6 @@ class SendPolicy:
         self.now = now
         self._port_of = port_of
 
-    def first(
-        self, routes: RouteTable, topic: str, target: SendTarget, timeout_ms: float
-    ) -> Try | None:
-        """Return the first try of a usual send, None for one to begin with ``tries``.
-
-        A message that ends with its first try (``is_end``) needs nothing else decided. With many on
-        their way a generator for each would cost half a microsecond of processor time, so ``tries``
-        is made for those that want more, and told how their first try went. Where one message is
-        sent at a time, ``tries`` from the start costs nothing more.
-        """
-        info = routes.publish_info(topic)
-        if info is None or timeout_ms <= 0 or target.pick is not None:
-            return None
-        queue = target.queue or self.rotation.choose(info.queues, target, None)
-        address = self._address(routes, queue.broker_name)
-        return None if address is None else (queue, address, timeout_ms)
-
     def tries(
         self,
         routes: RouteTable,
@@ -418,7 +408,6 @@ class SendPolicy:
         target: SendTarget,
         timeout_ms: float,
         again: int,
-        made: FirstTry | None = None,
     ) -> Steps[SendResult]:
         """Send one message, by as many tries as it takes and its time allows.
 
@@ -431,7 +420,6 @@ class SendPolicy:
             target: where it is to go; a fixed queue or a selector has one try (C-469, C-470).
             timeout_ms: for all tries together (C-80).
             again: most tries after the first.
-            made: a try that was made before.
 
         Raises:
             SendError: not sent, refused, or unknown; the earlier tries count for its ``outcome``.
@@ -440,33 +428,23 @@ class SendPolicy:
         stored: SendResult | None = None
         error: Exception
         last_broker: str | None = None
-        end: End
-        if made is None:
-            started_ms, left_ms = self.now(), timeout_ms
-        else:
-            started_ms, broker_name, end = made
+        started_ms, left_ms = self.now(), timeout_ms
         try:
             while True:
-                if made is None:
-                    info = routes.publish_info(topic)
-                    if info is not None:
-                        queues = info.queues
-                    else:
-                        queues = _found((yield None))
-                        left_ms = timeout_ms - (self.now() - started_ms)
-                    if left_ms <= 0:
-                        raise self._error(topic, failed, timeout_ms, left_ms, "timed out")
-                    queue = self.rotation.choose(queues, target, last_broker)
-                    broker_name = queue.broker_name
-                    address = self._address(routes, broker_name)
-                    end = (
-                        unknown_broker(broker_name)
-                        if address is None
-                        else (yield queue, address, left_ms)
-                    )
-                made = None
+                queues = routes.publish_table.get(topic)
+                if queues is None:
+                    queues = _found((yield None))
+                    left_ms = timeout_ms - (self.now() - started_ms)
+                if left_ms <= 0:
+                    raise self._error(topic, failed, timeout_ms, left_ms, "timed out")
+                queue = self.rotation.choose(queues, target, last_broker)
+                address = self._address(routes, queue.broker_name)
+                if address is None:
+                    end: End = unknown_broker(queue.broker_name)
+                else:
+                    end = yield queue, address, left_ms
                 if isinstance(end, SendResult):
-                    doubt = unsafe(end)
+                    doubt = None if end.send_status is _SEND_OK else unsafe(end)
                     if doubt is None or not self.settings.retry_another_broker_when_not_store_ok:
                         return end
                     # It is stored, so whatever the next try brings, the outcome is open.
@@ -474,8 +452,8 @@ class SendPolicy:
                 else:
                     error = _error_of(end)
                 most = 1 if target.is_fixed else 1 + again
-                failed.append(FailedTry(broker_name, error))
-                last_broker = broker_name
+                last_broker = queue.broker_name
+                failed.append(FailedTry(last_broker, error))
                 left_ms = timeout_ms - (self.now() - started_ms)
                 if len(failed) >= most or not self._is_worth_retry(error):
                     raise self._error(topic, failed, timeout_ms, left_ms, "failed") from error
@@ -517,12 +495,13 @@ class SendPolicy:
         Raises:
             SendError: the topic has no route, or the user's selector raised.
         """
-        info = routes.publish_info(topic)
-        queues = info.queues if info is not None else _found((yield None))
+        queues = routes.publish_table.get(topic)
+        if queues is None:
+            queues = _found((yield None))
         return self.rotation.choose(queues, target, None)
 
     def _address(self, routes: RouteTable, broker_name: str) -> str | None:
-        address = routes.master(broker_name)
+        address = routes.masters.get(broker_name)
         return address if address is None or self._port_of is None else self._port_of(address)
 
     def _is_worth_retry(self, error: Exception) -> bool:
@@ -558,11 +537,6 @@ def is_worth_retry(error: Exception, retry_codes: Collection[int]) -> bool:
     if isinstance(error, BrokerError):
         return error.code in retry_codes
     return isinstance(error, RocketMQError) and error.retriable
-
-
-def is_end(end: End) -> bool:
-    """Whether a try ends its send, whatever the settings say: stored as wished."""
-    return isinstance(end, SendResult) and end.send_status is _SEND_OK
 
 
 def _found(end: End) -> Queues:

@@ -23,6 +23,7 @@ from rocketstream.client.instance.life_cycle import (
     not_running,
     starting,
 )
+from rocketstream.client.instance.routes import Queues
 from rocketstream.client.producer.aio_producer import AsyncProducer
 from rocketstream.client.producer.base import (
     TIMER_MARK,
@@ -31,9 +32,9 @@ from rocketstream.client.producer.base import (
     ProducerBase,
     not_flushed,
 )
-from rocketstream.client.producer.message import QueueSelector, joined, several, target_of
+from rocketstream.client.producer.message import QueueSelector, joined, several
 from rocketstream.client.producer.observer import ASYNC, ONEWAY, SYNC
-from rocketstream.client.producer.policy import End, Queues, SendTarget, Steps, Try
+from rocketstream.client.producer.policy import End, SendTarget, Steps, Try
 from rocketstream.client.producer.request_reply import hand_over
 from rocketstream.client.producer.send_future import SendFuture
 from rocketstream.errors import (
@@ -138,8 +139,9 @@ class Producer(ProducerBase[BlockingMachine], SyncAdmin, SyncClient[BlockingMach
             ForkedClientError: called in a forked child.
         """
         if isinstance(message, Message):
-            target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
-            prepared = self._preparer.one(message)
+            prepared, target = self._preparer.one_to(
+                message, message_queue, selector, arg, sharding_key
+            )
             if TIMER_MARK in prepared.properties:
                 self._wait(self._require_timers(prepared, message, target))
             settings = self._policy.settings
@@ -177,8 +179,9 @@ class Producer(ProducerBase[BlockingMachine], SyncAdmin, SyncClient[BlockingMach
                 were stored before it failed.
         """
         messages = several(messages)
-        parts = self._preparer.batches(messages)
-        target = target_of(messages[0], message_queue, selector, arg, sharding_key, self._unwrap)
+        parts, target = self._preparer.batches_to(
+            messages, message_queue, selector, arg, sharding_key
+        )
         results: list[SendResult] = []
         for part in parts:
             try:
@@ -204,8 +207,9 @@ class Producer(ProducerBase[BlockingMachine], SyncAdmin, SyncClient[BlockingMach
             SendError: it could not be written.
         """
         started = self._running()
-        target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
-        prepared = self._preparer.one(message)
+        prepared, target = self._preparer.one_to(
+            message, message_queue, selector, arg, sharding_key
+        )
         if TIMER_MARK in prepared.properties:
             self._wait(self._require_timers(prepared, message, target))
         steps = self._policy.oneway(started.engine.instance.routes, prepared.topic, target)
@@ -310,8 +314,9 @@ class Producer(ProducerBase[BlockingMachine], SyncAdmin, SyncClient[BlockingMach
         if callback is not None and not callable(callback):
             raise ConfigurationError(f"callback must be a function of the future, not {callback!r}")
         if isinstance(message, Message):
-            target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
-            prepared = self._preparer.one(message)
+            prepared, target = self._preparer.one_to(
+                message, message_queue, selector, arg, sharding_key
+            )
             if TIMER_MARK in prepared.properties:
                 self._wait(self._require_timers(prepared, message, target))
             if self._policy.settings.auto_batch:
@@ -323,8 +328,9 @@ class Producer(ProducerBase[BlockingMachine], SyncAdmin, SyncClient[BlockingMach
                     return self._machine.outbox.failed(error, callback)
             return self._machine.outbox.put(prepared, target, timeout, callback)
         messages = several(message)
-        parts = self._preparer.batches(messages)
-        target = target_of(messages[0], message_queue, selector, arg, sharding_key, self._unwrap)
+        parts, target = self._preparer.batches_to(
+            messages, message_queue, selector, arg, sharding_key
+        )
         if selector is not None:
             try:
                 target = self._selected(parts[0], target)
@@ -397,7 +403,7 @@ class Producer(ProducerBase[BlockingMachine], SyncAdmin, SyncClient[BlockingMach
             SendError: not sent, refused, or unknown; see its ``outcome``.
             ReplyTimeoutError: no reply in time; ``sent`` tells whether the request was stored.
         """
-        target = target_of(message, message_queue, selector, arg, None, self._unwrap)
+        target = self._preparer.target(message, message_queue, selector, arg)
         if selector is not None:
             target = self._selected(self._preparer.one(message), target)
         return self._wait(self._request(message, target, self._timeout(timeout_ms)))
@@ -423,7 +429,7 @@ class Producer(ProducerBase[BlockingMachine], SyncAdmin, SyncClient[BlockingMach
             callback: called with the future when it is done, on a callback thread.
         """
         engine = self._running().engine
-        target = target_of(message, message_queue, selector, arg, None, self._unwrap)
+        target = self._preparer.target(message, message_queue, selector, arg)
         timeout = self._timeout(timeout_ms)
         future: concurrent.futures.Future[MessageExt]
         try:

@@ -458,7 +458,7 @@ class TransactionBase(ProducerBase[P]):
     def _half_stored(self, engine: Engine, result: SendResult) -> None:
         # The broker may ask before the next round of heartbeats.
         instance = engine.instance
-        address = instance.routes.master(result.message_queue.broker_name)
+        address = instance.routes.masters.get(result.message_queue.broker_name)
         if address is not None and not instance.heartbeats.broker_version(address):
             engine.call_soon(instance.heartbeats.send_soon)
 

@@ -15,7 +15,7 @@ from typing import Final, Self, TypeVar
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.instance import offset_questions
-from rocketstream.client.instance.routes import default_topic_route, publish_info
+from rocketstream.client.instance.routes import default_topic_route, publish_queues
 from rocketstream.errors import (
     ConfigurationError,
     MessageInvalidError,
@@ -122,7 +122,7 @@ class Routes:
 
     def _publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         try:
-            queues = publish_info(topic, self._client.route(topic, refresh=True)).queues
+            queues = publish_queues(topic, self._client.route(topic, refresh=True))
         except RouteNotFoundError:
             queues = self._queues_to_come(topic)
         if not queues:
@@ -145,7 +145,7 @@ class Routes:
                 topic=topic,
             ) from None
         route = default_topic_route(template, self._options.default_topic_queue_nums)
-        return publish_info(topic, route).queues
+        return publish_queues(topic, route)
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         patience = Patience(self._options.retry_timeout_ms, self._clock)

@@ -313,7 +313,7 @@ class LitePushConsumerImpl(ConsumerInner):
     def connection_lost(self, address: str) -> None:
         """A broker may have been restarted, and know nothing of us."""
         for name in self.topics.brokers:
-            if self.instance.routes.master(name) == address:
+            if self.instance.routes.masters.get(name) == address:
                 self.topics.forgot(name)
 
     def connection_made(self, address: str) -> None:
