@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         FilterMessageContext,
         FilterMessageHook,
         MessageType,
+        RPCHook,
         SendMessageContext,
         SendMessageHook,
     )
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
     from rocketstream.client.producer.producer import Producer
     from rocketstream.client.producer.request_reply import create_reply_message
     from rocketstream.client.producer.transaction import TransactionListener, TransactionProducer
-    from rocketstream.client.rpc_hooks import RPCHook
     from rocketstream.errors import ReplyTimeoutError, RocketMQError, SendError, SendOutcome
     from rocketstream.model import (
         ConsumeConcurrentlyStatus,
@@ -124,6 +124,7 @@ _HOMES = {
         "FilterMessageContext",
         "FilterMessageHook",
         "MessageType",
+        "RPCHook",
         "SendMessageContext",
         "SendMessageHook",
     ),
@@ -146,7 +147,6 @@ _HOMES = {
     ),
     "rocketstream.client.consumer.push.consumer": ("PushConsumer",),
     "rocketstream.client.consumer.queue_listener": ("MessageQueueListener",),
-    "rocketstream.client.rpc_hooks": ("RPCHook",),
     "rocketstream.errors": ("ReplyTimeoutError", "RocketMQError", "SendError", "SendOutcome"),
     "rocketstream.model": (
         "ConsumeConcurrentlyStatus",

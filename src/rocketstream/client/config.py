@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.credentials import signer
+from rocketstream.client.hooks import RPCHook, after_response_of, before_request_of
 from rocketstream.client.instance.name_servers import NAMESRV_ADDR_VARIABLE
-from rocketstream.client.rpc_hooks import RPCHook, after_response_of, before_request_of
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.addresses import parse_addresses
@@ -31,6 +31,7 @@ from rocketstream.protocol.namespace import (
     without_scheme,
     wrap_namespace,
 )
+from rocketstream.protocol.trace import CLOUD, LOCAL
 from rocketstream.settings import check_values, setting
 from rocketstream.transport.tls import TLS_VARIABLE, is_tls_wanted, settings_context
 
@@ -44,8 +45,6 @@ NAMESRV_DOMAIN_SUBGROUP_VARIABLE = "ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP"
 REBALANCE_INTERVAL_VARIABLE = "ROCKETMQ_REBALANCE_WAIT_INTERVAL_MS"
 DEFAULT_INSTANCE_NAME = "DEFAULT"
 DEFAULT_DOMAIN_SUBGROUP = "nsaddr"
-LOCAL = "LOCAL"
-CLOUD = "CLOUD"
 _CALLBACK_THREADS_FALLBACK = 4
 
 _instance_numbers = itertools.count(1)

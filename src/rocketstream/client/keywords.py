@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rocketstream.client.consumer.allocate import AllocateMessageQueueStrategy
     from rocketstream.client.consumer.offsets.store import OffsetStore
     from rocketstream.client.consumer.queue_listener import QueueListener
-    from rocketstream.client.rpc_hooks import RPCHook
+    from rocketstream.client.hooks import RPCHook
     from rocketstream.model import ConsumeFromWhere, MessageModel
 
 Names = list[str] | tuple[str, ...] | set[str] | frozenset[str]

@@ -18,7 +18,7 @@ from typing import Any
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.config import CLOUD, ClientConfig, unique_ids
+from rocketstream.client.config import ClientConfig, unique_ids
 from rocketstream.client.hooks import (
     CONSUME_CONTEXT_TYPE,
     ConsumeHooks,
@@ -47,6 +47,7 @@ from rocketstream.protocol.properties import (
 )
 from rocketstream.protocol.record import BATCH_RECORD_BYTES
 from rocketstream.protocol.trace import (
+    CLOUD,
     CLOUD_TOPIC_PREFIX,
     DEFAULT_REGION,
     TraceEndTransaction,

@@ -308,6 +308,10 @@ class TopicSysFlag:
     UNIT_SUB: Final = 2
 
 
+MASTER_ID: Final = 0
+"""The broker id of a master; its slaves have higher ones."""
+
+
 class Perm:
     """Permission bits of a topic or broker."""
 

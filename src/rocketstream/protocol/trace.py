@@ -17,6 +17,8 @@ RECORD_SEPARATOR = "\x02"
 NULL = "null"
 CLOUD_TOPIC_PREFIX = "rmq_sys_TRACE_DATA_"
 DEFAULT_REGION = "DefaultRegion"
+LOCAL, CLOUD = "LOCAL", "CLOUD"
+"""Channels of access, which say how and where a client's trace goes (C-544)."""
 
 _CLEAN = str.maketrans({FIELD_SEPARATOR: " ", RECORD_SEPARATOR: " "})
 

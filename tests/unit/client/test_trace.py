@@ -17,7 +17,6 @@ from rocketstream import (
     SendMessageContext,
     limits,
 )
-from rocketstream.client.config import CLOUD
 from rocketstream.client.instance.groups import Groups
 from rocketstream.client.instance.outage_log import OutageLog
 from rocketstream.client.trace import (
@@ -32,6 +31,7 @@ from rocketstream.client.trace import (
 from rocketstream.errors import ConfigurationError, SendError, SendOutcome
 from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
 from rocketstream.protocol.trace import (
+    CLOUD,
     TraceEndTransaction,
     TracePub,
     TraceRecord,

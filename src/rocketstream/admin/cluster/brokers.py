@@ -24,9 +24,8 @@ from rocketstream.errors import (
 )
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import ProducerConnection
-from rocketstream.protocol.codes import ResponseCode
+from rocketstream.protocol.codes import MASTER_ID, ResponseCode
 
-MASTER_ID = 0
 DEFAULT_DELAY_LEVELS = tuple(
     f"{n}{unit}"
     for unit, ns in (("s", (1, 5, 10, 30)), ("m", (*range(1, 11), 20, 30)), ("h", (1, 2)))

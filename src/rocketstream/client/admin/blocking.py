@@ -24,7 +24,7 @@ from rocketstream.client.instance.name_servers import (
     asking,
 )
 from rocketstream.client.instance.offset_questions import Question
-from rocketstream.client.instance.routes import MASTER_ID, check_route, subscribe_queues
+from rocketstream.client.instance.routes import check_route, subscribe_queues
 from rocketstream.errors import (
     BrokerError,
     ConfigurationError,
@@ -40,7 +40,7 @@ from rocketstream.errors import (
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.addresses import parse_addresses
 from rocketstream.protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
-from rocketstream.protocol.codes import RequestCode, ResponseCode, request_text
+from rocketstream.protocol.codes import MASTER_ID, RequestCode, ResponseCode, request_text
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import GetRouteInfoRequestHeader
 from rocketstream.transport.blocking_pool import BlockingPool

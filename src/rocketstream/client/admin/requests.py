@@ -16,7 +16,7 @@ from rocketstream.checks import check_range, checks_calls
 from rocketstream.client.instance import offset_questions
 from rocketstream.client.instance.api import SEARCH_TIMEOUT_MS
 from rocketstream.client.instance.life_cycle import blocking
-from rocketstream.client.instance.routes import MASTER_ID, unknown_broker
+from rocketstream.client.instance.routes import unknown_broker
 from rocketstream.errors import (
     ConfigurationError,
     OffsetNotFoundError,
@@ -28,7 +28,7 @@ from rocketstream.errors import (
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.bodies import BrokerData
-from rocketstream.protocol.codes import Perm, RequestCode
+from rocketstream.protocol.codes import MASTER_ID, Perm, RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
     CreateTopicRequestHeader,

@@ -13,9 +13,10 @@ from rocketstream._util.patience import up_to
 from rocketstream.client.instance.api import MQClientAPI
 from rocketstream.client.instance.groups import Groups
 from rocketstream.client.instance.outage_log import OutageLog
-from rocketstream.client.instance.routes import MASTER_ID, RouteTable, default_topic_route
+from rocketstream.client.instance.routes import RouteTable, default_topic_route
 from rocketstream.errors import RocketMQError, RouteNotFoundError, TopicNotExistError
 from rocketstream.limits import ROUTE_RENEWAL_INTERVAL_MS, ROUTE_RENEWAL_WAIT_MS
+from rocketstream.protocol.codes import MASTER_ID
 
 _Key = tuple[str, tuple[str, int] | None]
 

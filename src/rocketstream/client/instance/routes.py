@@ -12,10 +12,7 @@ from rocketstream.errors import ConfigurationError, RemoteProtocolError, RouteNo
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.addresses import parse_address
 from rocketstream.protocol.bodies import QueueData, TopicRouteData
-from rocketstream.protocol.codes import Perm
-
-MASTER_ID = 0
-
+from rocketstream.protocol.codes import MASTER_ID, Perm
 
 Queues = tuple[MessageQueue, ...]
 

@@ -205,17 +205,20 @@ class TransactionChecks:
         listener: whom to ask; None logs and leaves the broker without an answer.
         settings: how many threads ask, and how many questions may wait.
         hooks: told of each end.
+
+    Attributes:
+        listener: the same; may be replaced.
     """
 
     def __init__(
         self,
         group: str,
-        listener: Callable[[], TransactionListener | None],
+        listener: TransactionListener | None,
         settings: TransactionSettings,
         hooks: EndTransactionHooks,
     ) -> None:
+        self.listener = listener
         self._group = group
-        self._listener = listener
         self._hooks = hooks
         self._hold_max = settings.check_request_hold_max
         self._coroutines = asyncio.Semaphore(settings.check_thread_pool_max_size)
@@ -231,7 +234,7 @@ class TransactionChecks:
         self, address: str, message: MessageExt, header: CheckTransactionStateRequestHeader
     ) -> None:
         """Ask the listener and tell the broker at ``address``."""
-        listener = self._listener()
+        listener = self.listener
         if listener is None:
             logger.warning(
                 "%s asks for a transaction of group %s, which has no listener", address, self._group
@@ -401,7 +404,7 @@ class TransactionBase(ProducerBase[P]):
         own = {name: others.pop(name) for name in _SETTINGS if name in others}
         self.transaction_settings = TransactionSettings(**own)
         self.transaction_settings.check()
-        self._listener = checked_listener(transaction_listener)
+        listener = checked_listener(transaction_listener)
         self.end_transaction_hooks = EndTransactionHooks()
         # Of asyncio alone; threads run a transaction where they send. Not that of the checks: a
         # broker's question may be about a transaction that takes long.
@@ -409,7 +412,7 @@ class TransactionBase(ProducerBase[P]):
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **others)
         self._checks = TransactionChecks(
             self.settings.producer_group,
-            lambda: self._listener,
+            listener,
             self.transaction_settings,
             self.end_transaction_hooks,
         )
@@ -418,11 +421,11 @@ class TransactionBase(ProducerBase[P]):
     @property
     def transaction_listener(self) -> TransactionListener | None:
         """The listener; may be set while running."""
-        return self._listener
+        return self._checks.listener
 
     @transaction_listener.setter
     def transaction_listener(self, listener: Any) -> None:
-        self._listener = checked_listener(listener)
+        self._checks.listener = checked_listener(listener)
 
     def register_end_transaction_hook(self, hook: EndTransactionHook) -> None:
         """Call ``hook`` whenever the end of a transaction is sent; what it raises is logged."""
@@ -447,7 +450,7 @@ class TransactionBase(ProducerBase[P]):
     # --- the half and its end ---------------------------------------------------------------------
 
     def _half(self, message: Message) -> tuple[TransactionListener, PreparedSend]:
-        listener = self._listener
+        listener = self._checks.listener
         if listener is None:
             raise no_listener()
         mark_half(message, self.settings.producer_group)

@@ -26,9 +26,8 @@ from rocketstream.protocol.bodies import (
     TopicConfig,
     TopicRouteData,
 )
-from rocketstream.protocol.codes import Perm, ResponseCode
+from rocketstream.protocol.codes import MASTER_ID, Perm, ResponseCode
 
-MASTER_ID = 0
 TOPICS_PER_STEP = 500
 
 
