@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -139,6 +139,9 @@ class Assignment(Generic[Q]):
         owner: the consumer.
         starts: where its queues begin; None where the caller says what to pull (C-194).
         locking: locks its queues at their brokers; None where nobody does.
+
+    Attributes:
+        table: every queue this consumer has now; to be read.
     """
 
     def __init__(
@@ -156,18 +159,13 @@ class Assignment(Generic[Q]):
         self._starts = starts
         self._locking = locking
         self._clock = instance.clock
-        self._table: dict[MessageQueue, Q] = {}
+        self.table: dict[MessageQueue, Q] = {}
         self._routed: set[str] = set()
         self._lock = asyncio.Lock()
         self._kept: dict[MessageQueue, bool] = {}
         """Queues that leave when their listener returns, and whether they are ours again then."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
-
-    @property
-    def table(self) -> Mapping[MessageQueue, Q]:
-        """Every queue this consumer has now."""
-        return self._table
 
     # --- the round --------------------------------------------------------------------------------
 
@@ -185,7 +183,7 @@ class Assignment(Generic[Q]):
                     self._instance.outages.failed(("dividing the queues of", topic), error)
             unwanted = [
                 each
-                for each in plan_unsubscribed(self._table, topics)
+                for each in plan_unsubscribed(self.table, topics)
                 if each.message_queue not in self._kept
             ]
             self._kept.update((mq, False) for mq in self._kept if mq.topic not in topics)
@@ -208,7 +206,7 @@ class Assignment(Generic[Q]):
                 self._kept[mq] = mq in share
         effects = [
             each
-            for each in plan(self._table, topic, share, now_ms)
+            for each in plan(self.table, topic, share, now_ms)
             if each.message_queue not in self._kept
         ]
         if self._closed:
@@ -216,7 +214,7 @@ class Assignment(Generic[Q]):
         revoked = [effect for effect in effects if isinstance(effect, Revoke)]
         wanted = [effect.message_queue for effect in effects if isinstance(effect, Assign)]
         busy = await self._revoke(revoked, wait=False)
-        new = [mq for mq in wanted if mq not in self._table]
+        new = [mq for mq in wanted if mq not in self.table]
         taken: list[Q] = []
         for at in range(0, len(new), QUEUES_AT_ONCE):
             if self._instance.routes.subscribe_queues(topic) != routed:
@@ -227,7 +225,7 @@ class Assignment(Generic[Q]):
         self._begin(taken)
         # Last: a listener that takes long keeps no other queue from changing hands.
         busy = await self._revoke(busy, wait=True)
-        anew = [mq for mq in wanted if mq not in new and mq not in self._table]
+        anew = [mq for mq in wanted if mq not in new and mq not in self.table]
         again = await self._assign(anew)
         self._begin(again)
         self._keep(busy, wanted)
@@ -246,7 +244,7 @@ class Assignment(Generic[Q]):
         routed = set(queues)
         return [
             mq
-            for mq, queue in self._table.items()
+            for mq, queue in self.table.items()
             if mq.topic == topic
             and mq not in routed
             and not queue.leaving
@@ -356,7 +354,7 @@ class Assignment(Generic[Q]):
         """
         if not effects:
             return []
-        queues = [self._table[effect.message_queue] for effect in effects]
+        queues = [self.table[effect.message_queue] for effect in effects]
         for queue in queues:
             queue.leave()
         if wait:
@@ -380,7 +378,7 @@ class Assignment(Generic[Q]):
             mq = effect.message_queue
             self._kept[mq] = mq in wanted
             logger.info("%s is given up when its listener returns", mq)
-            task = asyncio.get_running_loop().create_task(self._leave_later(self._table[mq]))
+            task = asyncio.get_running_loop().create_task(self._leave_later(self.table[mq]))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -388,7 +386,7 @@ class Assignment(Generic[Q]):
         mq = queue.message_queue
         await queue.until_free()
         async with self._lock:
-            if self._closed or self._table.get(mq) is not queue:
+            if self._closed or self.table.get(mq) is not queue:
                 return
             is_wanted = self._kept.pop(mq)
             try:
@@ -397,17 +395,17 @@ class Assignment(Generic[Q]):
                 logger.info("group %s gave up %s: its listener is back", self._settings.group, mq)
                 self._begin(await self._assign([mq]) if is_wanted else [])
                 queues = self._instance.routes.subscribe_queues(mq.topic) or ()
-                mine = [each for each in self._table if each.topic == mq.topic]
+                mine = [each for each in self.table if each.topic == mq.topic]
                 await self._owner.queues_changed(mq.topic, sorted(queues), sorted(mine))
             except Exception:
                 logger.exception("giving up %s failed", mq)
-        if is_wanted and mq not in self._table:
+        if is_wanted and mq not in self.table:
             self._instance.groups.rebalance_soon()
 
     async def _drop(self, mqs: Sequence[MessageQueue]) -> None:
         """Take queues out: what is finished counts, what is not is the next owner's."""
         for mq in mqs:
-            self._table.pop(mq).drop()
+            self.table.pop(mq).drop()
         if self._starts is not None:
             store = self._starts.store
             await store.persist_for_good(mqs)
@@ -427,7 +425,7 @@ class Assignment(Generic[Q]):
             tasks = list(self._tasks)
             for task in tasks:
                 task.cancel()
-            await self._drop(list(self._table))
+            await self._drop(list(self.table))
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # --- taking -----------------------------------------------------------------------------------
@@ -450,7 +448,7 @@ class Assignment(Generic[Q]):
                 queues.append(self._take(mq, start))
         if self._locking is not None:
             # Locked at the broker and then not taken: nobody else could have them for a minute.
-            await self._locking.released([mq for mq in mqs if mq not in self._table])
+            await self._locking.released([mq for mq in mqs if mq not in self.table])
         return queues
 
     async def _offsets(self, mqs: Sequence[MessageQueue]) -> list[int | BaseException]:
@@ -462,7 +460,7 @@ class Assignment(Generic[Q]):
         return await asyncio.gather(*map(starts.start, mqs), return_exceptions=True)
 
     def _take(self, mq: MessageQueue, offset: int) -> Q:
-        queue = self._table[mq] = self._owner.new_queue(mq, offset)
+        queue = self.table[mq] = self._owner.new_queue(mq, offset)
         if self._starts is not None:
             # Stored even before the first message: LAST is not asked for again after a crash.
             self._starts.store.update_offset(mq, offset)
@@ -485,7 +483,7 @@ class Assignment(Generic[Q]):
             Whether the queue is still ours.
         """
         async with self._lock:
-            now, starts = self._table.get(mq), self._starts
+            now, starts = self.table.get(mq), self._starts
             if now is None or starts is None or self._closed or queue not in (None, now):
                 return False
             self._kept.pop(mq, None)

@@ -237,7 +237,8 @@ class PushConsumerImpl(ConsumerInner):
     async def _flush(self) -> None:
         """Count what listeners have finished, also of calls that were cut off."""
         for queue in list(self.queues.table.values()):
-            queue.flush()
+            if queue.finished:
+                queue.flush()
 
     async def _expire_no_more(self) -> None:
         if self._expiry is not None:
