@@ -138,7 +138,7 @@ MUTANTS = (
         "an orderly batch that asks for a pause counts as consumed",
         "orderly",
         AHEAD,
-        (f"{CLIENT}.consumer.listener_answer", "        return Step.COMMIT\n    return Step.AGAIN",
+        (f"{CLIENT}.consumer.listener", "        return Step.COMMIT\n    return Step.AGAIN",
          "        return Step.COMMIT\n    return Step.COMMIT"),
     ),
     _mutant(

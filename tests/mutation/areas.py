@@ -42,7 +42,7 @@ AREAS = (
         "client",
         (
             "client/consumer/allocate.py",
-            "client/consumer/listener_answer.py",
+            "client/consumer/listener.py",
             "client/consumer/process_queue.py",
             "client/consumer/pull_answer.py",
             "client/consumer/retry.py",

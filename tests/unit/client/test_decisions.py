@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketstream.client.consumer.listener_answer import ACK_ALL, acknowledged
+from rocketstream.client.consumer.listener import ACK_ALL, acknowledged
 from rocketstream.client.consumer.pull_answer import (
     AfterFailure,
     Retry,

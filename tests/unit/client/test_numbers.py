@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketstream.client.consumer import (
-    listener_answer,
+    listener,
     process_queue,
     pull_answer,
     retry,
@@ -40,7 +40,7 @@ LITE = settings.LitePullConsumerSettings("g")
         pytest.param(orderly_turn.LOCK_RETRY_FAILED_MS, 3_000, id="C-283"),
         pytest.param(orderly_turn.RESUME_MS, 10, id="C-283 where it was given"),
         pytest.param(
-            (listener_answer.SUSPEND_MS_MIN, listener_answer.SUSPEND_MS_MAX),
+            (listener.SUSPEND_MS_MIN, listener.SUSPEND_MS_MAX),
             (10, 30_000),
             id="C-284",
         ),
@@ -58,7 +58,7 @@ LITE = settings.LitePullConsumerSettings("g")
         pytest.param(retry.MAX_RECONSUME_TIMES_CONCURRENTLY, 16, id="C-40"),
         pytest.param(retry.FIRST_RETRY_DELAY_LEVEL, 3, id="C-264"),
         pytest.param(retry.EXPIRED_DELAY_LEVEL, 3, id="C-248"),
-        pytest.param(listener_answer.ACK_ALL, 2_147_483_647, id="C-262"),
+        pytest.param(listener.ACK_ALL, 2_147_483_647, id="C-262"),
         pytest.param(ISOLATION_LATENCY_MS, 10_000, id="C-465"),
         pytest.param(topics.TELL_ALL_AGAIN_MS, 60_000, id="lite topics, told again"),
         pytest.param(topics.RENEWALS, 3, id="lite topics, renewed"),

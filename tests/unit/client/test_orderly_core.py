@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from rocketstream.client.consumer.consume.orderly_queue import Lease, OrderlyProcessQueue
-from rocketstream.client.consumer.listener_answer import (
+from rocketstream.client.consumer.listener import (
     USE_SETTING,
     Step,
     split_by_tries,

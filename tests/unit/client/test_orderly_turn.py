@@ -30,7 +30,7 @@ from rocketstream.client.consumer.consume.orderly_turn import (
     OrderlyTurns,
     Resume,
 )
-from rocketstream.client.consumer.listener_answer import USE_SETTING
+from rocketstream.client.consumer.listener import USE_SETTING
 from rocketstream.errors import InternalError
 from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
 

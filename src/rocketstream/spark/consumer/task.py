@@ -17,8 +17,11 @@ from rocketstream.client.consumer.listener import (
     ConsumeConcurrentlyContext,
     ConsumeOrderlyContext,
     Listener,
+    Step,
+    acknowledged,
+    step_of,
+    suspend_ms,
 )
-from rocketstream.client.consumer.listener_answer import Step, acknowledged, step_of, suspend_ms
 from rocketstream.client.consumer.retry import EXPIRED_DELAY_LEVEL
 from rocketstream.errors import NotSupportedError
 from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, MessageQueue

@@ -20,8 +20,12 @@ from rocketstream.client.consumer.consume.listener_calls import (
     set_start_property,
 )
 from rocketstream.client.consumer.consume.workers import TaskPool, WorkerPool
-from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext, Listener
-from rocketstream.client.consumer.listener_answer import ACK_ALL, acknowledged
+from rocketstream.client.consumer.listener import (
+    ACK_ALL,
+    ConsumeConcurrentlyContext,
+    Listener,
+    acknowledged,
+)
 from rocketstream.client.consumer.queue import AssignedQueue
 from rocketstream.client.consumer.send_back import DroppedMessages, FailedMessages
 from rocketstream.client.consumer.settings import PushConsumerSettings

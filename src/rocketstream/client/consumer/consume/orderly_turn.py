@@ -17,7 +17,7 @@ from rocketstream.client.consumer.consume.orderly_queue import (
     Stage,
     TurnEvent,
 )
-from rocketstream.client.consumer.listener_answer import Step, split_by_tries, step_of, suspend_ms
+from rocketstream.client.consumer.listener import Step, split_by_tries, step_of, suspend_ms
 from rocketstream.model import ConsumeOrderlyStatus
 
 LOCK_RETRY_RUNNING_MS = 10

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from rocketstream.client.consumer.listener_answer import split_by_tries
+from rocketstream.client.consumer.listener import split_by_tries
 from rocketstream.model import MessageQueue
 
 
