@@ -160,7 +160,7 @@ if TYPE_CHECKING:
 
     from rocketstream.client.consumer.allocate import AllocateMessageQueueStrategy
     from rocketstream.client.consumer.offsets.store import OffsetStore
-    from rocketstream.client.consumer.queue_listener import QueueListener
+    from rocketstream.client.consumer.subscription import QueueListener
     from rocketstream.client.hooks import RPCHook
     from rocketstream.model import ConsumeFromWhere, MessageModel
 

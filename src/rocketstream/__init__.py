@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     )
     from rocketstream.client.consumer.pull_answer import PullResult
     from rocketstream.client.consumer.push.consumer import PushConsumer
-    from rocketstream.client.consumer.queue_listener import MessageQueueListener
     from rocketstream.client.consumer.settings import OffsetOption
+    from rocketstream.client.consumer.subscription import MessageQueueListener
     from rocketstream.client.hooks import (
         CheckForbiddenContext,
         CheckForbiddenHook,
@@ -146,7 +146,7 @@ _HOMES = {
         "PullTaskContext",
     ),
     "rocketstream.client.consumer.push.consumer": ("PushConsumer",),
-    "rocketstream.client.consumer.queue_listener": ("MessageQueueListener",),
+    "rocketstream.client.consumer.subscription": ("MessageQueueListener",),
     "rocketstream.errors": ("ReplyTimeoutError", "RocketMQError", "SendError", "SendOutcome"),
     "rocketstream.model": (
         "ConsumeConcurrentlyStatus",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 import pytest
 
+from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.client.consumer.consume.orderly_queue import Lease, OrderlyProcessQueue
 from rocketstream.client.consumer.listener import (
     USE_SETTING,
@@ -14,6 +16,8 @@ from rocketstream.client.consumer.listener import (
     step_of,
     suspend_ms,
 )
+from rocketstream.client.consumer.process_queue import Thresholds
+from rocketstream.client.consumer.queue import OrderlyQueue, QueueLinks
 from rocketstream.client.consumer.retry import (
     RECONSUME_FOREVER,
     dead_letter_message,
@@ -167,3 +171,16 @@ def test_the_counts_of_a_fallback_are_those_of_its_properties() -> None:
     )
     assert (sent.reconsume_times, sent.max_reconsume_times) == (2, 17)
     assert sent.properties["DELAY"] == "4"
+
+
+def test_a_lock_in_doubt_is_told_without_a_time() -> None:
+    """Covers C-540: an operator may ask while nobody knows since when the broker has the lock."""
+    lease = Lease(1_000.0, 30_000.0)
+    links = QueueLinks(cast(Any, None), print, print, SYSTEM_CLOCK)
+    queue = OrderlyQueue(
+        OrderlyProcessQueue(MessageQueue("T", "b", 0), 0.0, lease), 7, Thresholds(), links, None
+    )
+    assert queue.info(7).last_lock_timestamp > 0
+    lease.doubt()
+    info = queue.info(7)
+    assert (info.commit_offset, info.locked, info.last_lock_timestamp) == (7, True, 0)

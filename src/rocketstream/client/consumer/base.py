@@ -63,7 +63,7 @@ class ConsumerBase(Client[M], Generic[M, S]):
     settings: S
     consume_hooks: ConsumeHooks
     filter_hooks: FilterHooks
-    """Of a consumer that pulls queues; empty where nothing is pulled."""
+    """Of a consumer that pulls queues; the others have none."""
 
     def __init__(
         self,
@@ -86,7 +86,6 @@ class ConsumerBase(Client[M], Generic[M, S]):
         self._own_config = self._config_of(shared, clock)
         self._create(clock)
         self.consume_hooks = ConsumeHooks()
-        self.filter_hooks = FilterHooks()
         self._tracing.observe_consumption(self.consume_hooks)
 
     def _settings_kinds(self) -> tuple[type[Any], ...]:

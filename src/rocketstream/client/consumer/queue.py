@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -16,8 +17,14 @@ from dataclasses import dataclass
 from rocketstream._util.clock import Clock
 from rocketstream.client.consumer.consume.orderly_queue import OrderlyProcessQueue
 from rocketstream.client.consumer.offsets.store import Offsets
-from rocketstream.client.consumer.process_queue import FlowControl, ProcessQueue, Thresholds
+from rocketstream.client.consumer.process_queue import (
+    MIB,
+    FlowControl,
+    ProcessQueue,
+    Thresholds,
+)
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.bodies import ProcessQueueInfo
 from rocketstream.protocol.message_ext import MessageExt
 
 
@@ -108,6 +115,24 @@ class AssignedQueue:
         """Let no result count any more: an offset is updated before this returns, or never."""
         with self.lock:
             self.process_queue.drop()
+
+    def info(self, commit_offset: int) -> ProcessQueueInfo:
+        """Return what operators are told of it (307; C-540)."""
+        clock, held = self._links.clock, self.process_queue
+        began_ms = clock.now_ms() - clock.monotonic_ms()  # when the monotonic clock stood at 0
+        with self.lock:
+            info = ProcessQueueInfo(
+                commit_offset=commit_offset,
+                cached_msg_count=held.message_count,
+                cached_msg_size_in_mib=held.body_bytes // MIB,
+                droped=held.dropped,
+                last_pull_timestamp=int(began_ms + held.last_pull_ms),
+                last_consume_timestamp=int(began_ms + held.last_consume_ms),
+            )
+            if held.message_count:
+                info.cached_msg_min_offset = held.min_offset
+                info.cached_msg_max_offset = held.min_offset + held.max_span
+        return info
 
     # --- messages come ----------------------------------------------------------------------------
 
@@ -289,3 +314,20 @@ class OrderlyQueue(AssignedQueue):
         """Whether its lease is over, or its lock may be lost."""
         lease = self.process_queue.lease
         return lease is not None and not lease.is_valid(now_ms)
+
+    def info(self, commit_offset: int) -> ProcessQueueInfo:
+        """Return what operators are told of it, and of its lock."""
+        info, clock, held = super().info(commit_offset), self._links.clock, self.process_queue
+        with self.lock:
+            taken = held.taken_offsets
+            if held.message_count:
+                info.cached_msg_max_offset = held.queue_offset_max
+        info.transaction_msg_count = len(taken)
+        if taken:
+            info.transaction_msg_min_offset, info.transaction_msg_max_offset = taken[0], taken[-1]
+        if held.lease is not None:
+            info.locked = held.lease.locked
+            if math.isfinite(held.lease.locked_ms):  # else it is in doubt, since nobody knows when
+                began_ms = clock.now_ms() - clock.monotonic_ms()
+                info.last_lock_timestamp = int(began_ms + held.lease.locked_ms)
+        return info

@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from rocketstream.client.consumer.running_info import properties_of
-from rocketstream.client.consumer.settings import PushConsumerSettings
+from rocketstream.client.consumer.settings import PushConsumerSettings, properties_of
 from rocketstream.client.instance.groups import ConsumerInner
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import NotSupportedError, RocketMQError

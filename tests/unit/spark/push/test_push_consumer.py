@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rocketstream.spark
-from rocketstream.client.consumer.running_info import properties_of
+from rocketstream.client.consumer.settings import properties_of
 from rocketstream.client.instance.life_cycle import ServiceState
 from rocketstream.errors import (
     ClientStateError,

@@ -22,14 +22,15 @@ from rocketstream.client.consumer.lite.impl import LitePullConsumerImpl
 from rocketstream.client.consumer.lite.queues import LitePullPlan, LiteQueue
 from rocketstream.client.consumer.offsets.user_store import checked_store, open_store
 from rocketstream.client.consumer.pull.consumer import Expression, own_config
-from rocketstream.client.consumer.queue_listener import (
+from rocketstream.client.consumer.settings import LitePullConsumerSettings
+from rocketstream.client.consumer.subscription import (
     QueueListener,
     TopicQueueListener,
     listener_function,
+    subscribed,
+    topic_queues,
 )
-from rocketstream.client.consumer.settings import LitePullConsumerSettings
-from rocketstream.client.consumer.subscription import subscribed, topic_queues
-from rocketstream.client.hooks import ConsumeMessageContext, client_made
+from rocketstream.client.hooks import ConsumeMessageContext, FilterHooks, client_made
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.life_cycle import (
     IN_PEACE,
@@ -70,6 +71,7 @@ class LitePullConsumerBase(ConsumerBase[LitePullConsumerImpl, LitePullConsumerSe
         **settings: Unpack[LitePullConsumerKeywords],
     ) -> None:
         super().__init__(LitePullConsumerSettings, group, namesrv_addr, config, clock, {**settings})
+        self.filter_hooks = FilterHooks()
         checked_store(self.settings.offset_store)
         if self.settings.message_queue_listener is not None:
             listener_function(self.settings.message_queue_listener)

@@ -23,10 +23,12 @@ from rocketstream.client.consumer.lite.queues import LiteCache, LitePullPlan, Li
 from rocketstream.client.consumer.offsets.store import Offsets, RemoteBrokerOffsetStore
 from rocketstream.client.consumer.pull_requests import PullTerms, active_version, filtered
 from rocketstream.client.consumer.puller import Puller
-from rocketstream.client.consumer.queue_listener import QueueChangeNotifier, TopicChanges
-from rocketstream.client.consumer.running_info import START_TIMESTAMP, properties_of
-from rocketstream.client.consumer.settings import LitePullConsumerSettings
-from rocketstream.client.consumer.subscription import learn_route
+from rocketstream.client.consumer.settings import (
+    START_TIMESTAMP,
+    LitePullConsumerSettings,
+    properties_of,
+)
+from rocketstream.client.consumer.subscription import QueueChangeNotifier, TopicChanges, learn_route
 from rocketstream.client.hooks import FilterHooks
 from rocketstream.client.instance.groups import ConsumerInner
 from rocketstream.client.instance.mq_client import MQClientInstance

@@ -23,8 +23,7 @@ from rocketstream.client.consumer.lite_topics.service import (
     ThreadedLiteService,
 )
 from rocketstream.client.consumer.lite_topics.topics import RENEWALS, LiteRun, LiteRuns, LiteTopics
-from rocketstream.client.consumer.running_info import properties_of
-from rocketstream.client.consumer.settings import LitePushConsumerSettings
+from rocketstream.client.consumer.settings import LitePushConsumerSettings, properties_of
 from rocketstream.client.hooks import ConsumeHooks
 from rocketstream.client.instance.groups import ConsumerInner
 from rocketstream.client.instance.mq_client import MQClientInstance

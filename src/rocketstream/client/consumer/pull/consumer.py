@@ -16,10 +16,9 @@ from rocketstream.client.consumer.offsets.store import Offsets
 from rocketstream.client.consumer.offsets.user_store import checked_store, open_store
 from rocketstream.client.consumer.pull.impl import PullConsumerImpl
 from rocketstream.client.consumer.pull_answer import PullResult
-from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
 from rocketstream.client.consumer.settings import PullConsumerSettings
-from rocketstream.client.consumer.subscription import topic_queues
-from rocketstream.client.hooks import client_made
+from rocketstream.client.consumer.subscription import QueueListener, listener_function, topic_queues
+from rocketstream.client.hooks import FilterHooks, client_made
 from rocketstream.client.instance.background import CallbackExecutor
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.life_cycle import (
@@ -58,6 +57,7 @@ class PullConsumerBase(ConsumerBase[PullConsumerImpl, PullConsumerSettings]):
         **settings: Unpack[PullConsumerKeywords],
     ) -> None:
         super().__init__(PullConsumerSettings, group, namesrv_addr, config, clock, {**settings})
+        self.filter_hooks = FilterHooks()
         checked_store(self.settings.offset_store)
         self._listeners: dict[str, QueueListener | None] = {
             self.config.with_namespace(topic): None for topic in self.settings.register_topics

@@ -23,11 +23,17 @@ from rocketstream.client.consumer.pull_requests import (
     active_version,
     filtered,
 )
-from rocketstream.client.consumer.queue_listener import QueueChangeNotifier, QueueListener
-from rocketstream.client.consumer.running_info import START_TIMESTAMP, properties_of
 from rocketstream.client.consumer.send_back import SendBack
-from rocketstream.client.consumer.settings import PullConsumerSettings
-from rocketstream.client.consumer.subscription import learn_route
+from rocketstream.client.consumer.settings import (
+    START_TIMESTAMP,
+    PullConsumerSettings,
+    properties_of,
+)
+from rocketstream.client.consumer.subscription import (
+    QueueChangeNotifier,
+    QueueListener,
+    learn_route,
+)
 from rocketstream.client.hooks import (
     ConsumeHooks,
     ConsumeMessageContext,

@@ -36,7 +36,7 @@ from rocketstream.client.consumer.offsets.user_store import (
 from rocketstream.client.consumer.push.impl import PushConsumerImpl, PushPlan, start_push
 from rocketstream.client.consumer.settings import PushConsumerSettings
 from rocketstream.client.consumer.subscription import subscribed, topic_queues
-from rocketstream.client.hooks import client_made
+from rocketstream.client.hooks import FilterHooks, client_made
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.life_cycle import (
     ServiceState,
@@ -130,6 +130,7 @@ class PushConsumerBase(ConsumerBase[PushConsumerImpl, PushConsumerSettings]):
         **settings: Unpack[PushConsumerKeywords],
     ) -> None:
         super().__init__(PushConsumerSettings, group, namesrv_addr, config, clock, {**settings})
+        self.filter_hooks = FilterHooks()
         self._user_store = checked_store(offset_store)
         self._subscriptions: dict[str, SubscriptionData] = {}
         for topic, expression in subscribed(subscription):

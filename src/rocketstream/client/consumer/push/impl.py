@@ -39,9 +39,12 @@ from rocketstream.client.consumer.pull_requests import PullTerms, filtered
 from rocketstream.client.consumer.puller import Puller
 from rocketstream.client.consumer.queue import AssignedQueue, QueueLinks
 from rocketstream.client.consumer.retry import max_reconsume_times
-from rocketstream.client.consumer.running_info import START_TIMESTAMP, properties_of, queue_info
 from rocketstream.client.consumer.send_back import DroppedMessages, FailedMessages, SendBack
-from rocketstream.client.consumer.settings import PushConsumerSettings
+from rocketstream.client.consumer.settings import (
+    START_TIMESTAMP,
+    PushConsumerSettings,
+    properties_of,
+)
 from rocketstream.client.consumer.subscription import SubscriptionCheck
 from rocketstream.client.hooks import ConsumeHooks, FilterHooks
 from rocketstream.client.instance.engine import Engine
@@ -556,7 +559,7 @@ class PushConsumerImpl(ConsumerInner):
             properties=properties,
             subscription_set=subscriptions,
             mq_table={
-                mq: queue_info(queue, await self._offset(mq), self.clock)
+                mq: queue.info(await self._offset(mq))
                 for mq, queue in list(self.queues.table.items())
             },
             status_table={
