@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import rocketstream
 from rocketstream import (
     ClientConfig,
     ConsumeFromWhere,
@@ -55,8 +54,7 @@ def poll_all(consumer: LitePullConsumer, count: int) -> list[MessageExt]:
 
 def is_waiting(consumer: Any) -> bool:
     """Whether a poll or an iteration waits for messages, on either face."""
-    waiters = "_waiting" if isinstance(consumer, rocketstream.LitePullConsumer) else "_waiters"
-    return bool(getattr(consumer, waiters))
+    return bool(consumer._waiting)
 
 
 def bodies(messages: list[MessageExt]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -68,6 +69,37 @@ def test_a_first_round_takes_all_and_says_so(one: Watched) -> None:
     assert one.changes == [(QUEUES, QUEUES)]
     assert one.rebalance()
     assert one.changes == [(QUEUES, QUEUES)]
+
+
+def test_what_is_assigned_is_taken_whoever_has_it_and_nothing_else_is_kept(one: Watched) -> None:
+    """Covers C-506: nobody is asked for members, and queues that stay are not begun anew."""
+    assert one.world.run(one.queues.assign(ALL[:2]))
+    kept = one.queues.table[ALL[1]]
+    assert one.world.run(one.queues.assign(ALL[1:3]))
+    assert own(one) == [1, 2]
+    assert one.queues.table[ALL[1]] is kept
+    assert one.unlocked == [ALL[0]]
+
+
+def test_two_assignments_at_once_begin_a_queue_once(one: Watched) -> None:
+    """A queue whose beginning is being asked for is not asked for again."""
+
+    async def both() -> tuple[bool, bool]:
+        return await asyncio.gather(one.queues.assign(ALL), one.queues.assign(ALL))
+
+    begun: list[MessageQueue] = []
+    one.start_queue = lambda queue: begun.append(queue.message_queue)
+    assert one.world.run(both()) == (True, True)
+    assert sorted(begun) == ALL
+
+
+def test_what_could_not_be_assigned_is_assigned_by_the_next_try(world: World, one: Watched) -> None:
+    """Covers C-509."""
+    world.broker.refusals = 2
+    assert not world.run(one.queues.assign(ALL))
+    assert len(own(one)) == 2
+    assert world.run(one.queues.assign(ALL))
+    assert own(one) == [0, 1, 2, 3]
 
 
 def test_unknown_members_keep_what_there_is(world: World, one: Watched) -> None:

@@ -7,7 +7,6 @@ import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -189,7 +188,7 @@ def test_an_assigned_queue_whose_start_is_unknown_is_asked_for_again(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Covers C-509, apache/rocketmq 10176: the same in assign mode."""
-    monkeypatch.setattr("rocketstream.client.consumer.lite.impl.START_RETRY_MS", 20)
+    monkeypatch.setattr("rocketstream.client.instance.groups.UNBALANCED_RETRY_MS", 20)
     broker.on[QUERY] = refusal(1, "busy")
     consumer = made(broker)
     consumer.assign([MQ])
@@ -199,29 +198,6 @@ def test_an_assigned_queue_whose_start_is_unknown_is_asked_for_again(
         assert consumer.assignment() == []
         broker.offsets[0] = 7
         broker.on[QUERY] = broker._query_offset
-        broker.wait_pull(7)
-
-
-def test_a_later_try_leaves_a_queue_alone_that_another_assignment_begins(
-    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Begun twice, it failed the caller's ``assign``."""
-    later: list[Callable[[], None]] = []
-    monkeypatch.setattr(Puller, "later", lambda _self, _ms, function: later.append(function))
-    broker.on[QUERY] = refusal(1, "busy")
-    consumer = made(broker)
-    consumer.assign([MQ])
-    with consumer, ThreadPoolExecutor() as threads:
-        (retry,) = later
-        broker.on[QUERY] = lambda _: None
-        assigning = threads.submit(consumer.assign, [MQ])
-        question = broker.wait_for(QUERY, 2)[-1]
-        consumer._machine.loop.call_soon_threadsafe(retry)
-        consumer.fetch_message_queues(TOPIC)
-        assert len(broker.asked(QUERY)) == 2
-        broker.offsets[0] = 7
-        broker.reply(question, broker._query_offset(question.command))
-        assigning.result(WAIT_S)
         broker.wait_pull(7)
 
 

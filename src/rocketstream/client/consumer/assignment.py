@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from rocketstream.client.consumer.allocate import (
     AllocateMessageQueueStrategy,
@@ -27,6 +27,7 @@ from rocketstream.client.consumer.allocate import (
 )
 from rocketstream.client.consumer.consume.queue_locks import QueueLocker
 from rocketstream.client.consumer.offsets.store import Offsets
+from rocketstream.client.consumer.subscription import learn_route
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.instance.routes import unknown_broker
 from rocketstream.errors import BrokerError, RocketMQError
@@ -41,6 +42,7 @@ TWICE_EXPECTED = 6
 
 
 Q = TypeVar("Q", bound=OwnQueue)
+T = TypeVar("T")
 
 
 class QueueOwner(Protocol[Q]):
@@ -164,7 +166,7 @@ class Assignment(Generic[Q]):
         self._lock = asyncio.Lock()
         self._kept: dict[MessageQueue, bool] = {}
         """Queues that leave when their listener returns, and whether they are ours again then."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
 
     # --- the round --------------------------------------------------------------------------------
@@ -190,6 +192,30 @@ class Assignment(Generic[Q]):
             busy = await self._revoke(unwanted, wait=False)
             self._keep(await self._revoke(busy, wait=True), ())
             return balanced
+
+    async def assign(self, wanted: Collection[MessageQueue]) -> bool:
+        """Have these queues and no others, whoever else has them (C-506).
+
+        Done in full though the caller be cancelled.
+
+        Returns:
+            Whether all were taken; the others are taken by another call.
+        """
+        return await asyncio.shield(self._begin_task(self._assign_exactly(wanted)))
+
+    async def _assign_exactly(self, wanted: Collection[MessageQueue]) -> bool:
+        async with self._lock:
+            if self._closed:
+                return True
+            gone = [queue for mq, queue in self.table.items() if mq not in wanted]
+            await self._owner.give_up(gone)
+            await self._drop([queue.message_queue for queue in gone])
+            new = [mq for mq in wanted if mq not in self.table]
+            for topic in {mq.topic for mq in new}:
+                await learn_route(self._instance, topic)
+            taken = await self._assign(new)
+            self._begin(taken)
+            return len(taken) == len(new)
 
     async def _rebalance_topic(self, topic: str) -> bool:
         queues = await self._topic_queues(topic)
@@ -378,9 +404,14 @@ class Assignment(Generic[Q]):
             mq = effect.message_queue
             self._kept[mq] = mq in wanted
             logger.info("%s is given up when its listener returns", mq)
-            task = asyncio.get_running_loop().create_task(self._leave_later(self.table[mq]))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin_task(self._leave_later(self.table[mq]))
+
+    def _begin_task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin what ends with the assignment, whoever waits for it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _leave_later(self, queue: Q) -> None:
         mq = queue.message_queue

@@ -57,6 +57,8 @@ class LitePullConsumerBase(ConsumerBase[LitePullConsumerImpl, LitePullConsumerSe
 
     _kind = "LitePullConsumer"
     _keywords = ("subscription",)
+    _waiting = 0
+    """How many threads or tasks wait for messages."""
 
     register_filter_message_hook = register_filter_message_hook
 
@@ -240,7 +242,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
     ``rocketstream.LitePullConsumer``; listeners may be coroutine functions.
     """
 
-    _waiters: dict[asyncio.Future[None], None]
+    _arrived: asyncio.Event
 
     async def start(self) -> None:
         """Join the group, or begin to pull the assigned queues. Takes a few requests.
@@ -256,14 +258,8 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
         await self._start_and_await()
 
     def _before_start(self, impl: LitePullConsumerImpl, _engine: Engine) -> None:
-        self._waiters = {}
-        impl.has_arrived = self._wake
-
-    def _wake(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters.clear()
+        self._arrived = asyncio.Event()
+        impl.has_arrived = self._arrived.set
 
     async def shutdown(self, *, commit: bool | None = None) -> None:
         """Stop, store what was committed, leave the group. Does nothing unless running.
@@ -439,13 +435,13 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
 
     async def _wait_for_some(self, impl: LitePullConsumerImpl) -> None:
         """Wait for messages, or the end."""
-        while impl.running and not impl.cache.has_messages:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters[waiter] = None
-            try:
-                await waiter
-            finally:
-                self._waiters.pop(waiter, None)
+        self._waiting += 1
+        try:
+            while impl.running and not impl.cache.has_messages:
+                self._arrived.clear()
+                await self._arrived.wait()
+        finally:
+            self._waiting -= 1
 
     # --- positions --------------------------------------------------------------------------------
 
@@ -546,7 +542,6 @@ class LitePullConsumer(LitePullConsumerBase, SyncClient[LitePullConsumerImpl]):
     """
 
     _arrived: threading.Condition
-    _waiting = 0
 
     start = starting(AsyncLitePullConsumer.start)
     subscribe = blocking(AsyncLitePullConsumer.subscribe)

@@ -28,11 +28,11 @@ from rocketstream.client.consumer.settings import (
     LitePullConsumerSettings,
     properties_of,
 )
-from rocketstream.client.consumer.subscription import QueueChangeNotifier, TopicChanges, learn_route
+from rocketstream.client.consumer.subscription import QueueChangeNotifier, TopicChanges
 from rocketstream.client.hooks import FilterHooks
 from rocketstream.client.instance.groups import ConsumerInner
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.errors import ConfigurationError, RocketMQError
+from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
     ConsumerData,
@@ -46,8 +46,6 @@ from rocketstream.protocol.message_ext import MessageExt
 
 logger = logging.getLogger("rocketstream.client")
 
-START_RETRY_MS = 3_000
-"""Pause before an assigned queue whose start could not be found is tried again (C-509)."""
 _MIB = 1024 * 1024
 _SYS_FLAG = PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION | PullSysFlag.LITE_PULL
 
@@ -91,11 +89,9 @@ class LitePullConsumerImpl(ConsumerInner):
         )
         self._started_ms = instance.clock.now_ms()
         self._commit_due_ms = instance.clock.monotonic_ms() + settings.auto_commit_interval_ms
-        self._assigning = asyncio.Lock()
-        self._starting: dict[MessageQueue, None] = {}
         self._stored: dict[MessageQueue, int] = {}
         """Offsets a broker has acknowledged, where nothing else was noted since."""
-        self._starts = StartOffsets(
+        starts = StartOffsets(
             instance, store, settings.consume_from_where, settings.consume_timestamp_ms
         )
         strategy = settings.allocate_message_queue_strategy
@@ -103,7 +99,7 @@ class LitePullConsumerImpl(ConsumerInner):
             instance,
             RebalanceSettings(group, settings.message_model, strategy),
             self,
-            starts=self._starts,
+            starts=starts,
         )
 
     # --- life cycle -------------------------------------------------------------------------------
@@ -127,7 +123,8 @@ class LitePullConsumerImpl(ConsumerInner):
             await self.instance.heartbeats.check_client_in_broker(self)
             self.running = True
             self.topic_changes.start()
-            await self.apply_assignment()
+            if self._plan.assigned is not None:
+                await self.apply_assignment()
             for topic, listener in (topic_listeners or {}).items():
                 await self.topic_changes.register(topic, listener)
         except CUT_SHORT:
@@ -153,13 +150,11 @@ class LitePullConsumerImpl(ConsumerInner):
                 self.cache.settle()
             if self._settings.auto_commit:
                 self._note(self.cache.commits())
-            mine = list(self.cache.queues)
-            for mq in mine:
+            for mq in list(self.cache.queues):
                 self.cache.drop(mq)
         self.has_arrived()
         await take_all(
             self.topic_changes.stop,
-            lambda: self.store.persist_for_good(mine),
             self.queues.close,
             lambda: self.instance.unregister_consumer(self.group),
         )
@@ -182,7 +177,9 @@ class LitePullConsumerImpl(ConsumerInner):
         )
 
     async def rebalance(self) -> bool:
-        """Divide the queues of the subscribed topics anew."""
+        """Divide the queues of the subscribed topics anew, or have those that are assigned."""
+        if self._plan.assigned is not None:
+            return not self.running or await self.queues.assign(self._plan.assigned)
         return await self.queues.rebalance(list(self._plan.topics))
 
     async def persist_offsets(self) -> None:
@@ -377,61 +374,9 @@ class LitePullConsumerImpl(ConsumerInner):
         await self.instance.heartbeats.send()
 
     async def apply_assignment(self) -> None:
-        """Drop what is no longer assigned and begin what is new (C-506).
-
-        Done in full though the caller be cancelled: nothing else begins an assigned queue.
-        """
-        applying = asyncio.get_running_loop().create_task(self._apply_assignment())
-        try:
-            await asyncio.shield(applying)
-        except asyncio.CancelledError:
-
-            async def go_on() -> None:
-                await applying
-
-            def dropped() -> None:
-                applying.cancel()
-
-            self.instance.background.run_soon(go_on(), dropped)
-            raise
-
-    async def _apply_assignment(self) -> None:
-        wanted = self._plan.assigned
-        if wanted is None:
-            return
-        async with self._assigning:
-            gone = [mq for mq in self.cache.queues if mq not in wanted]
-            self._drop(gone)
-            await self.store.persist_for_good(gone)
-            for mq in gone:
-                self.store.remove_offset(mq)
-            new = [mq for mq in wanted if self._is_to_begin(mq)]
-            for topic in {mq.topic for mq in new}:
-                await learn_route(self.instance, topic)
-            await asyncio.gather(*(self._begin_assigned(mq) for mq in new))
-
-    def _is_to_begin(self, mq: MessageQueue) -> bool:
-        wanted = self._plan.assigned or ()
-        return mq in wanted and mq not in self.cache.queues and mq not in self._starting
-
-    async def _begin_assigned(self, mq: MessageQueue) -> None:
-        if not self._is_to_begin(mq):
-            return  # another assignment came before this later try
-        self._starting[mq] = None
-        try:
-            offset = await self._starts.start(mq)
-        except RocketMQError as error:
-            self.instance.outages.failed(("asking where to start", mq), error)
-            self.pulls.later(
-                START_RETRY_MS, lambda: self.instance.background.run_soon(self._begin_assigned(mq))
-            )
-            return
-        finally:
-            del self._starting[mq]
-        self.instance.outages.worked("asking where to start", mq)
-        if mq in (self._plan.assigned or ()) and self.running:
-            self.store.update_offset(mq, offset)
-            self.start_queue(self.new_queue(mq, offset))
+        """Give up what is no longer assigned and begin what is new, of what can be begun now."""
+        if not await self.rebalance():
+            self.instance.groups.rebalance_soon()
 
     # --- positions and commits --------------------------------------------------------------------
 
