@@ -1,10 +1,11 @@
-"""Settings of clients, made of their keyword arguments; a keyword of none of them is refused.
+"""Settings of clients: made of keyword arguments, unknown ones refused; told by Java's names.
 
 Pure but for the clock it is given.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
 from dataclasses import fields
 from datetime import datetime
@@ -20,7 +21,7 @@ from rocketstream.client.consumer.settings import (
     PushConsumerSettings,
 )
 from rocketstream.client.producer.settings import ProducerSettings, TransactionSettings
-from rocketstream.settings import keyword_fields, unknown_setting
+from rocketstream.settings import camel_case, java_name, keyword_fields, unknown_setting
 
 S = TypeVar("S")
 
@@ -93,3 +94,39 @@ def settings_of(
         half_an_hour_ago = datetime.fromtimestamp((clock.now_ms() - _TIMESTAMP_BACK_MS) / 1000)
         given = {**given, _TIMESTAMP: half_an_hour_ago.strftime(TIMESTAMP_FORMAT)}
     return kind(group, **given)  # type: ignore[call-arg]
+
+
+# --- settings as they are told to operators (307; C-540) ------------------------------------------
+
+
+START_TIMESTAMP = "PROP_CONSUMER_START_TIMESTAMP"
+_SECRETS = frozenset({"access_key", "secret_key", "security_token"})
+_OBJECTS = frozenset({"ssl_context", "rpc_hook", "offset_store", "message_queue_listener"})
+"""Their text says nothing."""
+
+
+def properties_of(settings: Any) -> dict[str, str]:
+    """Return settings by the names Java's consumers tell them by; secrets are left out."""
+    return {
+        java_name(each) or camel_case(each.name): _java_text(
+            each.name, getattr(settings, each.name), settings
+        )
+        for each in fields(settings)
+        if each.name not in _SECRETS | _OBJECTS
+    }
+
+
+def _java_text(name: str, value: Any, settings: Any) -> str:
+    if name == "namesrv_addr" and isinstance(settings, ClientConfig):
+        return ";".join(settings.name_servers())
+    if name == "consume_thread_min":
+        value = min(value, settings.consume_thread_max)  # the usual minimum bounds nothing here
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, enum.Enum):
+        return str(value.value)
+    if isinstance(value, list | tuple | set | frozenset):
+        return f"[{', '.join(sorted(map(str, value)))}]"
+    return str(value) if isinstance(value, str | int | float) else type(value).__name__

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Self
 
 from rocketstream import limits
 from rocketstream.checks import check_range
-from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.allocate import (
     AllocateMessageQueueAveragely,
     AllocateMessageQueueStrategy,
@@ -25,7 +23,7 @@ from rocketstream.protocol.names import (
     check_own_group,
     check_topic,
 )
-from rocketstream.settings import camel_case, check_values, java_name, refused_value, setting
+from rocketstream.settings import check_values, refused_value, setting
 
 TIMESTAMP_FORMAT = "%Y%m%d%H%M%S"
 HALF_AN_HOUR_AGO = "half an hour before the consumer is made"
@@ -459,39 +457,3 @@ class LitePushConsumerSettings:
         check_consumer_group(self.consumer_group)
         check_own_group(self.consumer_group, DEFAULT_CONSUMER_GROUP, java="consumerGroup")
         check_values(self)
-
-
-# --- settings as they are told to operators (307; C-540) ------------------------------------------
-
-
-START_TIMESTAMP = "PROP_CONSUMER_START_TIMESTAMP"
-_SECRETS = frozenset({"access_key", "secret_key", "security_token"})
-_OBJECTS = frozenset({"ssl_context", "rpc_hook", "offset_store", "message_queue_listener"})
-"""Their text says nothing."""
-
-
-def properties_of(settings: Any) -> dict[str, str]:
-    """Return settings by the names Java's consumers tell them by; secrets are left out."""
-    return {
-        java_name(each) or camel_case(each.name): _java_text(
-            each.name, getattr(settings, each.name), settings
-        )
-        for each in fields(settings)
-        if each.name not in _SECRETS | _OBJECTS
-    }
-
-
-def _java_text(name: str, value: Any, settings: Any) -> str:
-    if name == "namesrv_addr" and isinstance(settings, ClientConfig):
-        return ";".join(settings.name_servers())
-    if name == "consume_thread_min":
-        value = min(value, settings.consume_thread_max)  # the usual minimum bounds nothing here
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, enum.Enum):
-        return str(value.value)
-    if isinstance(value, list | tuple | set | frozenset):
-        return f"[{', '.join(sorted(map(str, value)))}]"
-    return str(value) if isinstance(value, str | int | float) else type(value).__name__

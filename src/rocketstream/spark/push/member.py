@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from rocketstream.client.consumer.settings import PushConsumerSettings, properties_of
+from rocketstream.client.consumer.settings import PushConsumerSettings
 from rocketstream.client.instance.groups import ConsumerInner
 from rocketstream.client.instance.mq_client import MQClientInstance
+from rocketstream.client.keyword_settings import properties_of
 from rocketstream.errors import NotSupportedError, RocketMQError
 from rocketstream.model import MessageModel, MessageQueue, MessageSelector
 from rocketstream.protocol.bodies import (

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import rocketstream.spark
-from rocketstream.client.consumer.settings import properties_of
 from rocketstream.client.instance.life_cycle import ServiceState
+from rocketstream.client.keyword_settings import properties_of
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,

@@ -483,7 +483,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
         impl = self._machine
         mqs = self._noted(impl, offsets)
         if persist:
-            await impl.persist(mqs)
+            await impl.store.persist_now(mqs)
 
     async def commit_sync(self) -> None:
         """Commit what was handed out, the last messages included, and wait until it is stored.
@@ -493,7 +493,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
             ClientStateError: not running.
         """
         impl = self._machine
-        await impl.persist(self._noted(impl, None))
+        await impl.store.persist_now(self._noted(impl, None))
 
     async def committed(self, message_queue: MessageQueue) -> int:
         """Return the group's committed offset of a queue, -1 if there is none.
@@ -688,6 +688,7 @@ class LitePullConsumer(LitePullConsumerBase, SyncClient[LitePullConsumerImpl]):
             RocketMQError: with ``persist``: the store did not take all of them.
             ClientStateError: not running.
         """
-        mqs = self._noted(self._machine, offsets)
+        impl = self._machine
+        mqs = self._noted(impl, offsets)
         if persist:
-            self._wait(self._machine.persist(mqs))
+            self._wait(impl.store.persist_now(mqs))

@@ -20,18 +20,15 @@ from rocketstream.client.consumer.assignment import (
     StartOffsets,
 )
 from rocketstream.client.consumer.lite.queues import LiteCache, LitePullPlan, LiteQueue, Topics
-from rocketstream.client.consumer.offsets.store import Offsets, RemoteBrokerOffsetStore
+from rocketstream.client.consumer.offsets.store import Offsets
 from rocketstream.client.consumer.pull_requests import PullTerms, active_version, filtered
 from rocketstream.client.consumer.puller import Puller
-from rocketstream.client.consumer.settings import (
-    START_TIMESTAMP,
-    LitePullConsumerSettings,
-    properties_of,
-)
+from rocketstream.client.consumer.settings import LitePullConsumerSettings
 from rocketstream.client.consumer.subscription import QueueChangeNotifier, TopicChanges
 from rocketstream.client.hooks import FilterHooks
 from rocketstream.client.instance.groups import ConsumerInner
 from rocketstream.client.instance.mq_client import MQClientInstance
+from rocketstream.client.keyword_settings import START_TIMESTAMP, properties_of
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
@@ -89,8 +86,6 @@ class LitePullConsumerImpl(ConsumerInner):
         )
         self._started_ms = instance.clock.now_ms()
         self._commit_due_ms = instance.clock.monotonic_ms() + settings.auto_commit_interval_ms
-        self._stored: dict[MessageQueue, int] = {}
-        """Offsets a broker has acknowledged, where nothing else was noted since."""
         starts = StartOffsets(
             instance, store, settings.consume_from_where, settings.consume_timestamp_ms
         )
@@ -198,7 +193,6 @@ class LitePullConsumerImpl(ConsumerInner):
 
     def connection_lost(self, address: str) -> None:
         """A broker may have lost offsets it had not written yet: they are sent again."""
-        self._stored.clear()
         self.store.connection_lost(address)
 
     async def running_info(self) -> ConsumerRunningInfo:
@@ -341,7 +335,6 @@ class LitePullConsumerImpl(ConsumerInner):
                 if self._settings.auto_commit:
                     self._note(self.cache.commits([mq]))
                 self.cache.drop(mq)
-                self._stored.pop(mq, None)
                 self.pulls.forget(mq)
             freed = self.cache.released()
         # The messages cached of these may have held back others: nobody else comes to see.
@@ -391,8 +384,6 @@ class LitePullConsumerImpl(ConsumerInner):
 
     def _note(self, offsets: Mapping[MessageQueue, int]) -> None:
         for mq, offset in offsets.items():
-            if self._stored.get(mq) != offset:
-                self._stored.pop(mq, None)
             self.store.update_offset(mq, offset, increase_only=False)
 
     def commit_positions(self, mqs: Iterable[MessageQueue] | None) -> list[MessageQueue]:
@@ -416,30 +407,6 @@ class LitePullConsumerImpl(ConsumerInner):
                         "this consumer", offset, mq,
                     )  # fmt: skip
         return taken
-
-    async def persist(self, mqs: Sequence[MessageQueue]) -> None:
-        """Have the store keep noted offsets now.
-
-        Raises:
-            RocketMQError: it did not take all of them.
-        """
-        store = self.store
-        if not isinstance(store, RemoteBrokerOffsetStore):
-            await store.persist(mqs)
-            return
-        results = await asyncio.gather(
-            *(self._persist_one(store, mq) for mq in mqs), return_exceptions=True
-        )
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-
-    async def _persist_one(self, store: RemoteBrokerOffsetStore, mq: MessageQueue) -> None:
-        offset = store.read_memory(mq)
-        if offset is None or self._stored.get(mq) == offset:
-            return
-        if await store.confirm(mq, offset) and store.read_memory(mq) == offset:
-            self._stored[mq] = offset
 
     async def committed(self, mq: MessageQueue) -> int:
         """Return the committed offset, -1 if there is none (C-518).

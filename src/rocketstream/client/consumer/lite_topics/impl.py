@@ -23,10 +23,11 @@ from rocketstream.client.consumer.lite_topics.service import (
     ThreadedLiteService,
 )
 from rocketstream.client.consumer.lite_topics.topics import RENEWALS, LiteRun, LiteRuns, LiteTopics
-from rocketstream.client.consumer.settings import LitePushConsumerSettings, properties_of
+from rocketstream.client.consumer.settings import LitePushConsumerSettings
 from rocketstream.client.hooks import ConsumeHooks
 from rocketstream.client.instance.groups import ConsumerInner
 from rocketstream.client.instance.mq_client import MQClientInstance
+from rocketstream.client.keyword_settings import properties_of
 from rocketstream.client.trace import Tracing
 from rocketstream.errors import RocketMQError, RouteNotFoundError, TransportError
 from rocketstream.model import MessageModel, MessageQueue

@@ -136,6 +136,14 @@ class Offsets(ABC):
         """Write for good: the queues are about to be another's."""
         await self.persist(mqs)
 
+    async def persist_now(self, mqs: Collection[MessageQueue]) -> None:
+        """Write what is noted of these queues, for a caller that waits until it is there.
+
+        Raises:
+            RocketMQError: the store did not take all of it.
+        """
+        await self.persist(mqs)
+
     async def check(self, mqs: Iterable[MessageQueue]) -> None:  # noqa: B027 - nothing to ask
         """Find out, now and then, whether the store still has what it confirmed; if not, the next
         ``persist`` says it again."""
@@ -168,17 +176,19 @@ class QueueOffset:
     Attributes:
         noted: where the consumer is; -1 before the first offset.
         stored: what the broker has, as it last confirmed or told; None where that is not known.
+        acked: what it acknowledged last; None where something else was noted since.
         ahead: what the broker has where another member of the group is further; -1 where none is.
         is_doubted: another member may have had the queue since its broker was asked.
         is_repeated: a commit was acknowledged, and nothing since can undo it: the next one counts.
     """
 
-    __slots__ = ("_lowered_from", "_stored_ms", "ahead", "is_doubted", "is_repeated", "noted",
-                 "stored")  # fmt: skip
+    __slots__ = ("_lowered_from", "_stored_ms", "acked", "ahead", "is_doubted", "is_repeated",
+                 "noted", "stored")  # fmt: skip
 
     def __init__(self) -> None:
         self.noted = -1
         self.stored: int | None = None
+        self.acked: int | None = None
         self.ahead = -1
         self.is_doubted = self.is_repeated = False
         self._stored_ms = 0.0
@@ -188,10 +198,12 @@ class QueueOffset:
         """Take an offset; a smaller one, put back on purpose, only without ``increase_only``."""
         if offset > self.noted:
             self.noted = offset
+            self.acked = None
         elif not increase_only and offset < self.noted:
             self._lowered_from = max(self.noted, self._lowered_from)
             self.ahead = -1
             self.noted = offset
+            self.acked = None
 
     def is_behind(self) -> bool:
         """Return whether another member is further: nothing lower is to be said."""
@@ -242,7 +254,7 @@ class QueueOffset:
 
     def unconfirmed(self) -> None:
         """Forget what the broker confirmed: it may have lost that, and given the queue away."""
-        self.stored = None
+        self.stored = self.acked = None
         self.is_doubted, self.is_repeated = True, False
 
     def _is_put_back(self) -> bool:
@@ -463,9 +475,28 @@ class RemoteBrokerOffsetStore(Offsets):
         Raises:
             RocketMQError: the broker is unknown or did not take it.
         """
-        await self.confirm(mq, offset)
+        await self._confirm(mq, offset)
 
-    async def confirm(self, mq: MessageQueue, offset: int) -> bool:
+    async def persist_now(self, mqs: Collection[MessageQueue]) -> None:
+        """Send what is noted of these queues, but for what was sent so before.
+
+        Raises:
+            RocketMQError: a broker is unknown or did not take it.
+        """
+        results = await asyncio.gather(*map(self._persist_now, mqs), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _persist_now(self, mq: MessageQueue) -> None:
+        queue = self._queues.get(mq)
+        if queue is None or queue.noted < 0 or queue.acked == queue.noted:
+            return
+        offset = queue.noted
+        if await self._confirm(mq, offset) and queue.noted == offset:
+            queue.acked = offset
+
+    async def _confirm(self, mq: MessageQueue, offset: int) -> bool:
         """Send an offset now; return whether the connection lasted, so that it is sure to be there.
 
         Raises:

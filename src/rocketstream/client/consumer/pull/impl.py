@@ -24,11 +24,7 @@ from rocketstream.client.consumer.pull_requests import (
     filtered,
 )
 from rocketstream.client.consumer.send_back import SendBack
-from rocketstream.client.consumer.settings import (
-    START_TIMESTAMP,
-    PullConsumerSettings,
-    properties_of,
-)
+from rocketstream.client.consumer.settings import PullConsumerSettings
 from rocketstream.client.consumer.subscription import (
     QueueChangeNotifier,
     QueueListener,
@@ -41,6 +37,7 @@ from rocketstream.client.hooks import (
 )
 from rocketstream.client.instance.groups import ConsumerInner
 from rocketstream.client.instance.mq_client import MQClientInstance
+from rocketstream.client.keyword_settings import START_TIMESTAMP, properties_of
 from rocketstream.errors import (
     MessageInvalidError,
     RocketMQError,
