@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 
 from rocketstream import ConsumeOrderlyContext
 from rocketstream.client.consumer.consume.listener_calls import CallObserver
-from rocketstream.client.consumer.consume.orderly import OrderlyParts, OrderlyService
+from rocketstream.client.consumer.consume.orderly import OrderlyService
 from rocketstream.client.consumer.consume.orderly_queue import OrderlyProcessQueue, OrderlyTimes
 from rocketstream.client.consumer.consume.queue_locks import QueueLocker
 from rocketstream.client.consumer.listener import listener_of
@@ -88,12 +88,8 @@ class Turns(OrderlyService):
     def _others_wait(self) -> bool:
         return bool(self.ready)
 
-    @property
-    def core_pool_size(self) -> int:
-        return 1
-
-    def update_core_pool_size(self, size: int) -> bool:
-        return False
+    def _make_pool(self, size: int) -> Any:
+        return None
 
 
 class OrderlyMember(Member):
@@ -110,6 +106,7 @@ class OrderlyMember(Member):
             GROUP, ConsumeHooks(), cast(Any, None), cast(Any, world.clock), timeout_minutes=15
         )
         consumer_settings = SimpleNamespace(
+            consume_thread_max=1,
             consume_message_batch_max_size=2,
             suspend_current_queue_time_ms=1_000,
             max_reconsume_times=MAX_TRIES,
@@ -117,14 +114,12 @@ class OrderlyMember(Member):
         times = OrderlyTimes(release_wait_ms=0)
         self.locker = QueueLocker(cast(Any, _Wire(world, client_id)), GROUP, times)
         self.service = Turns(
-            OrderlyParts(
-                listener_of(print),
-                cast(Any, self),
-                observer,
-                cast(Any, consumer_settings),
-                self.locker,
-                times,
-            )
+            listener_of(print),
+            observer,
+            cast(Any, consumer_settings),
+            cast(Any, self),
+            self.locker,
+            times,
         )
         self.service.ready = deque()
 

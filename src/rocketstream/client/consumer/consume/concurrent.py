@@ -77,7 +77,7 @@ class ConcurrentService(ListenerService):
         failed: FailedMessages | DroppedMessages,
         settings: PushConsumerSettings,
     ) -> None:
-        super().__init__(listener, observer)
+        super().__init__(listener, observer, settings.consume_thread_max)
         self._failed = failed
         self._clock = observer.clock
         self._batch_size = settings.consume_message_batch_max_size
@@ -130,17 +130,10 @@ class ConsumeMessageConcurrentlyService(ConcurrentService):
     are removed per run, or every few milliseconds of a slow one.
     """
 
-    def __init__(
-        self,
-        listener: Listener,
-        observer: CallObserver,
-        failed: FailedMessages | DroppedMessages,
-        settings: PushConsumerSettings,
-    ) -> None:
-        super().__init__(listener, observer, failed, settings)
-        self._pool: WorkerPool[ConsumeRun] = WorkerPool(
-            observer.group, self, settings.consume_thread_max
-        )
+    _pool: WorkerPool[ConsumeRun]
+
+    def _make_pool(self, size: int) -> WorkerPool[ConsumeRun]:
+        return WorkerPool(self.observer.group, self, size)
 
     # --- on the loop ------------------------------------------------------------------------------
 
@@ -247,15 +240,10 @@ class AsyncConsumeService(ConcurrentService):
     is called from one task, chunk after chunk, and a waiting one gets its parallelism at once.
     """
 
-    def __init__(
-        self,
-        listener: Listener,
-        observer: CallObserver,
-        failed: FailedMessages | DroppedMessages,
-        settings: PushConsumerSettings,
-    ) -> None:
-        super().__init__(listener, observer, failed, settings)
-        self._pool: TaskPool = TaskPool(self._work, settings.consume_thread_max, observer.group)
+    _pool: TaskPool
+
+    def _make_pool(self, size: int) -> TaskPool:
+        return TaskPool(self._work, size, self.observer.group)
 
     def submit(self, queue: AssignedQueue, messages: list[MessageExt]) -> None:
         """Hand a run out."""

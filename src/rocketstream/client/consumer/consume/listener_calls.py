@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -289,14 +290,25 @@ async def _on_a_thread(call: Callable[..., object], arguments: tuple[object, ...
 # --- services ------------------------------------------------------------------------------------
 
 
-class ListenerService:
-    """A consume service as operators see it: a listener, and a pool that calls it."""
+class ListenerService(ABC):
+    """A consume service as operators see it: a listener, and a pool that calls it.
+
+    Args:
+        listener: what is called.
+        observer: calls hooks and counts around listener calls.
+        calls_max: most calls at once.
+    """
 
     _pool: WorkerPool[Any] | TaskPool
 
-    def __init__(self, listener: Listener, observer: CallObserver) -> None:
+    def __init__(self, listener: Listener, observer: CallObserver, calls_max: int) -> None:
         self.listener = listener
         self.observer = observer
+        self._pool = self._make_pool(calls_max)
+
+    @abstractmethod
+    def _make_pool(self, size: int) -> WorkerPool[Any] | TaskPool:
+        """Return the threads or tasks that call the listener."""
 
     @property
     def core_pool_size(self) -> int:

@@ -17,7 +17,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 from rocketstream.client.consumer.consume.listener_calls import (
@@ -88,45 +87,40 @@ def _milliseconds(variable: str, default: float) -> float:
     return float(text)
 
 
-@dataclass(frozen=True, slots=True)
-class OrderlyParts:
-    """The parts of an orderly consume service.
+class OrderlyService(ListenerService, ABC):
+    """All of an orderly consume service except calling the listener.
 
-    Attributes:
+    Args:
         listener: what is called.
-        send_back: takes messages that had their last try.
         observer: calls hooks and counts around listener calls.
         settings: of the consumer.
+        send_back: takes messages that had their last try.
         locker: the broker locks; None where every member has every queue (C-555).
         times: how long locks last and are waited for.
     """
 
-    listener: Listener
-    send_back: SendBack
-    observer: CallObserver
-    settings: PushConsumerSettings
-    locker: QueueLocker | None
-    times: OrderlyTimes
-
-
-class OrderlyService(ListenerService, ABC):
-    """All of an orderly consume service except calling the listener."""
-
-    def __init__(self, parts: OrderlyParts) -> None:
-        settings = parts.settings
-        super().__init__(parts.listener, parts.observer)
-        self.locker = parts.locker
-        self.times = parts.times
-        self._send_back = parts.send_back
+    def __init__(
+        self,
+        listener: Listener,
+        observer: CallObserver,
+        settings: PushConsumerSettings,
+        send_back: SendBack,
+        locker: QueueLocker | None,
+        times: OrderlyTimes,
+    ) -> None:
+        super().__init__(listener, observer, settings.consume_thread_max)
+        self.locker = locker
+        self.times = times
+        self._send_back = send_back
         self._max_times = orderly_max_reconsume_times(settings.max_reconsume_times)
         self._decide = OrderlyTurns(
             settings.consume_message_batch_max_size,
             self._max_times,
             settings.suspend_current_queue_time_ms,
-            parts.times.turn_max_ms,
+            times.turn_max_ms,
             self._others_wait,
         )
-        self._now = parts.observer.clock.monotonic_ms
+        self._now = observer.clock.monotonic_ms
         self._loop = asyncio.get_running_loop()
         self._ready: deque[OrderlyQueue] = deque()
         """Queues that wait for somebody to call their listener."""
@@ -467,12 +461,11 @@ class _Turn:
 class ConsumeMessageOrderlyService(OrderlyService):
     """Consumes in order on worker threads; a worker stays with a queue until its turn ends."""
 
-    def __init__(self, parts: OrderlyParts) -> None:
-        super().__init__(parts)
+    _pool: WorkerPool[OrderlyQueue]
+
+    def _make_pool(self, size: int) -> WorkerPool[OrderlyQueue]:
         self._callers: dict[OrderlyQueue, int] = {}
-        self._pool: WorkerPool[OrderlyQueue] = WorkerPool(
-            self.observer.group, self, parts.settings.consume_thread_max
-        )
+        return WorkerPool(self.observer.group, self, size)
 
     def _start(self, queue: OrderlyQueue) -> None:
         with self._pool.mutex:
@@ -542,12 +535,11 @@ class ConsumeMessageOrderlyService(OrderlyService):
 class AsyncOrderlyService(OrderlyService):
     """Consumes in order with coroutine listeners: one task per queue at a time."""
 
-    def __init__(self, parts: OrderlyParts) -> None:
-        super().__init__(parts)
+    _pool: TaskPool
+
+    def _make_pool(self, size: int) -> TaskPool:
         self._callers: dict[OrderlyQueue, asyncio.Task[Any] | None] = {}
-        self._pool: TaskPool = TaskPool(
-            self._work, parts.settings.consume_thread_max, self.observer.group
-        )
+        return TaskPool(self._work, size, self.observer.group)
 
     def _start(self, queue: OrderlyQueue) -> None:
         self._ready.append(queue)

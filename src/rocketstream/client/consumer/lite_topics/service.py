@@ -93,17 +93,12 @@ class LiteService(ListenerService):
         observer: CallObserver,
         settings: LitePushConsumerSettings,
     ) -> None:
-        super().__init__(listener, observer)
+        super().__init__(listener, observer, settings.consume_thread_max)
         self.runs = runs
         self._acknowledger = acknowledger
         self._clock = observer.clock
         self._size = settings.consume_message_batch_max_size
         self._suspend_ms = settings.suspend_ms
-        self._make_pool(settings.consume_thread_max)
-
-    def _make_pool(self, size: int) -> None:
-        """Make ``_pool`` and ``mutex``."""
-        raise NotImplementedError
 
     def begin_no_more(self) -> None:
         """Let running calls be the last ones; ``shutdown`` waits for them."""
@@ -176,9 +171,10 @@ class ThreadedLiteService(LiteService):
 
     _pool: WorkerPool[LiteRun]
 
-    def _make_pool(self, size: int) -> None:
-        self._pool = WorkerPool(self.observer.group, self, size)
-        self.mutex = self._pool.mutex
+    def _make_pool(self, size: int) -> WorkerPool[LiteRun]:
+        pool: WorkerPool[LiteRun] = WorkerPool(self.observer.group, self, size)
+        self.mutex = pool.mutex
+        return pool
 
     def submit(self, runs: Sequence[LiteRun]) -> bool:
         """Have runs consumed; on the loop. Return whether they were taken: not once it stops."""
@@ -232,9 +228,9 @@ class AsyncLiteService(LiteService):
 
     _pool: TaskPool
 
-    def _make_pool(self, size: int) -> None:
-        self._pool = TaskPool(self._work, size, self.observer.group)
+    def _make_pool(self, size: int) -> TaskPool:
         self.mutex = contextlib.nullcontext()
+        return TaskPool(self._work, size, self.observer.group)
 
     def submit(self, runs: Sequence[LiteRun]) -> bool:
         """Have runs consumed; return whether they were taken: not once it stops."""

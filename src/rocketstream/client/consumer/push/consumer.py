@@ -32,8 +32,9 @@ from rocketstream.client.consumer.offsets.user_store import (
     AsyncOffsetStoreView,
     OffsetStoreView,
     checked_store,
+    open_store,
 )
-from rocketstream.client.consumer.push.impl import PushConsumerImpl, PushPlan, start_push
+from rocketstream.client.consumer.push.impl import PushConsumerImpl
 from rocketstream.client.consumer.settings import PushConsumerSettings
 from rocketstream.client.consumer.subscription import subscribed, topic_queues
 from rocketstream.client.hooks import FilterHooks, client_made
@@ -217,16 +218,22 @@ class PushConsumerBase(ConsumerBase[PushConsumerImpl, PushConsumerSettings]):
         return self._some_listener()
 
     async def _make(self, engine: Engine) -> PushConsumerImpl:
-        plan = PushPlan(
-            self.settings,
+        instance = engine.instance
+        group = instance.config.with_namespace(self.group)
+        settings = replace(self.settings, consumer_group=group)
+        store = await open_store(instance, group, settings.message_model, self._user_store)
+        impl = PushConsumerImpl(
+            instance,
+            settings,
             self._subscriptions,
             self._some_listener(),
-            self._user_store,
+            store,
             self.consume_hooks,
             self.filter_hooks,
             self._tracing,
         )
-        return await start_push(plan, engine)
+        await impl.start()
+        return impl
 
     def _admin(self) -> MQAdmin:
         impl = self._machine

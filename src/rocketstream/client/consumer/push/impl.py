@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from rocketstream._util.ending import CUT_SHORT, take_all
 from rocketstream.client.consumer.assignment import (
@@ -26,30 +26,24 @@ from rocketstream.client.consumer.consume.listener_calls import CallObserver, is
 from rocketstream.client.consumer.consume.orderly import (
     AsyncOrderlyService,
     ConsumeMessageOrderlyService,
-    OrderlyParts,
     OrderlyService,
     orderly_times,
 )
 from rocketstream.client.consumer.consume.queue_locks import QueueLocker
 from rocketstream.client.consumer.listener import Listener
-from rocketstream.client.consumer.offsets.store import NO_OFFSET, Offsets, OffsetStore
-from rocketstream.client.consumer.offsets.user_store import open_store
+from rocketstream.client.consumer.offsets.store import NO_OFFSET, Offsets
 from rocketstream.client.consumer.process_queue import FlowControl, ProcessQueue
 from rocketstream.client.consumer.pull_requests import PullTerms, filtered
 from rocketstream.client.consumer.puller import Puller
 from rocketstream.client.consumer.queue import AssignedQueue, QueueLinks
 from rocketstream.client.consumer.retry import max_reconsume_times
 from rocketstream.client.consumer.send_back import DroppedMessages, FailedMessages, SendBack
-from rocketstream.client.consumer.settings import (
-    START_TIMESTAMP,
-    PushConsumerSettings,
-    properties_of,
-)
+from rocketstream.client.consumer.settings import PushConsumerSettings
 from rocketstream.client.consumer.subscription import SubscriptionCheck
 from rocketstream.client.hooks import ConsumeHooks, FilterHooks
-from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.groups import ConsumerInner
 from rocketstream.client.instance.mq_client import MQClientInstance
+from rocketstream.client.keyword_settings import START_TIMESTAMP, properties_of
 from rocketstream.client.trace import Tracing
 from rocketstream.errors import ConfigurationError, ConnectError, RocketMQError
 from rocketstream.model import MessageModel, MessageQueue
@@ -74,73 +68,51 @@ EXPIRED_CHECKED_MAX = 16
 """Oldest messages of one queue looked at in one scan for expired ones (C-248)."""
 
 
-@dataclass(frozen=True, slots=True)
-class PushPlan:
-    """The start of a push consumer.
-
-    Attributes:
-        settings: all settings; the group as the user knows it.
-        subscriptions: by topic, as the servers know it.
-        listener: what consumes.
-        offset_store: the user's, or None.
-        consume_hooks: called around listener calls.
-        filter_hooks: called after pulls.
-        tracing: message trace, on or off.
-    """
-
-    settings: PushConsumerSettings
-    subscriptions: Mapping[str, SubscriptionData]
-    listener: Listener
-    offset_store: OffsetStore | None = None
-    consume_hooks: ConsumeHooks = field(default_factory=ConsumeHooks)
-    filter_hooks: FilterHooks = field(default_factory=FilterHooks)
-    tracing: Tracing = field(default_factory=Tracing)
-
-
-async def start_push(plan: PushPlan, engine: Engine) -> PushConsumerImpl:
-    """Make a consumer and start it (C-111); what fails leaves nothing behind.
-
-    Raises:
-        ClientStateError: the instance already has a consumer of the group.
-        ConfigurationError: the file of local offsets cannot be read.
-        BrokerError: a broker refuses a subscription.
-        ConnectError: no name server answered.
-    """
-    instance = engine.instance
-    group = instance.config.with_namespace(plan.settings.consumer_group)
-    plan = replace(plan, settings=replace(plan.settings, consumer_group=group))
-    model = plan.settings.message_model
-    store = await open_store(instance, group, model, plan.offset_store)
-    consumer = PushConsumerImpl(instance, plan, store)
-    await consumer.start()
-    return consumer
-
-
 _FLOW_LOG_EVERY = 1_000
 
 ConsumeService = ConsumeMessageConcurrentlyService | AsyncConsumeService | OrderlyService
 
 
 class PushConsumerImpl(ConsumerInner):
-    """One push consumer; names are the servers'."""
+    """One push consumer; names are the servers'.
+
+    Args:
+        instance: the client instance.
+        settings: all settings; the group with its namespace.
+        subscriptions: by topic.
+        listener: what consumes.
+        store: where offsets are kept.
+        consume_hooks: called around listener calls.
+        filter_hooks: called after pulls.
+        tracing: message trace, on or off.
+    """
 
     consume_type = "CONSUME_PASSIVELY"
 
-    def __init__(self, instance: MQClientInstance, plan: PushPlan, store: Offsets) -> None:
-        settings = plan.settings
+    def __init__(
+        self,
+        instance: MQClientInstance,
+        settings: PushConsumerSettings,
+        subscriptions: Mapping[str, SubscriptionData],
+        listener: Listener,
+        store: Offsets,
+        consume_hooks: ConsumeHooks,
+        filter_hooks: FilterHooks,
+        tracing: Tracing,
+    ) -> None:
         self.group = settings.consumer_group
         self.message_model = settings.message_model
         self.settings = settings
         self.instance = instance
         self.clock = instance.clock
-        self.listener = plan.listener
-        self.filter_hooks = plan.filter_hooks
+        self.listener = listener
+        self.filter_hooks = filter_hooks
         self._retry_topic = retry_topic(self.group)
         self._namespace = instance.config.effective_namespace()
         # Count and size share one counter, as upstream has it (C-205).
         self._flow_hits = {True: 0, False: 0}
-        self.tracing = plan.tracing
-        self.subscriptions = dict(plan.subscriptions)
+        self.tracing = tracing
+        self.subscriptions = dict(subscriptions)
         broadcasting = self.message_model is MessageModel.BROADCASTING
         if not broadcasting:
             retry = self._retry_topic
@@ -160,7 +132,7 @@ class PushConsumerImpl(ConsumerInner):
             delay_ms = settings.local_retry_delay_ms
             self.failed = FailedMessages(self.send_back, delay_ms, tells_cause=tells_cause)
         self.service: ConsumeService = _service_of(
-            instance, settings, plan.listener, plan.consume_hooks, self.send_back, self.failed
+            instance, settings, listener, consume_hooks, self.send_back, self.failed
         )
         self._orderly = self.service if isinstance(self.service, OrderlyService) else None
         self.pulls: Puller[AssignedQueue] = Puller(
@@ -187,7 +159,13 @@ class PushConsumerImpl(ConsumerInner):
     # --- life cycle -------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Register, learn routes, tell the brokers, take queues (C-111)."""
+        """Register, learn routes, tell the brokers, take queues (C-111); or leave nothing behind.
+
+        Raises:
+            ClientStateError: the instance already has a consumer of the group.
+            BrokerError: a broker refuses a subscription.
+            ConnectError: no name server answered.
+        """
         try:
             self.instance.groups.add_consumer(self)
         except CUT_SHORT:
@@ -632,4 +610,4 @@ def _service_of(
     orderly = AsyncOrderlyService if listener.is_async else ConsumeMessageOrderlyService
     times = orderly_times()
     locker = QueueLocker(instance, settings.consumer_group, times) if clustered else None
-    return orderly(OrderlyParts(listener, send_back, observer, settings, locker, times))
+    return orderly(listener, observer, settings, send_back, locker, times)
