@@ -152,6 +152,11 @@ class CallbackExecutor:
         self._unfinished = 0
         self._closed = False
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is running on one of its threads."""
+        return threading.current_thread() in self._threads
+
     def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
         """Have ``function(*args)`` called on one of the threads.
 
@@ -183,12 +188,15 @@ class CallbackExecutor:
             for _ in self._threads:
                 self._jobs.put(None)
 
-    def join(self, timeout_s: float) -> None:
-        """Wait until the threads have ended after ``close``, for ``timeout_s`` at most."""
-        deadline_ms = SYSTEM_CLOCK.monotonic_ms() + timeout_s * 1000
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait until the threads but the caller's have ended after ``close``; None as long as it
+        takes.
+        """
+        since_ms = SYSTEM_CLOCK.monotonic_ms()
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(max(0.0, (deadline_ms - SYSTEM_CLOCK.monotonic_ms()) / 1000))
+                waited_s = (SYSTEM_CLOCK.monotonic_ms() - since_ms) / 1000
+                thread.join(None if timeout_s is None else max(0.0, timeout_s - waited_s))
 
     def _start_one(self) -> None:
         thread = threading.Thread(

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import logging
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from rocketstream._util.waiting import Latch, Locks, interrupting, wait_until
+from rocketstream.client.instance.background import CallbackExecutor
 from rocketstream.client.producer.gathering import Begun
-from rocketstream.errors import SendError, SendOutcome, TooManyRequestsError
+from rocketstream.errors import ClientStateError, SendError, SendOutcome, TooManyRequestsError
 from rocketstream.model import SendResult
 
 logger = logging.getLogger("rocketstream.client")
@@ -44,17 +44,13 @@ class CallbackThread:
         self.locks = locks or Locks()
         self.guard = self.locks.make()
         """Held for a few steps wherever a future of this thread's producer changes."""
-        self._lock = self.locks.make()
-        self._queue: queue.SimpleQueue[list[Call] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._closed = False
+        self._executor = CallbackExecutor(1, "rocketstream-callbacks")
         self._collected: list[Call] = []
 
     @property
     def is_current(self) -> bool:
         """Whether the caller is running on this thread."""
-        thread = self._thread
-        return thread is not None and threading.get_ident() == thread.ident
+        return self._executor.is_current
 
     def call(self, calls: Sequence[Call]) -> None:
         """Have callbacks called, in their order: never on the network thread."""
@@ -68,33 +64,17 @@ class CallbackThread:
     def hand_over(self) -> None:
         """Give the thread what was collected; on the loop's thread, or once the loop is closed."""
         calls, self._collected = self._collected, []
-        if not calls:
-            return
-        with self._lock:
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(
-                    target=self._main, name="rocketstream-callbacks", daemon=True
-                )
-                self._thread.start()
-            closed = self._closed
-            if not closed:
-                self._queue.put(calls)
-        if closed:
-            call_each(calls)
+        if calls:
+            try:
+                self._executor.submit(call_each, calls)
+            except ClientStateError:  # closed meanwhile
+                call_each(calls)
 
     def close(self) -> None:
         """Run what is left, then end the thread and wait for it; after the loop was closed."""
         self.hand_over()
-        with self._lock:
-            self._closed = True
-            thread = self._thread
-            self._queue.put(None)
-        if thread is not None and not self.is_current:
-            thread.join()
-
-    def _main(self) -> None:
-        while (calls := self._queue.get()) is not None:
-            call_each(calls)
+        self._executor.close()
+        self._executor.join()
 
 
 def call_each(calls: Sequence[Call]) -> None:
