@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.credentials import signer
 from rocketstream.client.hooks import RPCHook, after_response_of, before_request_of
-from rocketstream.client.instance.name_servers import NAMESRV_ADDR_VARIABLE
+from rocketstream.client.instance.questions import NAMESRV_ADDR_VARIABLE
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.addresses import parse_addresses

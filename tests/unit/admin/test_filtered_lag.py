@@ -26,7 +26,7 @@ from rocketstream.admin.core.joining import Matching
 from rocketstream.admin.progress.filtered import count_matching, has_filter
 from rocketstream.admin.state import QueueState
 from rocketstream.admin.wire.questions import Asking
-from rocketstream.client.instance.offset_questions import Question
+from rocketstream.client.instance.questions import Question
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import TopicConfig
 from rocketstream.protocol.bodies.admin import QueueEntries

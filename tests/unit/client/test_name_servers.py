@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from rocketstream.client.instance.name_servers import LookUp, NameServers, not_name_server
+from rocketstream.client.instance.questions import LookUp, NameServers, not_name_server
 from rocketstream.errors import (
     BrokerError,
     ConfigurationError,

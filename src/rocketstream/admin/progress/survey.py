@@ -27,7 +27,7 @@ from rocketstream.admin.progress.memory import BrokerMemory, spot
 from rocketstream.admin.state import QueueState
 from rocketstream.admin.wire import questions
 from rocketstream.admin.wire.questions import Asking
-from rocketstream.client.instance import offset_questions
+from rocketstream.client.instance.questions import max_offset, min_offset
 from rocketstream.errors import (
     AccessDeniedError,
     ConsumerNotOnlineError,
@@ -206,8 +206,8 @@ class Survey:
                 ids = range(config.read_queue_nums)
                 unheard = [i for i in ids if i not in broker.ends[topic]]
                 hidden += [MessageQueue(topic, broker.name, i) for i in unheard]
-        lows = self._asking.each([offset_questions.min_offset(queue) for queue in hidden])
-        highs = self._asking.each([offset_questions.max_offset(queue) for queue in hidden])
+        lows = self._asking.each([min_offset(queue) for queue in hidden])
+        highs = self._asking.each([max_offset(queue) for queue in hidden])
         for (topic, _, queue_id), low, high in zip(hidden, lows, highs, strict=True):
             if not isinstance(low, RocketMQError) and not isinstance(high, RocketMQError):
                 held = TopicOffset(min_offset=low, max_offset=high)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.client.instance.offset_questions import Question
+from rocketstream.client.instance.questions import Question
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.client.instance.offset_questions import Question
+from rocketstream.client.instance.questions import Question
 from rocketstream.errors import (
     BrokerError,
     RemoteProtocolError,

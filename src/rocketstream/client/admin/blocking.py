@@ -16,14 +16,14 @@ from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.stopping import check_stop
 from rocketstream.client.credentials import signer
-from rocketstream.client.instance import offset_questions
-from rocketstream.client.instance.name_servers import (
+from rocketstream.client.instance import questions
+from rocketstream.client.instance.questions import (
     NAMESRV_ADDR_VARIABLE,
     LookUp,
     NameServers,
+    Question,
     asking,
 )
-from rocketstream.client.instance.offset_questions import Question
 from rocketstream.client.instance.routes import check_route, subscribe_queues
 from rocketstream.errors import (
     BrokerError,
@@ -312,20 +312,20 @@ class BlockingAdminClient:
 
     def max_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """Return max offsets; one round trip per broker, however many queues."""
-        return self._ask_all(queues, offset_questions.max_offset)
+        return self._ask_all(queues, questions.max_offset)
 
     def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """Return min offsets; one round trip per broker, however many queues."""
-        return self._ask_all(queues, offset_questions.min_offset)
+        return self._ask_all(queues, questions.min_offset)
 
     def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset stored nearest to a time, by the broker's rule (C-372: never max)."""
-        return self._ask(queue, offset_questions.offset_at(queue, timestamp_ms))
+        return self._ask(queue, questions.offset_at(queue, timestamp_ms))
 
     def query_consumer_offset(self, group: str, queue: MessageQueue) -> int | None:
         """Return the offset a group has stored for ``queue``, None when it has none."""
         try:
-            return self._ask(queue, offset_questions.committed_offset(group, queue))
+            return self._ask(queue, questions.committed_offset(group, queue))
         except OffsetNotFoundError:
             return None
 
@@ -333,7 +333,7 @@ class BlockingAdminClient:
         self, group: str, queue: MessageQueue, offset: int, oneway: bool = False
     ) -> None:
         """Store a group's offset; it may move backwards (code 15)."""
-        command = offset_questions.commit(group, queue, offset, oneway=oneway)
+        command = questions.commit(group, queue, offset, oneway=oneway)
         address = self.master(queue.broker_name)
         if oneway:
             self.oneway(address, command)

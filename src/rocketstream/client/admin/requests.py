@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from rocketstream.checks import check_range, checks_calls
-from rocketstream.client.instance import offset_questions
+from rocketstream.client.instance import questions
 from rocketstream.client.instance.api import SEARCH_TIMEOUT_MS
 from rocketstream.client.instance.life_cycle import blocking
 from rocketstream.client.instance.routes import unknown_broker
@@ -151,12 +151,12 @@ class MQAdmin:
     async def min_offset(self, message_queue: MessageQueue) -> int:
         """Return the offset of the oldest message still in ``message_queue``."""
         address, queue = await self._found(message_queue)
-        return await self._instance.api.ask_offset(address, offset_questions.min_offset(queue))
+        return await self._instance.api.ask_offset(address, questions.min_offset(queue))
 
     async def earliest_msg_store_time(self, message_queue: MessageQueue) -> int:
         """Return when the oldest message of a queue was stored, ms since 1970; -1 without any."""
         address, queue = await self._found(message_queue)
-        question = offset_questions.oldest_store_time(queue)
+        question = questions.oldest_store_time(queue)
         return await self._instance.api.ask_offset(address, question)
 
     # --- messages ---------------------------------------------------------------------------------

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.instance import offset_questions
-from rocketstream.client.instance.name_servers import LookUp, NameServers
-from rocketstream.client.instance.offset_questions import Question
+from rocketstream.client.instance import questions
 from rocketstream.client.instance.outage_log import NAME_SERVERS, OutageLog
+from rocketstream.client.instance.questions import LookUp, NameServers, Question
 from rocketstream.client.instance.routes import check_route
 from rocketstream.errors import (
     ConfigurationError,
@@ -204,7 +203,7 @@ class MQClientAPI:
 
         Any other error is an error, not "no offset" (C-316).
         """
-        question = offset_questions.committed_offset(group, mq)
+        question = questions.committed_offset(group, mq)
         try:
             return await self.ask_offset(address, question, OFFSET_TIMEOUT_MS)
         except OffsetNotFoundError:
@@ -214,16 +213,16 @@ class MQClientAPI:
         self, address: str, group: str, mq: MessageQueue, offset: int
     ) -> None:
         """Commit an offset (15) and wait until the broker has it."""
-        command = offset_questions.commit(group, mq, offset)
+        command = questions.commit(group, mq, offset)
         await self.invoke(self.channel(address), command, OFFSET_TIMEOUT_MS)
 
     async def max_offset(self, address: str, mq: MessageQueue) -> int:
         """Ask for the end of a queue (30)."""
-        return await self.ask_offset(address, offset_questions.max_offset(mq))
+        return await self.ask_offset(address, questions.max_offset(mq))
 
     async def search_offset(self, address: str, mq: MessageQueue, timestamp_ms: int) -> int:
         """Ask for the offset nearest to a store time (29, C-372)."""
-        return await self.ask_offset(address, offset_questions.offset_at(mq, timestamp_ms))
+        return await self.ask_offset(address, questions.offset_at(mq, timestamp_ms))
 
     async def ask_offset(
         self, address: str, question: Question[T], timeout_ms: float = SEARCH_TIMEOUT_MS

@@ -14,8 +14,7 @@ from rocketstream.client.config import ClientConfig
 from rocketstream.client.instance.api import MQClientAPI, fetch_name_servers
 from rocketstream.client.instance.background import Background, CallbackExecutor
 from rocketstream.client.instance.groups import Groups
-from rocketstream.client.instance.heartbeats import Heartbeats
-from rocketstream.client.instance.links import BrokerLinks
+from rocketstream.client.instance.links import BrokerLinks, Heartbeats
 from rocketstream.client.instance.outage_log import OutageLog
 from rocketstream.client.instance.remote_control import AwaitedReplies, RemoteControl
 from rocketstream.client.instance.route_updates import RouteUpdates

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.instance import offset_questions
+from rocketstream.client.instance import questions
 from rocketstream.client.instance.routes import default_topic_route, publish_queues
 from rocketstream.errors import (
     ConfigurationError,
@@ -117,7 +117,7 @@ class Routes:
 
     def _version(self, queue: MessageQueue) -> int:
         """Return a broker's version, which is in each of its answers."""
-        question = offset_questions.max_offset(queue)
+        question = questions.max_offset(queue)
         return self._client.request(self.address(queue.broker_name), question.command()).version
 
     def _publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocketstream.client.instance import offset_questions as questions
-from rocketstream.client.instance.offset_questions import Question
+from rocketstream.client.instance import questions
+from rocketstream.client.instance.questions import Question
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
