@@ -14,6 +14,7 @@ from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 from rocketstream.protocol.message_ext import decode_messages
 from rocketstream.protocol.properties import decode_properties
 from rocketstream.protocol.record import (
+    HEAD_V4,
     MAGIC_V1,
     MAGIC_V2,
     SEAL_BYTES,
@@ -266,6 +267,28 @@ def test_any_flipped_bit_of_a_sealed_record_is_seen(text: bytes, host: bytes) ->
             assert bit // 8 >= len(record) - 8 or 28 <= bit // 8 < 36
             assert decode_messages(bytes(record))[0].properties == decode_properties(text)
         record[bit // 8] ^= 1 << bit % 8
+
+
+@pytest.mark.parametrize("text", [b"", b"a\x01b\x02", b"a\x01\0"])
+def test_a_sector_lost_with_the_seal_is_seen(text: bytes) -> None:
+    """Zeros up to the end: what they leave was served as a record without a seal."""
+    tail = len(_sealed(text)) - HEAD_V4.size - len(b"body")
+    for lost in range(1, tail + 1):
+        record = _sealed(text)
+        stamp_record(record, 5, (1 << 33) - len(record) + lost, 1_700_000_000_000)
+        assert check_record(record, 0).state is RecordState.OK
+        record[-lost:] = bytes(lost)
+        if check_record(record, 0).state is RecordState.OK:
+            assert lost <= 2
+            assert decode_messages(bytes(record))[0].properties == decode_properties(text)
+
+
+@pytest.mark.parametrize("end", range(1, 6))
+def test_a_record_without_properties_may_end_in_a_sectors_first_bytes(end: int) -> None:
+    """A broker of upstream writes no seal: its last bytes are the length of no properties."""
+    record = new_record(b"T", 0, 0, 0, 1, bytes(8), bytes(8), 0, 0, b"x", b"")
+    stamp_record(record, 5, 4096 - len(record) + end, 1_700_000_000_000)
+    assert check_record(record, 0).state is RecordState.OK
 
 
 def test_the_seal_of_another_record_is_none() -> None:
