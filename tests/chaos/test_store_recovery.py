@@ -625,6 +625,24 @@ def test_lost_units_of_old_messages_are_rebuilt(tmp_path: Path, lost: str) -> No
     assert tree(tmp_path / "consumequeue") == before
 
 
+def test_units_of_another_queue_are_rebuilt(tmp_path: Path) -> None:
+    """By them more messages left with the log's first files than the checkpoint says."""
+    config = small_config(verify_bytes_max=300)
+    with opened(tmp_path, config) as store:
+        for number, queue in enumerate([0] * 3 + [1] * 7 + [0] * 7 + [1] * 3 + [0, 1] * 10):
+            put(store, b"m%02d" % number * 200, queue_id=queue)
+        store._drop_log_files(2)
+        assert (store.min_offset("T1", 0), store.min_offset("T1", 1)) == (3, 7)
+        before = all_bodies(store), all_bodies(store, queue_id=1)
+    first, second = (tmp_path / "consumequeue" / "T1" / str(queue) / FIRST for queue in (0, 1))
+    units = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(units)
+    store, _ = reopen(tmp_path, config)
+    assert (all_bodies(store), all_bodies(store, queue_id=1)) == before
+    store.close()
+
+
 @pytest.mark.parametrize("number", [0, 7, 23, 24])
 @pytest.mark.parametrize("bit", [0, 3, 8, 24, 40, 63])
 @pytest.mark.parametrize("field", ["offset", "size"])

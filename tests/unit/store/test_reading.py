@@ -249,6 +249,38 @@ def assert_mended(
     assert "condition=UNIT_MENDED" in caplog.text
 
 
+@pytest.mark.parametrize("count", [1, 25])
+@pytest.mark.parametrize("where", [0, 7, 19])
+@pytest.mark.parametrize("unit", [(0, 0, 0), (94, 94, 0), (-1, 94, 0)])
+def test_a_damaged_unit_is_not_taken_for_that_of_a_message_that_left(
+    tmp_path: Path, unit: tuple[int, int, int], where: int, count: int
+) -> None:
+    """Of a log whose first files are gone: it passed its message, or all before it, in silence."""
+    config = small_config(consume_queue_file_bytes=20 * 1000, verify_bytes_max=0)
+    with opened(tmp_path, config) as store:
+        for number in range(60):
+            put(store, b"%04d" % number * 145, tags="A")
+        store._drop_log_files(2)
+        low = store.min_offset("T1", 0)
+        assert low == 12
+    path = tmp_path / "consumequeue" / "T1" / "0" / ("0" * 20)
+    units = bytearray(path.read_bytes())
+    for number in range(low + where, low + where + count):
+        UNIT.pack_into(units, number * 20, *unit)
+    path.write_bytes(units)
+    expected = [b"%04d" % number * 145 for number in range(low, 60)]
+    with opened(tmp_path, config) as store:
+        tagged = [store.get("T1", 0, at, 1, tags_code("A").__eq__) for at in range(low, 60)]
+        assert [body for result in tagged for body in bodies(result)] == expected
+    path.write_bytes(units)
+    with opened(tmp_path, config) as store:
+        assert all_bodies(store) == expected
+    path.write_bytes(units)
+    with opened(tmp_path, config) as store:
+        store._drop_log_files(1)
+        assert all_bodies(store) == expected[6:]
+
+
 @pytest.mark.parametrize("unit", [(0, 0, 0), (1 << 40, 94, 0), (-1, 94, 0), (94, 3, 0)])
 def test_a_damaged_unit_is_mended_for_who_wants_one_tag_alone(
     tmp_path: Path, unit: tuple[int, int, int]

@@ -103,6 +103,16 @@ def test_removed_files_move_the_minimum_of_queues(tmp_path: Path) -> None:
         assert all_bodies(store) == [*expected, b"hello"]
 
 
+def test_queue_file_whose_last_unit_is_damaged_stays(tmp_path: Path) -> None:
+    """A zeroed unit is no sign that all before it have left."""
+    with opened(tmp_path) as store:
+        for number in range(40):
+            put(store, b"%04d" % number * 150)
+        store._queues["T1", 0].rewrite(19, 0, 0, 0)
+        store._drop_log_files(2)
+        assert all_bodies(store) == [b"%04d" % number * 150 for number in range(10, 40)]
+
+
 def test_too_full_a_disk_refuses_messages_until_there_is_room(tmp_path: Path) -> None:
     """Covers C-439."""
     with opened(tmp_path, dataclasses.replace(small_config(), retention=CONFIG)) as store:

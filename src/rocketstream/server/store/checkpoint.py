@@ -73,6 +73,7 @@ def crc_of_bounds(queues: Iterable[ConsumeQueue]) -> int:
     """Return a number that tells whether queues are those that were there; never zero."""
     bounds = [
         (queue.topic, queue.queue_id, queue.first_offset, queue.max_offset)
+        + (() if queue.min_offset <= queue.first_offset else (queue.min_offset,))
         for queue in queues
         if queue.max_offset
     ]

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rocketstream.errors import StoreDamagedError
+from rocketstream.limits import SCAN_UNITS_MAX
 from rocketstream.server.store.files import FileMap, Files
 from rocketstream.server.store.mapped_file import (
     based_name,
@@ -162,7 +163,7 @@ class ConsumeQueue:
         if seen.units:
             return high + (seen.start + len(seen.units)) // UNIT_BYTES
         low = self._segments[0].base // UNIT_BYTES
-        return self._bisect(low, high, lambda physical, size: physical >= 0 and size > 0)
+        return self._bisect(low, high, _is_whole)
 
     def _bisect(self, low: int, high: int, before: Callable[[int, int], bool]) -> int:
         """Return the first logical offset in [low, high) whose unit is not ``before``."""
@@ -423,17 +424,42 @@ class ConsumeQueue:
 
     def correct_min(self, log_min: int) -> None:
         """Set the minimum to the first unit that points at or beyond the log's start (C-371)."""
+        low, high = self.first_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            if self.is_gone(middle, log_min):
+                low = middle + 1
+            else:
+                high = middle
+        self.min_offset = low
 
-        def is_gone(physical: int, size: int) -> bool:
-            return size == FILLER_SIZE or 0 <= physical < log_min
+    def is_gone(self, offset: int, log_min: int) -> bool:
+        """Whether the record of a unit left with the first files of the log.
 
-        first, found = self.first_offset, self.max_offset + 1
-        while found > first:
-            found = self._bisect(first, found - 1, is_gone)
-            # Where only the last one passed is gone, that unit is damaged: it misled the search.
-            if found - 2 < first or is_gone(*self.unit(found - 2)[:2]):
-                break
-        self.min_offset = found
+        A queue loses its beginning alone, and units point further and further into the log: one
+        that says otherwise is damaged, as one is that was zeroed.
+        """
+
+        def left(physical: int, size: int) -> bool:
+            return size == FILLER_SIZE or physical < log_min
+
+        unit = self._whole_unit(offset)
+        if unit is None or not left(*unit[1:]):
+            return False
+        number, physical, _ = unit
+        before = self._whole_unit(number - 1)
+        if before is not None and not (left(*before[1:]) and before[1] <= physical):
+            return False
+        first = self.unit(self.first_offset)
+        return not _is_whole(*first[:2]) or left(*first[:2])
+
+    def _whole_unit(self, offset: int) -> tuple[int, int, int] | None:
+        """Return offset, log offset and size of the nearest possible unit from an offset down."""
+        for number in range(offset, max(self.first_offset, offset - SCAN_UNITS_MAX) - 1, -1):
+            physical, size, _ = self.unit(number)
+            if _is_whole(physical, size):
+                return number, physical, size
+        return None
 
     # --- files --------------------------------------------------------------------------------
 
@@ -456,9 +482,7 @@ class ConsumeQueue:
         """Remove files whose last unit points before the log's start, never the last file."""
         dropped = 0
         while len(self._segments) > 1:
-            segment = self._segments[0]
-            physical, size, _ = UNIT.unpack_from(segment.data(), self._file_bytes - UNIT_BYTES)
-            if size != FILLER_SIZE and physical >= log_min:
+            if not self.is_gone(self._segments[1].base // UNIT_BYTES - 1, log_min):
                 break
             self._drop_segment(0)
             dropped += 1
@@ -494,8 +518,11 @@ def _is_unit(data: bytes) -> bool:
     """Return whether bytes begin with a unit: zeros and unwritten space do not."""
     if len(data) < UNIT_BYTES:
         return False
-    physical, size = _HEAD.unpack_from(data)
-    return bool(physical >= 0 and size > 0)
+    return _is_whole(*_HEAD.unpack_from(data))
+
+
+def _is_whole(physical: int, size: int) -> bool:
+    return physical >= 0 and size > 0
 
 
 def is_filler(size: int) -> bool:

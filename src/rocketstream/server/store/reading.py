@@ -118,7 +118,7 @@ def _scan(
     total = count = scanned = 0
     start = end = -1  # the range of neighbouring records being collected
     gone = False
-    log_end = log.end
+    log_min, log_end = log.min_offset, log.end
     records = result.records
     for physical, size, code in UNIT.iter_unpack(units):
         if physical < on_disk_before:
@@ -130,7 +130,7 @@ def _scan(
             break
         scanned += 1
         wanted = match is None or match(code)
-        if not wanted and _may_be(physical, size, log_end):
+        if not wanted and _may_be(physical, size, log_min, log_end):
             continue
         number = result.next_begin_offset + scanned - 1
         try:
@@ -170,9 +170,11 @@ def _scan(
     result.next_begin_offset += scanned
 
 
-def _may_be(physical: int, size: int, log_end: int) -> bool:
+def _may_be(physical: int, size: int, log_min: int, log_end: int) -> bool:
     """Whether a unit can be whole: then its tags code counts, without a read of the message."""
-    return size == FILLER_SIZE or (size >= RECORD_BYTES_MIN and 0 <= physical <= log_end - size)
+    return size == FILLER_SIZE or (
+        size >= RECORD_BYTES_MIN and log_min <= physical <= log_end - size
+    )
 
 
 def _full_on_disk(count: int, total: int, count_max: int, config: StoreConfig) -> bool:

@@ -244,8 +244,10 @@ class Recovery:
             return self._rebuild()
 
     def _check_after_close(self) -> Outcome:
+        for queue in self._queues.values():
+            queue.correct_min(self._log.min_offset)
         if self._marks.queues_crc not in (0, crc_of_bounds(self._queues.values())):
-            raise _UnitsLostError  # files of queues whose messages are older than what is checked
+            raise _UnitsLostError  # of messages older than what is checked below
         end = WalkEnd(start_after_close(self._log, self._queues, self._marks, self._config))
         for entry in self._grouped(walk(self._log, end)):
             self._check_unit(entry)

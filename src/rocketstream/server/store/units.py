@@ -86,7 +86,7 @@ class QueueReader:
             if self._is_whole(offset, physical, size):
                 self._know_file(physical)
                 return physical, size
-        elif size == FILLER_SIZE or 0 <= physical < log.min_offset:
+        elif size == FILLER_SIZE or self._queue.is_gone(offset, log.min_offset):
             return None
         return self._mend(offset, physical, size)
 
