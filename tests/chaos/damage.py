@@ -106,12 +106,19 @@ def _fill(broker: Broker, begin: int, end: int) -> None:
         writer.put(message)
 
 
-async def _make(root: Path, older: Path, *, kill: bool) -> None:
-    """Make a store in two runs; what the first leaves is yesterday's copy."""
+async def _make(root: Path, older: Path, *, kill: bool, removed: int) -> None:
+    """Make a store in two runs; what the first leaves is yesterday's copy.
+
+    Args:
+        removed: files that retention takes from the beginning of the log.
+    """
     clock = ManualClock()
     broker = _broker(root, clock, verified=1 << 30)
     await broker.start()
     await broker.controller.put_topic(TopicConfig(TOPIC, QUEUES, QUEUES))
+    if removed:  # with a part of the messages
+        other = InnerMessage("P", 0, bytes(4000), {}, 0, 0, 1_700_000_000_000, HOST, HOST)
+        MessageWriter(broker.controller).put(other)
     _fill(broker, 0, MESSAGES // 2)
     for queue in range(QUEUES):
         broker.controller.offsets.commit(GROUP, TOPIC, queue, CONSUMED // 2)
@@ -123,6 +130,9 @@ async def _make(root: Path, older: Path, *, kill: bool) -> None:
     _fill(broker, MESSAGES // 2, MESSAGES)
     for queue in range(QUEUES):
         broker.controller.offsets.commit(GROUP, TOPIC, queue, CONSUMED)
+    if removed:
+        broker.store.flush()
+        broker.store._drop_log_files(removed)
     if kill:
         broker.store.flush()
         broker._persistence.close()
@@ -296,41 +306,62 @@ class Campaign:
         home: an empty directory.
     """
 
-    BASES = ("stopped", "killed", "stopped long ago")
+    BASES = ("stopped", "killed", "stopped long ago", "retained", "retained long ago")
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self._expected: dict[str, Expected] = {}
-        for name in ("stopped", "killed"):
-            root = home / name
-            asyncio.run(_make(root, home / f"{name}-older", kill=name == "killed"))
+        for name in ("stopped", "killed", "retained"):
+            root, older = home / name, home / f"{name}-older"
+            removed = int(name == "retained")
+            asyncio.run(_make(root, older, kill=name == "killed", removed=removed))
             copy = home / "probe"
             shutil.copytree(root, copy)
             self._expected[name] = asyncio.run(_read_all(copy))
             shutil.rmtree(copy)
-            assert sum(map(len, self._expected[name].values())) == MESSAGES
+            found = sum(map(len, self._expected[name].values()))
+            assert found == MESSAGES or (removed and MESSAGES // 2 < found < MESSAGES - CONSUMED)
 
     def run(self, number: int) -> Trial:
         """Run one trial; raises what the broker must not raise."""
         chance = random.Random(number)
         base = chance.choice(self.BASES)
-        name = "killed" if base == "killed" else "stopped"
-        root = self._home / "trial"
-        shutil.copytree(self._home / name, root)
-        try:
+        with self._copy(base) as root:
             files = [each for each in sorted(root.rglob("*")) if each.is_file()]
             kinds = sorted({_kind(root, each) for each in files} - {"lock"})
             kind = chance.choice(kinds)
             path = chance.choice([each for each in files if _kind(root, each) == kind])
             where = path.relative_to(root)
             how = chance.choice(sorted(KINDS))
-            text = KINDS[how](path, chance, self._home / f"{name}-older" / where)
+            text = KINDS[how](path, chance, self._home / f"{_store_of(base)}-older" / where)
             trial = Trial(number, base, f"{where}: {text or 'nothing to do'}")
-            verified = 1_000 if base == "stopped long ago" else 1 << 30
-            asyncio.run(_judge(trial, root, self._expected[name], verified))
+            self._judge(trial, root)
             return trial
+
+    def run_undamaged(self, base: str) -> Trial:
+        """Open a store as it was made: whatever is said or refused has no cause."""
+        trial = Trial(-1, base, "nothing")
+        with self._copy(base) as root:
+            self._judge(trial, root)
+        return trial
+
+    @contextmanager
+    def _copy(self, base: str) -> Iterator[Path]:
+        # Alone in its directory: files that are exchanged must not be those of another store.
+        root = self._home / "trial" / "store"
+        shutil.copytree(self._home / _store_of(base), root)
+        try:
+            yield root
         finally:
-            shutil.rmtree(root)
+            shutil.rmtree(root.parent)
+
+    def _judge(self, trial: Trial, root: Path) -> None:
+        verified = 1_000 if trial.base.endswith("long ago") else 1 << 30
+        asyncio.run(_judge(trial, root, self._expected[_store_of(trial.base)], verified))
+
+
+def _store_of(base: str) -> str:
+    return base.removesuffix(" long ago")
 
 
 def _kind(root: Path, path: Path) -> str:

@@ -16,3 +16,5 @@ def test_damage_loses_and_alters_nothing_in_silence(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path)
     failed = [str(trial) for trial in map(campaign.run, range(500)) if not trial.ok]
     assert not failed, "\n".join(failed)
+    undamaged = [campaign.run_undamaged(base) for base in campaign.BASES]
+    assert {(trial.outcome, *trial.words) for trial in undamaged} == {("same",)}
