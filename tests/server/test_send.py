@@ -9,13 +9,14 @@ from rocketstream.errors import FlushFailedError
 from rocketstream.protocol.bodies import TopicList
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.headers import SendMessageRequestHeader
+from rocketstream.protocol.headers import EndTransactionRequestHeader, SendMessageRequestHeader
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
 from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.protocol.properties import decode_properties, encode_properties
-from rocketstream.protocol.record import BatchItem, encode_batch, sealable
+from rocketstream.protocol.record import BatchItem, encode_batch, has_seal, sealable
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.server.store.files import Files
+from rocketstream.server.store.log_walk import WalkEnd, walk
 from rocketstream.testing import ManualClock
 from tests.server.conftest import MakeCluster
 from tests.server.peer import Peer, ext
@@ -44,6 +45,26 @@ def test_stored_message_carries_cluster_and_no_wait(broker: Peer) -> None:
     assert dict(message.properties) == {"u": "v", "TAGS": "TagA", "CLUSTER": "DefaultCluster"}
     assert message.born_host.startswith("127.0.0.1:")
     assert message.reconsume_times == 2
+
+
+def test_every_stored_record_has_a_seal(cluster: EmbeddedCluster, broker: Peer) -> None:
+    """Of usual sends, batches, delayed, retried and half messages, and what becomes of them."""
+    broker.send("T1", tags="A")
+    broker.send("T1", encode_batch([BatchItem(0, b"m", b""), (0, b"n", b"a\x01b")]), batch=True)
+    broker.send("T1", properties={"DELAY": "3"})
+    half = broker.send("T1", sys_flag=4, properties={"TRAN_MSG": "true", "PGROUP": "pg"})
+    at = decode_offset_msg_id(ext(half)["msgId"])[2]
+    header = EndTransactionRequestHeader("pg", int(ext(half)["queueOffset"]), at, 8, "")
+    assert broker.call(RequestCode.END_TRANSACTION, header).code == 0
+    broker.heartbeat("c", "cg", {"T1": "*"})
+    assert broker.send_back("cg", broker.messages("T1")[0], level=3).code == 0
+
+    store = cluster.broker.store
+    entries = list(walk(store._log, WalkEnd(0)))
+    assert {entry.topic for entry in entries} == {
+        "T1", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    }  # fmt: skip
+    assert [each for each in entries if not has_seal(each.properties, each.physical_offset)] == []
 
 
 FUTURE_MS = str(10**15)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rocketstream.errors import StoreError
 from rocketstream.protocol.bodies.files import sealed
 from rocketstream.protocol.record import sealable
+from rocketstream.server import store_check
 from rocketstream.server.store_check import StoreCheck
 from tests.cli.conftest import Quick
 from tests.unit.store.kit import make_record, opened, put, tree
@@ -48,6 +50,24 @@ def test_it_checks_beside_the_broker_that_runs(root: Path) -> None:
         check = StoreCheck(root, bytes_a_second=1 << 30)
         assert list(check.findings()) == []
         assert (check.records, check.is_live) == (61, True)
+
+
+def test_it_reads_no_quicker_than_it_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that is in use is read at a bounded rate: the check waits for the time it is owed."""
+    waited: list[float] = []
+
+    class Event:
+        def wait(self, timeout_s: float) -> None:
+            waited.append(timeout_s)
+
+    monkeypatch.setattr(store_check, "_STEP_BYTES", 1000)
+    monkeypatch.setattr(store_check, "threading", SimpleNamespace(Event=Event))
+    clock = SimpleNamespace(monotonic=lambda: 5.0 + sum(waited))
+    monkeypatch.setattr(store_check, "time", clock)
+    assert list(StoreCheck(root, bytes_a_second=100).findings()) == []
+    read = 60 * 104  # and more, with the seals
+    assert sum(waited) >= (read - 1000) / 100
+    assert max(waited) < 12
 
 
 @pytest.mark.parametrize(
