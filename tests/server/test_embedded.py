@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import signal
@@ -28,11 +29,12 @@ from rocketstream.protocol.headers import PutKVConfigRequestHeader
 from rocketstream.protocol.message_ext import decode_messages
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster, EmbeddedSettings, serve
 from rocketstream.server.store import RetentionConfig
+from tests.plugins.waiting import wait_until
 from tests.server.peer import Peer, ext
 
 
 def start(store_dir: Path, **more: Any) -> EmbeddedCluster:
-    return EmbeddedCluster(store_dir, store_config=SMALL_STORE, **more)
+    return EmbeddedCluster(store_dir, **{"store_config": SMALL_STORE, **more})
 
 
 def test_temporary_store_is_deleted() -> None:
@@ -187,6 +189,29 @@ def test_due_time_no_level_can_have_is_put_right_and_told(
         bodies = [message.body for message in (broker.wait_message("T1", n) for n in (0, 1))]
     assert bodies == [b"first", b"second"]
     assert "condition=DUE_TIME_PUT_RIGHT delay level 2, offset 0" in caplog.text
+
+
+def test_damaged_units_of_what_waits_are_mended_before_they_count(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a delayed and of a half message: they were taken for gone, or one for due at once."""
+    store = tmp_path / "s"
+    old = {"store_config": dataclasses.replace(SMALL_STORE, verify_bytes_max=0)}
+    half = {"TRAN_MSG": "true", "PGROUP": "pg"}
+    with start(store, **old) as cluster, Peer(cluster.broker_addr) as broker:
+        for _ in range(2):
+            broker.send("T1", b"half", sys_flag=4, properties=half)
+            broker.send("T1", b"delayed", properties={"DELAY": "18"})
+        broker.send("T2")
+    for topic, queue in (("SCHEDULE_TOPIC_XXXX", "17"), ("RMQ_SYS_TRANS_HALF_TOPIC", "0")):
+        path = min((store / "consumequeue" / topic / queue).iterdir())
+        units = path.read_bytes()
+        path.write_bytes(units[:8] + bytes(12) + units[20:])
+    with start(store, **old) as cluster, Peer(cluster.broker_addr) as broker:
+        assert cluster.broker.undecided_transactions == 2
+        wait_until(lambda: caplog.text.count("condition=UNIT_MENDED") == 2, "both to be mended")
+        assert cluster.broker.store.max_offset("T1", 0) == 0
+    assert "is gone" not in caplog.text
 
 
 def test_backup_of_a_broken_file_is_used(tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ class ScheduleService:
         self._timers: dict[int, asyncio.TimerHandle | asyncio.Handle] = {}
         self._closed = False
         self._is_waiting = False
+        self._looked: dict[int, int] = {}
+        """By level, the offset up to which units were compared with their messages."""
         self._tries: dict[int, int] = {}
         self._refusing: set[tuple[str, int]] = set()
 
@@ -109,6 +111,9 @@ class ScheduleService:
         offset = self._schedule.correct(level, low, high)
         if offset >= high:
             return
+        looked = self._looked.get(level, 0)
+        self._looked[level] = max(looked, min(offset + BATCH, high))
+        self._store.mend(SCHEDULE_TOPIC, queue_id, max(looked, offset), self._looked[level])
         raw = self._store.consume_queue_entries(SCHEDULE_TOPIC, queue_id, offset, BATCH)
         entries = [
             DelayedEntry(offset + index, physical, size, due_ms)

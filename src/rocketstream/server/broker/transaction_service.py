@@ -147,9 +147,11 @@ class TransactionService:
         return low if stored is None else min(max(stored, low), high)
 
     def _messages(self, topic: str, offset: int) -> Iterator[tuple[int, StoredMessage | None]]:
-        while entries := self._store.consume_queue_entries(
-            topic, HALF_QUEUE_ID, offset, READ_BATCH
-        ):
+        while True:
+            self._store.mend(topic, HALF_QUEUE_ID, offset, offset + READ_BATCH)
+            entries = self._store.consume_queue_entries(topic, HALF_QUEUE_ID, offset, READ_BATCH)
+            if not entries:
+                return
             for physical, _, _ in entries:
                 yield offset, self.read(physical)
                 offset += 1

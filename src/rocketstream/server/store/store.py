@@ -5,6 +5,7 @@ Law: one thread calls put and the readers; the workers started here only sync, i
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Generator, Iterator
@@ -16,7 +17,7 @@ from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.machine import memory_bytes, open_files_max
 from rocketstream._util.workers import ThreadWorkers, Workers
-from rocketstream.errors import DiskFullError, FlushFailedError, StoreError
+from rocketstream.errors import DiskFullError, FlushFailedError, StoreDamagedError, StoreError
 from rocketstream.server.store import log_walk, reading, recovery
 from rocketstream.server.store.checkpoint import (
     Checkpoint,
@@ -46,6 +47,7 @@ from rocketstream.server.store.results import (
 )
 from rocketstream.server.store.retention import RetentionConfig, plan_retention
 from rocketstream.server.store.retention_clock import RetentionClock
+from rocketstream.server.store.units import QueueReader
 from rocketstream.server.store.writing import StoreWriter
 
 _log = logging.getLogger(__name__)
@@ -494,6 +496,20 @@ class MessageStore(StoreWriter):
         if not 0 <= offset < high:
             return []
         return list(UNIT.iter_unpack(queue.units(offset, min(count, high - offset))))
+
+    def mend(self, topic: str, queue_id: int, begin: int, end: int) -> None:
+        """Mend the damaged units of a range, as those a consumer reads are; what cannot be is told.
+
+        A broker reads its own queues by units alone, and takes what one does not point at for gone.
+        """
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            return
+        reader = QueueReader(queue, self._log, self.config.delay_levels_ms)
+        for offset in range(max(begin, queue.min_offset), min(end, queue.max_offset)):
+            physical, size, _ = queue.unit(offset)
+            with contextlib.suppress(StoreDamagedError):
+                reader.place(offset, physical, size)
 
     def read(self, physical_offset: int) -> bytes | None:
         """Return the record at a log offset; None when no complete record of a queue begins there.
