@@ -132,6 +132,26 @@ def test_callbacks_never_run_on_the_network_thread(loop: asyncio.AbstractEventLo
     callbacks.close()
 
 
+def test_a_callback_that_raises_system_exit_keeps_no_other_from_being_called(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """It ends no thread: neither those of the same burst are lost nor those that come later."""
+    callbacks = CallbackThread(loop, threading.get_ident())
+    seen: list[int] = []
+
+    def leaves(_: SendFuture) -> None:
+        raise SystemExit
+
+    for _ in range(2):
+        future = SendFuture(callbacks)
+        future.add_done_callback(leaves)
+        future.add_done_callback(lambda _: seen.append(1))
+        future.set_result(RESULT)
+        callbacks.hand_over()
+    callbacks.close()
+    assert seen == [1, 1]
+
+
 def test_asyncio_can_await_it(callbacks: CallbackThread) -> None:
     """``asyncio.wrap_future`` builds on the callbacks."""
 

@@ -66,9 +66,17 @@ class CallbackThread:
         calls, self._collected = self._collected, []
         if calls:
             try:
-                self._executor.submit(call_each, calls)
+                self._executor.submit(self._call_each, calls)
             except ClientStateError:  # closed meanwhile
                 call_each(calls)
+
+    @staticmethod
+    def _call_each(calls: Sequence[Call]) -> None:
+        for call in calls:
+            try:
+                call_each((call,))
+            except BaseException:  # such as SystemExit, which ends no thread but the main one's
+                logger.exception("a callback of send_async raised")
 
     def close(self) -> None:
         """Run what is left, then end the thread and wait for it; after the loop was closed."""
