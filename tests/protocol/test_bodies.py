@@ -148,11 +148,10 @@ def test_route_of_a_5x_name_server_is_read() -> None:
     assert TopicRouteData.decode(text) == ROUTE
 
 
-def test_master_or_lowest_id_is_selected() -> None:
+def test_only_id_zero_is_the_master() -> None:
     assert ROUTE.broker_datas[0].master_addr == "10.0.0.1:10911"
-    slaves = BrokerData("c", "b", {2: "x:2", 1: "x:1"})
-    assert (slaves.master_addr, slaves.select_addr()) == (None, "x:1")
-    assert BrokerData().select_addr() is None
+    assert BrokerData("c", "b", {2: "x:2", 1: "x:1"}).master_addr is None
+    assert BrokerData("c", "b", {-1: "r", 1: "s"}).master_addr is None
 
 
 # --- tolerance ---------------------------------------------------------------------------------
@@ -315,15 +314,6 @@ def test_topics_are_written_the_quick_way_and_without_a_version_too(
 
     monkeypatch.setattr(Body, "encode", general)
     assert TOPICS.encode(pretty=True) == usual
-
-
-def test_a_slave_is_selected_where_the_master_is_not() -> None:
-    """The lowest id, whatever order they come in."""
-    assert BrokerData("c", "b", {0: "m", 1: "s"}).select_addr() == "m"
-    assert BrokerData("c", "b", {2: "t", 1: "s", 3: "u"}).select_addr() == "s"
-    assert BrokerData("c", "b", {-1: "r", 0: "m"}).select_addr() == "m"
-    assert BrokerData("c", "b", {-1: "r", 1: "s"}).master_addr is None
-    assert BrokerData("c", "b", {}).select_addr() is None
 
 
 def test_reference_as_a_key_does_not_break_the_rest() -> None:

@@ -114,18 +114,3 @@ class UniqueIdGenerator:
         head = f"{self._prefix}{elapsed:08X}"
         self._last = now_ms, head
         return head
-
-
-def unique_id_elapsed_ms(msg_id: str) -> int:
-    """Return the time field of a UNIQ_KEY: ms since the start of the sender's month.
-
-    Raises:
-        RemoteProtocolError: the id is not 32 or 56 hex digits.
-    """
-    try:
-        data = bytes.fromhex(msg_id)
-    except ValueError:
-        data = b""
-    if len(data) not in (16, 28):
-        raise RemoteProtocolError(f"{msg_id!r:.80} is not a message id of 32 or 56 hex digits")
-    return int.from_bytes(data[-6:-2], "big")

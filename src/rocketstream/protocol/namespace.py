@@ -51,14 +51,6 @@ def without_any_namespace(resource: str) -> str:
     return prefix + name if separator and namespace else resource
 
 
-def namespace_of(resource: str) -> str:
-    """Return the namespace a topic or group has, empty when it has none."""
-    if not resource or _is_system(resource):
-        return ""
-    namespace, separator, _ = _split(resource)[1].partition(NAMESPACE_SEPARATOR)
-    return namespace if separator else ""
-
-
 def namespace_of_endpoint(address: str | None) -> str | None:
     """Return the instance id a name server address begins with, which is its namespace (C-5).
 

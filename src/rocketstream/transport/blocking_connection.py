@@ -15,7 +15,6 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from rocketstream import limits
@@ -127,12 +126,7 @@ class BlockingConnection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

@@ -9,7 +9,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rocketstream import limits
@@ -72,12 +71,7 @@ class BlockingPool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def request(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:

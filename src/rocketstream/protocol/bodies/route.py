@@ -67,12 +67,6 @@ class BrokerData(Body):
         """Address of the master, or None."""
         return self.broker_addrs.get(0)
 
-    def select_addr(self) -> str | None:
-        """Return the master's address; without a master that of the lowest id, or None."""
-        if not self.broker_addrs:
-            return None
-        return self.broker_addrs.get(0) or self.broker_addrs[min(self.broker_addrs)]
-
 
 @body()
 class TopicRouteData(Body):
