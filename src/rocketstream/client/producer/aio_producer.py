@@ -25,7 +25,7 @@ from rocketstream.client.producer.base import (
     ProducerBase,
     not_flushed,
 )
-from rocketstream.client.producer.gatherer import Ended, Gatherer, Held
+from rocketstream.client.producer.gatherer import Gatherer
 from rocketstream.client.producer.gathering import Begun
 from rocketstream.client.producer.message import (
     QueueSelector,
@@ -93,7 +93,7 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
         await self._start_and_await()
 
     async def _make(self, engine: Engine) -> LoopMachine:
-        return self._joined(LoopMachine(engine, self._joining(), self._gathered_ended))
+        return self._joined(LoopMachine(engine, self._joining()))
 
     async def shutdown(self) -> None:
         """Tell the brokers and close. Sends still awaited fail. Does nothing unless running.
@@ -137,9 +137,8 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
             begun = self._begin()
             if TIMER_MARK in prepared.properties:
                 await self._or_end(begun, self._require_timers(prepared, message, target))
-            if self._policy.settings.auto_batch:
-                return await self._gather(prepared, message, target, timeout, begun)
-            return await self._send(prepared, target, timeout, begun)
+            gathered = message.properties if self._policy.settings.auto_batch else None
+            return await self._send(prepared, target, timeout, begun, gathered)
         return joined(
             await self.send_batch(
                 several(message),
@@ -310,10 +309,26 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
             raise not_flushed(begun.left(flush), timeout) from None
 
     async def _send(
-        self, prepared: PreparedSend, target: SendTarget, timeout_ms: float, begun: int
+        self,
+        prepared: PreparedSend,
+        target: SendTarget,
+        timeout_ms: float,
+        begun: int,
+        properties: dict[str, str] | None = None,
     ) -> SendResult:
+        """Send a message, or a batch, and wait for its end.
+
+        Args:
+            prepared: made ready.
+            target: where it is to go.
+            timeout_ms: for all tries together.
+            begun: the result of ``_begin``.
+            properties: those of a message to be sent with others of its topic, or of its queue, if
+                it must go to one.
+        """
         try:
-            sender = self._machine.sender
+            machine = self._machine
+            queue = None if properties is None else await self._queue_for(prepared, target)
             if self._is_full():
                 await self._room()
         except BaseException:
@@ -328,30 +343,11 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
             _tell(future, result, error)
             self._end(begun)
 
-        sender.send(prepared, target, timeout_ms, done)
-        return await future
-
-    async def _gather(
-        self,
-        prepared: PreparedSend,
-        message: Message,
-        target: SendTarget,
-        timeout_ms: float,
-        begun: int,
-    ) -> SendResult:
-        """Have a message sent with others of its topic, or of its queue, if it must go to one."""
-        try:
-            queue = await self._queue_for(prepared, target)
-            if self._is_full():
-                await self._room()
-        except BaseException:
-            self._end(begun)
-            raise
-        self._enter(len(prepared.body))
-        gatherer = self._machine.gatherer
-        assert gatherer is not None
-        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        gatherer.put(prepared, message.properties, queue, timeout_ms, (future, begun))
+        if properties is None:
+            machine.sender.send(prepared, target, timeout_ms, done)
+        else:
+            assert machine.gatherer is not None
+            machine.gatherer.put(prepared, properties, queue, timeout_ms, done)
         return await future
 
     async def _queue_for(self, prepared: PreparedSend, target: SendTarget) -> MessageQueue | None:
@@ -362,15 +358,6 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
         future: asyncio.Future[MessageQueue] = asyncio.get_running_loop().create_future()
         sender.choose_queue(prepared, target, partial(_tell, future))
         return await future
-
-    def _gathered_ended(self, held: Sequence[Held], ends: Ended, _: int) -> None:
-        for (prepared, (future, begun)), end in zip(held, ends, strict=True):
-            self._leave(len(prepared.body))
-            if isinstance(end, SendError):
-                _tell(future, None, end)
-            else:
-                _tell(future, end, None)
-            self._end(begun)
 
     async def _gathered_sent(self, gatherer: Gatherer) -> None:
         """Send what is gathered without delay and wait for it, as long as a send may take."""

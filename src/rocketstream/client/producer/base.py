@@ -6,7 +6,7 @@ No waiting and no sockets; coroutines here run on the engine's loop, whichever f
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, Unpack
 
@@ -25,7 +25,7 @@ from rocketstream.client.instance.life_cycle import Client
 from rocketstream.client.keyword_settings import refuse_unknown
 from rocketstream.client.keywords import ProducerKeywords
 from rocketstream.client.producer.async_sender import AsyncSender, policy_of
-from rocketstream.client.producer.gatherer import Ended, Gatherer, Held
+from rocketstream.client.producer.gatherer import Gatherer, end_each
 from rocketstream.client.producer.message import MessagePreparer
 from rocketstream.client.producer.observer import FaultStrategy, TryObserver
 from rocketstream.client.producer.outbox import Outbox
@@ -156,17 +156,12 @@ class LoopMachine(ProducerMachine):
         gatherer: gathers messages into batches; None without ``auto_batch``.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        joining: Joining,
-        ended: Callable[[Sequence[Held], Ended, int], None],
-    ) -> None:
+    def __init__(self, engine: Engine, joining: Joining) -> None:
         super().__init__(engine, joining)
         self.gatherer: Gatherer | None = None
         if joining.policy.settings.auto_batch:
             loop = engine.loop
-            self.gatherer = Gatherer(self.sender, loop, loop.call_soon, ended)
+            self.gatherer = Gatherer(self.sender, loop, loop.call_soon, end_each)
 
 
 P = TypeVar("P", bound=ProducerMachine)

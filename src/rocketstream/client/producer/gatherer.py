@@ -12,10 +12,10 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from rocketstream._util.waiting import Locks, interrupting
-from rocketstream.client.producer.async_sender import AsyncSender
+from rocketstream.client.producer.async_sender import AsyncSender, SendDone
 from rocketstream.client.producer.gathering import Batch, Gathering, each_alone, may_be_gathered
 from rocketstream.client.producer.message import GatheredSend
 from rocketstream.client.producer.policy import ANY_QUEUE, SendTarget
@@ -26,12 +26,21 @@ from rocketstream.protocol.sends import PreparedSend
 
 logger = logging.getLogger("rocketstream.client")
 
-Held = tuple[PreparedSend, Any]
-"""A message, and whatever its sender is told by."""
+Held = tuple[PreparedSend, SendDone]
+"""A message, and what its sender is told by."""
 Ended = Sequence[SendResult | SendError]
 _CHARACTER_BYTES_MAX = 3
 _PUTS_BEFORE_LOOK = 64
 _GIVE_WAY_S = 0.005
+
+
+def end_each(held: Sequence[Held], ends: Ended, _body_bytes: int) -> None:
+    """Tell the senders of messages one by one how each ended."""
+    for (_, done), end in zip(held, ends, strict=True):
+        if isinstance(end, SendError):
+            done(None, end)
+        else:
+            done(end, None)
 
 
 def errors_of(error: SendError, count: int) -> list[SendError]:
@@ -100,7 +109,7 @@ class Gatherer:
         properties: dict[str, str],
         queue: MessageQueue | None,
         timeout_ms: float,
-        sink: object,
+        sink: SendDone,
     ) -> None:
         """Have a message sent, with others if it can go with others; from any thread.
 
@@ -109,7 +118,7 @@ class Gatherer:
             properties: its properties.
             queue: the one it must go to; None for any of its topic.
             timeout_ms: for waiting and all tries together.
-            sink: handed to ``end`` with the message.
+            sink: told of the end, by ``end``.
         """
         size = len(prepared.body)
         alone = (
@@ -122,7 +131,7 @@ class Gatherer:
         self._add(prepared, properties.get(PROPERTY_WAIT), queue, timeout_ms, sink, alone=alone)
 
     def put_alone(
-        self, prepared: PreparedSend, queue: MessageQueue | None, timeout_ms: float, sink: object
+        self, prepared: PreparedSend, queue: MessageQueue | None, timeout_ms: float, sink: SendDone
     ) -> None:
         """Have something sent by itself, after what was put for its queue before."""
         self._add(prepared, None, queue, timeout_ms, sink, alone=True)
@@ -133,7 +142,7 @@ class Gatherer:
         wait: str | None,
         queue: MessageQueue | None,
         timeout_ms: float,
-        sink: object,
+        sink: SendDone,
         *,
         alone: bool,
     ) -> None:

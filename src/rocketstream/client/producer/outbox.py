@@ -11,13 +11,14 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream._util.waiting import interrupting, interrupts
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.producer.async_sender import AsyncSender, SendDone
-from rocketstream.client.producer.gatherer import Ended, Gatherer, Held
+from rocketstream.client.producer.gatherer import Ended, Gatherer, Held, end_each
 from rocketstream.client.producer.message import joined
 from rocketstream.client.producer.policy import SendTarget
 from rocketstream.client.producer.send_future import (
@@ -128,22 +129,14 @@ class Outbox:
         if threading.get_ident() != self._engine.loop_thread_id or not isinstance(
             held[0][1], SendFuture
         ):
-            for (_, sink), end in zip(held, ends, strict=True):
-                self._one_ended(sink, end)
+            end_each(held, ends, body_bytes)
             return
-        futures: list[_Sent] = [sink for _, sink in held]
+        futures = [cast("_Sent", sink) for _, sink in held]
         end_all(self._callbacks, futures, ends)
         if isinstance(ends[0], SendError):  # and so have the others: they went together
             self._window.failures += len(ends)
         # After their end: whoever flushes finds them done.
         self._window.leave_together(body_bytes, [future.begun for future in futures])
-
-    @staticmethod
-    def _one_ended(sink: _Sent | _Chain, end: SendResult | SendError) -> None:
-        if isinstance(end, SendError):
-            sink(None, end)
-        else:
-            sink(end, None)
 
     def put_parts(
         self,
