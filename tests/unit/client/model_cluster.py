@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from rocketstream import AllocateMessageQueueAveragely
-from rocketstream.client.consumer.assignment import Assignment, RebalanceSettings, StartOffsets
+from rocketstream.client.consumer.assignment import Assignment, RebalanceSettings
 from rocketstream.client.consumer.offsets.store import RemoteBrokerOffsetStore
 from rocketstream.client.consumer.process_queue import ProcessQueue, Thresholds
 from rocketstream.client.consumer.puller import Puller
@@ -132,7 +132,12 @@ class Member:
     terms: Any = PushConsumerImpl.terms
     accept: Any = PushConsumerImpl.accept
     start_queue: Any = PushConsumerImpl.start_queue
-    sharing = RebalanceSettings(GROUP, MessageModel.CLUSTERING, AllocateMessageQueueAveragely())
+    sharing = RebalanceSettings(
+        GROUP,
+        MessageModel.CLUSTERING,
+        AllocateMessageQueueAveragely(),
+        where=ConsumeFromWhere.FIRST_OFFSET,
+    )
 
     def __init__(self, world: World, client_id: str) -> None:
         self.world = world
@@ -150,9 +155,8 @@ class Member:
         self.links = QueueLinks(
             self.store, self.pulls.pull_soon, self.submit, cast(Any, world.clock)
         )
-        self.starts = StartOffsets(instance, self.store, ConsumeFromWhere.FIRST_OFFSET, lambda: 0)
         self.queues: Assignment[AssignedQueue] = Assignment(
-            instance, self.sharing, cast(Any, self), starts=self.starts, locking=cast(Any, self)
+            instance, self.sharing, cast(Any, self), store=self.store, locking=cast(Any, self)
         )
         self._flow_hits = {True: 0, False: 0}
         self._retry_topic, self._namespace = f"%RETRY%{GROUP}", None

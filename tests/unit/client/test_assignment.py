@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from rocketstream.client.consumer import assignment
+from rocketstream.client.consumer.offsets.store import Offsets
 from rocketstream.errors import RequestTimeoutError
 from rocketstream.model import MessageQueue
 from tests.unit.client.model_cluster import ADDRESS, BROKER, QUEUES, TOPIC, Member, World
@@ -89,7 +90,7 @@ def test_two_assignments_at_once_begin_a_queue_once(one: Watched) -> None:
 
     begun: list[MessageQueue] = []
     one.start_queue = lambda queue: begun.append(queue.message_queue)
-    assert one.world.run(both()) == (True, True)
+    assert all(one.world.run(both()))
     assert sorted(begun) == ALL
 
 
@@ -169,13 +170,13 @@ def test_a_queue_locked_and_then_not_taken_is_unlocked(world: World, one: Watche
 
 def test_a_shutdown_in_the_middle_of_a_round_unlocks_too(world: World, one: Watched) -> None:
     """Covers C-119, C-122: what the round locked and may not take any more."""
-    real = one.starts.start
+    real = one.queues.start_of
 
-    async def stopped(mq: MessageQueue) -> int:
+    async def stopped(mq: MessageQueue, store: Offsets) -> int:
         one.queues.stop()
-        return await real(mq)
+        return await real(mq, store)
 
-    one.starts.start = stopped  # type: ignore[method-assign]
+    one.queues.start_of = stopped  # type: ignore[method-assign]
     one.rebalance()
     assert own(one) == []
     assert sorted(one.unlocked) == ALL

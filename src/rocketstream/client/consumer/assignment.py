@@ -71,48 +71,6 @@ class QueueOwner(Protocol[Q]):
         ...
 
 
-class StartOffsets:
-    """Where the queues of a consumer begin that pulls by itself (C-189 to C-196).
-
-    Args:
-        instance: the client instance; its brokers are asked.
-        store: where offsets are kept.
-        where: where a queue without a stored offset begins.
-        timestamp_ms: where TIMESTAMP begins, ms since 1970.
-    """
-
-    def __init__(
-        self,
-        instance: MQClientInstance,
-        store: Offsets,
-        where: ConsumeFromWhere,
-        timestamp_ms: Callable[[], int],
-    ) -> None:
-        self.store = store
-        self._instance = instance
-        self._where = where
-        self._timestamp_ms = timestamp_ms
-
-    async def start(self, mq: MessageQueue) -> int:
-        """Return where to begin a queue (C-189).
-
-        Raises:
-            RocketMQError: it could not be found out; that is never an offset (C-561, C-562).
-        """
-        stored = await self.store.read_store(mq)
-        if stored is not None:
-            return stored
-        where = start_at(self._where, is_retry=mq.topic.startswith(RETRY_PREFIX))
-        if where is StartAt.ZERO:
-            return 0
-        address = self._instance.routes.masters.get(mq.broker_name)
-        if address is None:
-            raise unknown_broker(mq.broker_name, mq)
-        if where is StartAt.TIMESTAMP:
-            return await self._instance.api.search_offset(address, mq, self._timestamp_ms())
-        return await self._instance.api.max_offset(address, mq)
-
-
 @dataclass(frozen=True, slots=True)
 class RebalanceSettings:
     """How a consumer shares queues.
@@ -123,6 +81,8 @@ class RebalanceSettings:
         strategy: how the members divide the queues.
         in_order: a queue leaves only when its listener has returned, however long that takes.
         release_wait_ms: how long a round waits for listeners of queues that leave.
+        where: where a queue without a stored offset begins.
+        timestamp_ms: where TIMESTAMP begins, ms since 1970.
     """
 
     group: str
@@ -130,6 +90,8 @@ class RebalanceSettings:
     strategy: AllocateMessageQueueStrategy
     in_order: bool = False
     release_wait_ms: float = QUEUE_RELEASE_WAIT_MS
+    where: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
+    timestamp_ms: Callable[[], int] = lambda: 0
 
 
 class Assignment(Generic[Q]):
@@ -137,9 +99,9 @@ class Assignment(Generic[Q]):
 
     Args:
         instance: the client instance.
-        settings: how queues are shared.
+        settings: how queues are shared, and where they begin.
         owner: the consumer.
-        starts: where its queues begin; None where the caller says what to pull (C-194).
+        store: where its offsets are kept; None where the caller says what to pull (C-194).
         locking: locks its queues at their brokers; None where nobody does.
 
     Attributes:
@@ -152,13 +114,13 @@ class Assignment(Generic[Q]):
         settings: RebalanceSettings,
         owner: QueueOwner[Q],
         *,
-        starts: StartOffsets | None = None,
+        store: Offsets | None = None,
         locking: QueueLocker | None = None,
     ) -> None:
         self._instance = instance
         self._settings = settings
         self._owner = owner
-        self._starts = starts
+        self._store = store
         self._locking = locking
         self._clock = instance.clock
         self.table: dict[MessageQueue, Q] = {}
@@ -437,11 +399,10 @@ class Assignment(Generic[Q]):
         """Take queues out: what is finished counts, what is not is the next owner's."""
         for mq in mqs:
             self.table.pop(mq).drop()
-        if self._starts is not None:
-            store = self._starts.store
-            await store.persist_for_good(mqs)
+        if self._store is not None:
+            await self._store.persist_for_good(mqs)
             for mq in mqs:
-                store.remove_offset(mq)
+                self._store.remove_offset(mq)
         if self._locking is not None:
             await self._locking.released(mqs)
 
@@ -483,18 +444,39 @@ class Assignment(Generic[Q]):
         return queues
 
     async def _offsets(self, mqs: Sequence[MessageQueue]) -> list[int | BaseException]:
-        starts = self._starts
-        if starts is None:
+        store = self._store
+        if store is None:
             return [0] * len(mqs)
         for mq in mqs:
-            starts.store.remove_offset(mq)  # of before, or asked for out of curiosity
-        return await asyncio.gather(*map(starts.start, mqs), return_exceptions=True)
+            store.remove_offset(mq)  # of before, or asked for out of curiosity
+        starts = (self.start_of(mq, store) for mq in mqs)
+        return await asyncio.gather(*starts, return_exceptions=True)
+
+    async def start_of(self, mq: MessageQueue, store: Offsets) -> int:
+        """Return where to begin a queue (C-189 to C-196).
+
+        Raises:
+            RocketMQError: it could not be found out; that is never an offset (C-561, C-562).
+        """
+        stored = await store.read_store(mq)
+        if stored is not None:
+            return stored
+        where = start_at(self._settings.where, is_retry=mq.topic.startswith(RETRY_PREFIX))
+        if where is StartAt.ZERO:
+            return 0
+        address = self._instance.routes.masters.get(mq.broker_name)
+        if address is None:
+            raise unknown_broker(mq.broker_name, mq)
+        api = self._instance.api
+        if where is StartAt.TIMESTAMP:
+            return await api.search_offset(address, mq, self._settings.timestamp_ms())
+        return await api.max_offset(address, mq)
 
     def _take(self, mq: MessageQueue, offset: int) -> Q:
         queue = self.table[mq] = self._owner.new_queue(mq, offset)
-        if self._starts is not None:
+        if self._store is not None:
             # Stored even before the first message: LAST is not asked for again after a crash.
-            self._starts.store.update_offset(mq, offset)
+            self._store.update_offset(mq, offset)
         logger.info("group %s took %s at %d", self._settings.group, mq, offset)
         return queue
 
@@ -514,12 +496,12 @@ class Assignment(Generic[Q]):
             Whether the queue is still ours.
         """
         async with self._lock:
-            now, starts = self.table.get(mq), self._starts
-            if now is None or starts is None or self._closed or queue not in (None, now):
+            now, store = self.table.get(mq), self._store
+            if now is None or store is None or self._closed or queue not in (None, now):
                 return False
             self._kept.pop(mq, None)
             now.drop()
-            starts.store.update_offset(mq, offset, increase_only=False)
-            await starts.store.persist_for_good([mq])
+            store.update_offset(mq, offset, increase_only=False)
+            await store.persist_for_good([mq])
             self._owner.start_queue(self._take(mq, offset))
             return True

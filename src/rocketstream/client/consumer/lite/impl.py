@@ -14,11 +14,7 @@ from typing import Any
 
 from rocketstream._util.ending import CUT_SHORT, take_all
 from rocketstream.client.admin.requests import MQAdmin
-from rocketstream.client.consumer.assignment import (
-    Assignment,
-    RebalanceSettings,
-    StartOffsets,
-)
+from rocketstream.client.consumer.assignment import Assignment, RebalanceSettings
 from rocketstream.client.consumer.lite.queues import LiteCache, LitePullPlan, LiteQueue, Topics
 from rocketstream.client.consumer.offsets.store import Offsets
 from rocketstream.client.consumer.pull_requests import PullTerms, active_version, filtered
@@ -86,16 +82,14 @@ class LitePullConsumerImpl(ConsumerInner):
         )
         self._started_ms = instance.clock.now_ms()
         self._commit_due_ms = instance.clock.monotonic_ms() + settings.auto_commit_interval_ms
-        starts = StartOffsets(
-            instance, store, settings.consume_from_where, settings.consume_timestamp_ms
+        sharing = RebalanceSettings(
+            group,
+            settings.message_model,
+            settings.allocate_message_queue_strategy,
+            where=settings.consume_from_where,
+            timestamp_ms=settings.consume_timestamp_ms,
         )
-        strategy = settings.allocate_message_queue_strategy
-        self.queues: Assignment[LiteQueue] = Assignment(
-            instance,
-            RebalanceSettings(group, settings.message_model, strategy),
-            self,
-            starts=starts,
-        )
+        self.queues: Assignment[LiteQueue] = Assignment(instance, sharing, self, store=store)
 
     # --- life cycle -------------------------------------------------------------------------------
 

@@ -12,11 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rocketstream._util.ending import CUT_SHORT, take_all
-from rocketstream.client.consumer.assignment import (
-    Assignment,
-    RebalanceSettings,
-    StartOffsets,
-)
+from rocketstream.client.consumer.assignment import Assignment, RebalanceSettings
 from rocketstream.client.consumer.consume.concurrent import (
     AsyncConsumeService,
     ConsumeMessageConcurrentlyService,
@@ -139,18 +135,19 @@ class PushConsumerImpl(ConsumerInner):
             instance, self.group, self, check=SubscriptionCheck(instance, self.group)
         )
         self._links = QueueLinks(store, self.pulls.pull_soon, self.service.submit, instance.clock)
-        starts = StartOffsets(
-            instance, store, settings.consume_from_where, settings.consume_timestamp_ms
-        )
         sharing = RebalanceSettings(
-            self.group, settings.message_model, settings.allocate_message_queue_strategy
+            self.group,
+            settings.message_model,
+            settings.allocate_message_queue_strategy,
+            where=settings.consume_from_where,
+            timestamp_ms=settings.consume_timestamp_ms,
         )
         if self._orderly is not None:
             wait_ms = self._orderly.times.release_wait_ms
             sharing = replace(sharing, in_order=True, release_wait_ms=wait_ms)
         self._locker = None if self._orderly is None else self._orderly.locker
         self.queues: Assignment[AssignedQueue] = Assignment(
-            instance, sharing, self, starts=starts, locking=self._locker
+            instance, sharing, self, store=store, locking=self._locker
         )
         self._started_ms = self.clock.now_ms()
         self._expiry: asyncio.Task[None] | None = None
@@ -482,7 +479,7 @@ class PushConsumerImpl(ConsumerInner):
             for _ in range(EXPIRED_CHECKED_MAX):
                 with queue.lock:
                     first = queue.process_queue.first if not queue.dropped else None
-                if not isinstance(first, MessageExt) or not first.consume_start_ms:
+                if first is None or not first.consume_start_ms:
                     break
                 if self.clock.now_ms() - first.consume_start_ms <= limit_ms:
                     break
