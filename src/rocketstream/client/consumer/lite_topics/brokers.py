@@ -1,14 +1,17 @@
-"""Brokers of lite topics: they are told which ones a consumer wants, and asked for messages.
+"""Brokers of lite topics: told which are wanted, asked for messages, told what became of them.
 
-Law: on the loop; one request to a broker at a time tells it of lite topics, so that the whole set
-never overtakes a name that was added meanwhile.
+Law: on the loop, but for what says otherwise; one request to a broker at a time tells it of lite
+topics, so that the whole set never overtakes a name that was added meanwhile. A message whose
+acknowledgement is lost comes again: at least once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from typing import Any
 
 from rocketstream.client.consumer.lite_topics.topics import (
     LiteRun,
@@ -35,6 +38,8 @@ from rocketstream.protocol.bodies import LiteSubscriptionCtlRequestBody, LiteSub
 from rocketstream.protocol.codes import PopAnswer, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
     PopLiteMessageRequestHeader,
     PopLiteMessageResponseHeader,
     QueryConsumerOffsetRequestHeader,
@@ -52,6 +57,9 @@ TELL_TIMEOUT_MS = 30_000
 """A hundred thousand names take a broker seconds."""
 POLL_MARGIN_MS = 10_000
 """How much longer than it may hold a request a broker's answer is waited for."""
+ACK_TIMEOUT_MS = 5_000
+ACK_AGAIN_MS = 1_000
+"""Pause before an acknowledgement that could not be sent is sent again."""
 _ASKED_AT_ONCE = 128
 
 _UNREACHED = (TransportError, RouteNotFoundError)
@@ -373,3 +381,139 @@ def _place(message: MessageExt, topic: str) -> tuple[str, int] | None:
         if name != queue and LITE_SEPARATOR not in name and offset.isdecimal():
             return name, int(offset)
     return None
+
+
+# --- what became of messages ----------------------------------------------------------------------
+
+
+class Acknowledger:
+    """Acknowledges messages of one consumer at its brokers, or changes how long they are hidden.
+
+    Args:
+        instance: the client instance.
+        group: consumer group, with its namespace.
+        topics: learns in which lite topics the group has an offset.
+
+    Attributes:
+        count: messages whose acknowledgement or change a broker has not confirmed.
+        news: set when ``count`` has become less, and when a run has ended.
+    """
+
+    def __init__(self, instance: MQClientInstance, group: str, topics: LiteTopics) -> None:
+        self._instance = instance
+        self._group = group
+        self._topics = topics
+        self._loop = asyncio.get_running_loop()
+        self._tasks: dict[asyncio.Task[None], int] = {}
+        self.count = 0
+        self.news = asyncio.Event()
+
+    # --- from any thread --------------------------------------------------------------------------
+
+    def succeeded(self, run: LiteRun, offsets: Sequence[int]) -> None:
+        """Acknowledge messages that are consumed: the broker gives them to nobody any more."""
+        self._on_loop(self._start, len(offsets), self._acknowledge, run, offsets)
+
+    def given_back(self, run: LiteRun, offsets: Sequence[int], hidden_ms: int) -> None:
+        """Have messages come again once they were hidden for ``hidden_ms`` from now."""
+        self._on_loop(self._start, len(offsets), self._give_back, run, offsets, hidden_ms)
+
+    def ended(self) -> None:
+        """Report that a run has ended, so that there is room for another."""
+        self._on_loop(self.news.set)
+
+    def _on_loop(self, function: Callable[..., object], *arguments: object) -> None:
+        # The loop is gone when a listener outlived the shutdown: its messages come again.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    # --- on the loop ------------------------------------------------------------------------------
+
+    def renew(self, run: LiteRun) -> None:
+        """Hide what is left of a run anew, for as long as it was hidden at first."""
+        if run.left:
+            self._start(0, self._renew, run, run.left)
+
+    async def drain(self) -> None:
+        """Wait until brokers have confirmed every request, or the request has failed."""
+        await asyncio.sleep(0)  # requests that threads asked for are begun now
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    def _start(
+        self, messages: int, work: Callable[..., Coroutine[Any, Any, None]], *arguments: object
+    ) -> None:
+        task = self._loop.create_task(work(*arguments))
+        self._tasks[task] = messages
+        self.count += messages
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self.count -= self._tasks.pop(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("an acknowledgement failed", exc_info=error)
+        self.news.set()
+
+    async def _acknowledge(self, run: LiteRun, offsets: Sequence[int]) -> None:
+        await asyncio.gather(*(self._acknowledge_one(run, offset) for offset in offsets))
+
+    async def _give_back(self, run: LiteRun, offsets: Sequence[int], hidden_ms: int) -> None:
+        for offset in offsets:
+            # In order: the first one that is visible again opens the lite topic.
+            await self._hide(run, offset, hidden_ms)
+
+    async def _renew(self, run: LiteRun, offsets: Sequence[int]) -> None:
+        began_ms = self._instance.clock.monotonic_ms()
+        done = await asyncio.gather(
+            *(self._hide(run, offset, run.invisible_ms) for offset in offsets)
+        )
+        if all(done):
+            run.hidden(began_ms)
+
+    async def _acknowledge_one(self, run: LiteRun, offset: int) -> None:
+        """Acknowledge one message, and try again while it stays hidden."""
+        clock, outages = self._instance.clock, self._instance.outages
+        broker = run.queue.broker_name
+        header = AckMessageRequestHeader(
+            self._group, run.queue.topic, LITE_QUEUE_ID, run.receipt(offset), offset,
+            run.lite_topic, broker,
+        )  # fmt: skip
+        while True:
+            try:
+                # Brokers take them one by one only.
+                await self._invoke(broker, RequestCode.ACK_MESSAGE, header)
+            except (TransportError, RouteNotFoundError) as error:
+                outages.failed(("an acknowledgement",), error)
+                if clock.monotonic_ms() + ACK_AGAIN_MS >= run.hidden_until_ms:
+                    return
+                await asyncio.sleep(ACK_AGAIN_MS / 1000)
+            except RocketMQError as error:
+                outages.failed(("an acknowledgement", "in lite topic", run.lite_topic), error)
+                return
+            else:
+                self._topics.placed(broker, [run.lite_topic])
+                return
+
+    async def _hide(self, run: LiteRun, offset: int, hidden_ms: int) -> bool:
+        broker = run.queue.broker_name
+        header = ChangeInvisibleTimeRequestHeader(
+            self._group, run.queue.topic, LITE_QUEUE_ID, run.receipt(offset), offset, hidden_ms,
+            run.lite_topic, broker,
+        )  # fmt: skip
+        try:
+            await self._invoke(broker, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+        except RocketMQError as error:
+            # It comes again all the same, when the time is over for which it was hidden before.
+            logger.info("lite topic %s: offset %d stays hidden: %s", run.lite_topic, offset, error)
+            return False
+        return True
+
+    async def _invoke(
+        self,
+        broker: str,
+        code: RequestCode,
+        header: AckMessageRequestHeader | ChangeInvisibleTimeRequestHeader,
+    ) -> None:
+        api = self._instance.api
+        channel = api.channel(self._instance.routes.known_master(broker))
+        await api.invoke(channel, RemotingCommand.request(code, header), ACK_TIMEOUT_MS)

@@ -15,8 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from rocketstream._util.ending import CUT_SHORT, take_all
 from rocketstream.client.consumer.consume.listener_calls import CallObserver, is_being_cancelled
 from rocketstream.client.consumer.listener import Listener
-from rocketstream.client.consumer.lite_topics.acknowledger import Acknowledger
-from rocketstream.client.consumer.lite_topics.brokers import LiteBrokers
+from rocketstream.client.consumer.lite_topics.brokers import Acknowledger, LiteBrokers
 from rocketstream.client.consumer.lite_topics.service import (
     GIVEN_BACK_MS,
     AsyncLiteService,

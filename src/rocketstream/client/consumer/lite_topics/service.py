@@ -17,7 +17,7 @@ from rocketstream.client.consumer.consume.listener_calls import (
 )
 from rocketstream.client.consumer.consume.workers import TaskPool, WorkerPool
 from rocketstream.client.consumer.listener import Listener, Listening
-from rocketstream.client.consumer.lite_topics.acknowledger import Acknowledger
+from rocketstream.client.consumer.lite_topics.brokers import Acknowledger
 from rocketstream.client.consumer.lite_topics.topics import LiteRun, LiteRuns
 from rocketstream.client.consumer.settings import LitePushConsumerSettings
 from rocketstream.client.hooks import ConsumeMessageContext
