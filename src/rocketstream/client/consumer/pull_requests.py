@@ -137,27 +137,25 @@ class PullRequests:
             broker = self.broker(mq)
         if broker is None:
             raise unknown_broker(mq.broker_name, mq)
-        if subscription.expression_type != EXPRESSION_TAG:
-            if self._instance.heartbeats.broker_version(broker.address) == 0:
-                await self._instance.heartbeats.send()
-            self.check_version(mq, broker.address, subscription)
-        return broker.address
-
-    def check_version(self, mq: MessageQueue, address: str, subscription: SubscriptionData) -> None:
-        """Refuse to ask a broker for what it cannot select (C-216).
-
-        Raises:
-            NotSupportedError: it is too old for the expression, or its version is unknown.
-        """
-        if subscription.expression_type == EXPRESSION_TAG:
-            return
-        version = self._instance.heartbeats.broker_version(address)
-        if version < VERSION_SQL92:
+        if self.can_select(broker.address, subscription):
+            return broker.address
+        if self._instance.heartbeats.broker_version(broker.address) == 0:
+            await self._instance.heartbeats.send()  # nobody has told the version yet
+        if not self.can_select(broker.address, subscription):
+            version = self._instance.heartbeats.broker_version(broker.address)
             raise NotSupportedError(
                 f"broker {mq.broker_name} is too old for expressions of type "
                 f"{subscription.expression_type}: it must be 4.1 or later (it tells version "
                 f"number {version}); subscribe by tags"
             )
+        return broker.address
+
+    def can_select(self, address: str, subscription: SubscriptionData) -> bool:
+        """Whether a broker is known to be new enough for a subscription's expression (C-216)."""
+        return (
+            subscription.expression_type == EXPRESSION_TAG
+            or self._instance.heartbeats.broker_version(address) >= VERSION_SQL92
+        )
 
     def command(
         self, mq: MessageQueue, subscription: SubscriptionData, offset: int, terms: PullTerms

@@ -25,14 +25,12 @@ from rocketstream.client.consumer.pull_answer import (
 from rocketstream.client.consumer.pull_requests import Pull, PullRequests, PullTerms
 from rocketstream.client.consumer.subscription import SubscriptionCheck
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.client.instance.routes import BrokerAddress
 from rocketstream.errors import BrokerError, InternalError, RocketMQError
 from rocketstream.model import MessageQueue, PullStatus
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import retry_topic
-from rocketstream.protocol.subscription import EXPRESSION_TAG
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -92,11 +90,8 @@ class Pulled(Protocol):
 
     message_queue: MessageQueue
     pull_offset: int
-
-    @property
-    def epoch(self) -> int:
-        """Another one after a seek, and once the queue leaves: older pulls count no more."""
-        ...
+    epoch: int
+    """Another one after a seek, and once the queue leaves: older pulls count no more."""
 
     def pull_begins(self, now_ms: float) -> None:
         """A pull is about to be sent, or is put off."""
@@ -227,10 +222,13 @@ class Puller(Generic[Q]):
         mq, epoch, offset = queue.message_queue, queue.epoch, queue.pull_offset
         broker = self.requests.broker(mq)
         connection = None if broker is None else self._instance.remoting.connected(broker.address)
-        if broker is None or connection is None or self._is_unchecked(subscription, broker):
+        if (
+            broker is None
+            or connection is None
+            or not self.requests.can_select(broker.address, subscription)
+        ):
             self._instance.background.run_soon(self._connect(queue, epoch, subscription))
             return
-        self.requests.check_version(mq, broker.address, subscription)
         terms = self._sink.terms(queue, subscription, to_slave=broker.is_slave)
         command = self.requests.command(mq, subscription, offset, terms)
         sent = Pull(mq, subscription, offset, broker.address, terms.check_crc)
@@ -257,13 +255,6 @@ class Puller(Generic[Q]):
                 self._failed(queue, epoch, bug)
 
         connection.request_callback(command, terms.timeout_ms, answered)
-
-    def _is_unchecked(self, subscription: SubscriptionData, broker: BrokerAddress) -> bool:
-        """Whether the broker's version must be known before it is asked to filter (C-216)."""
-        return (
-            subscription.expression_type != EXPRESSION_TAG
-            and self._instance.heartbeats.broker_version(broker.address) == 0
-        )
 
     async def _connect(self, queue: Q, epoch: int, subscription: SubscriptionData) -> None:
         try:

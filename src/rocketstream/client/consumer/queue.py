@@ -55,6 +55,7 @@ class AssignedQueue:
         message_queue: the queue.
         process_queue: what is cached of it.
         pull_offset: where to pull next.
+        epoch: 0, and 1 once it leaves: answers to its pulls count no more.
         thresholds: how much is cached before pulls wait.
         finished: messages to take out of the process queue at the next ``flush``.
         lock: guards all of it.
@@ -64,6 +65,7 @@ class AssignedQueue:
         "_links",
         "_on_free",
         "_under_way",
+        "epoch",
         "finished",
         "lock",
         "message_queue",
@@ -78,6 +80,7 @@ class AssignedQueue:
         self.message_queue: MessageQueue = process_queue.message_queue
         self.process_queue = process_queue
         self.pull_offset = offset
+        self.epoch = 0
         self.thresholds = thresholds
         self.finished: deque[MessageExt] = deque()
         self.lock = threading.Lock()
@@ -97,11 +100,6 @@ class AssignedQueue:
         """Whether it is no longer ours: no result counts any more."""
         return self.process_queue.dropped
 
-    @property
-    def epoch(self) -> int:
-        """0, and 1 once it leaves: answers to its pulls count no more."""
-        return int(self.process_queue.leaving)
-
     def is_pull_expired(self, now_ms: float) -> bool:
         """Whether its pulls have died: silent for too long without a reason (C-176)."""
         return self.process_queue.is_pull_expired(now_ms)
@@ -110,11 +108,13 @@ class AssignedQueue:
         """Be given up once its listeners have returned."""
         with self.lock:
             self.process_queue.leave()
+            self.epoch = 1
 
     def drop(self) -> None:
         """Let no result count any more: an offset is updated before this returns, or never."""
         with self.lock:
             self.process_queue.drop()
+            self.epoch = 1
 
     def info(self, commit_offset: int) -> ProcessQueueInfo:
         """Return what operators are told of it (307; C-540)."""
