@@ -36,6 +36,7 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import ConsumerSendMsgBackRequestHeader
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import CLIENT_INNER_PRODUCER_GROUP, dlq_topic
+from rocketstream.protocol.namespace import wrap_namespace
 from rocketstream.protocol.properties import encode_properties
 from rocketstream.protocol.sends import PreparedSend
 
@@ -78,6 +79,7 @@ class SendBack:
         self._group = group
         self._max_times = max_times
         self._unit_mode = unit_mode
+        self._namespace = instance.config.effective_namespace()
         self._tells_cause = tells_cause
         self._no_cause_until_ms = 0.0
         self._settings = ProducerSettings(CLIENT_INNER_PRODUCER_GROUP)
@@ -117,7 +119,7 @@ class SendBack:
         """
         group = group or self._group
         try:
-            topic = self._instance.config.with_namespace(message.topic)
+            topic = wrap_namespace(self._namespace, message.topic)
             if not (
                 self._tells_cause
                 and has_cause(message)
@@ -149,7 +151,7 @@ class SendBack:
         try:
             retry = dead_letter_message(
                 self._group,
-                self._instance.config.with_namespace(message.topic),
+                wrap_namespace(self._namespace, message.topic),
                 message.properties,
                 origin_message_id=message.msg_id,
                 reconsume_times=message.reconsume_times,
