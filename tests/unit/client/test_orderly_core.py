@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
@@ -25,6 +24,8 @@ from rocketstream.client.consumer.retry import (
     orderly_max_reconsume_times,
 )
 from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
+from rocketstream.protocol.message_ext import MessageExt
+from tests.unit.client.queued import queued
 
 SUCCESS, COMMIT, ROLLBACK, SUSPEND = (
     ConsumeOrderlyStatus.SUCCESS,
@@ -34,17 +35,8 @@ SUCCESS, COMMIT, ROLLBACK, SUSPEND = (
 )
 
 
-@dataclass
-class Msg:
-    """Stands for a received message."""
-
-    queue_offset: int = 0
-    body_size: int = 10
-    reconsume_times: int = 0
-
-
-def msgs(*offsets: int) -> list[Msg]:
-    return [Msg(offset) for offset in offsets]
+def msgs(*offsets: int) -> list[MessageExt]:
+    return [queued(offset) for offset in offsets]
 
 
 @pytest.fixture
@@ -96,7 +88,11 @@ def test_tries_are_counted_against_the_limit() -> None:
     """Covers C-40, C-287: at the limit a message is spent; -1 is no limit worth the name."""
     assert orderly_max_reconsume_times(-1) == RECONSUME_FOREVER == 2_147_483_647
     assert orderly_max_reconsume_times(0) == 0
-    fresh, last, over = Msg(reconsume_times=1), Msg(reconsume_times=2), Msg(reconsume_times=7)
+    fresh, last, over = (
+        queued(reconsume_times=1),
+        queued(reconsume_times=2),
+        queued(reconsume_times=7),
+    )
     assert split_by_tries([fresh, last, over], 2) == ([last, over], [fresh])
 
 

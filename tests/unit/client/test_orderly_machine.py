@@ -48,6 +48,7 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.server.broker.core.locks import QueueLocks as BrokerLocks
 from tests.unit.client.model_cluster import ADDRESS, BROKER, GROUP, QUEUES, TOPIC, Member, World
+from tests.unit.client.queued import queued
 
 COMPUTES = pytest.mark.timeout(600)
 """Ten seconds of a processor, which nothing but the other processes of a machine can hold up."""
@@ -509,14 +510,6 @@ class OrderlyGroup(RuleBasedStateMachine):
         )
 
 
-@dataclass(frozen=True)
-class Msg:
-    """Stands for a received message."""
-
-    queue_offset: int
-    body_size: int = 10
-
-
 class OrderlyProcessQueueMachine(RuleBasedStateMachine):
     """One orderly process queue against three lists of offsets."""
 
@@ -533,7 +526,7 @@ class OrderlyProcessQueueMachine(RuleBasedStateMachine):
     def pull(self, gaps: list[int]) -> None:
         messages = []
         for gap in gaps:
-            messages.append(Msg(self.end + gap))
+            messages.append(queued(self.end + gap))
             self.end += gap + 1
         assert self.queue.put(messages) == messages
         self.waiting += [m.queue_offset for m in messages]
@@ -542,7 +535,7 @@ class OrderlyProcessQueueMachine(RuleBasedStateMachine):
     @rule(number=NUMBER)
     def pull_again(self, number: int) -> None:
         known = sorted(self.waiting + self.taken)
-        assert self.queue.put([Msg(known[number % len(known)])]) == []
+        assert self.queue.put([queued(known[number % len(known)])]) == []
 
     @rule(count=st.integers(1, 4))
     def take(self, count: int) -> None:
@@ -574,11 +567,11 @@ class OrderlyProcessQueueMachine(RuleBasedStateMachine):
     def settle_a_batch(self, split: int) -> None:
         """Some of the batch is dead, the rest comes again."""
         dead, again = self.batch[:split], self.batch[split:]
-        offset = self.queue.finish([Msg(each) for each in dead], 1.0)
+        offset = self.queue.finish([queued(each) for each in dead], 1.0)
         self.taken = [each for each in self.taken if each not in dead]
         left = sorted(self.taken + self.waiting)
         assert offset == ((left[0] if left else self.end) if dead else -1)
-        self.queue.consume_again([Msg(each) for each in again])
+        self.queue.consume_again([queued(each) for each in again])
         self.taken = [each for each in self.taken if each not in again]
         self.waiting = sorted(self.waiting + again)
         self.batch = []

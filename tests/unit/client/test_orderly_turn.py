@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import itertools
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -33,6 +32,8 @@ from rocketstream.client.consumer.consume.orderly_turn import (
 from rocketstream.client.consumer.listener import USE_SETTING
 from rocketstream.errors import InternalError
 from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
+from rocketstream.protocol.message_ext import MessageExt
+from tests.unit.client.queued import queued
 
 IDLE, READY, IN_HAND, BETWEEN, GIVING_UP, PAUSED, UNLOCKED, OVER = Stage
 SUCCESS, COMMIT, ROLLBACK, SUSPEND = (
@@ -61,36 +62,22 @@ LEADS: dict[TurnEvent, dict[Stage, Stage]] = {
 """By event: at which stages it may happen, and what follows. All else is refused."""
 
 
-@dataclass
-class Msg:
-    """Stands for a received message."""
-
-    queue_offset: int
-    body_size: int = 10
-    _reconsume_times: int = 0
-
-    @property
-    def reconsume_times(self) -> int:
-        """How often it was tried before."""
-        return self._reconsume_times
-
-
 class Scene:
     """A queue with four messages, its turn at a stage a test chooses."""
 
     def __init__(self, stage: Stage = READY, locked_ms: float | None = None) -> None:
         lease = None if locked_ms is None else Lease(locked_ms, 100)
         self.queue = OrderlyProcessQueue(QUEUE, 0.0, lease)
-        self.queue.put([Msg(offset) for offset in range(4)])
+        self.queue.put([queued(offset) for offset in range(4)])
         self.queue.stage = stage
         self.others_wait = False
         self.turns = OrderlyTurns(2, 1, 500, 60_000, lambda: self.others_wait)
 
-    def taken(self, count: int = 2) -> list[Msg]:
+    def taken(self, count: int = 2) -> list[MessageExt]:
         """Hand out messages."""
         batch = self.queue.take(count)
         self.queue.stage = IN_HAND
-        return [each for each in batch if isinstance(each, Msg)]
+        return [each for each in batch if isinstance(each, MessageExt)]
 
 
 def waiting_in(queue: OrderlyProcessQueue) -> int:
@@ -260,7 +247,7 @@ def test_a_turn_ends_when_nothing_is_left_and_the_next_messages_begin_one() -> N
     scene.queue.take(4)
     assert scene.turns.next(scene.queue, 0, 0) is END
     assert scene.queue.stage is IDLE
-    scene.queue.put([Msg(4)])
+    scene.queue.put([queued(4)])
     assert scene.turns.came(scene.queue)
 
 
@@ -423,7 +410,7 @@ def test_messages_that_had_their_last_try_are_given_up_and_only_they(
 def test_a_queue_whose_whole_batch_is_away_does_not_pause() -> None:
     """Covers C-287."""
     scene = Scene(GIVING_UP)
-    batch = [Msg(0)]
+    batch = [queued(0)]
     scene.queue.take(1)
     what = GiveUp(batch, [], 500, commits=True)
     assert scene.turns.given_up(scene.queue, what, batch, [], 0) == (1, Resume(0.0))
@@ -432,7 +419,7 @@ def test_a_queue_whose_whole_batch_is_away_does_not_pause() -> None:
 def test_a_queue_dropped_while_messages_were_given_up_commits_nothing() -> None:
     """Covers C-549."""
     scene = Scene(GIVING_UP)
-    batch = [Msg(0)]
+    batch = [queued(0)]
     scene.queue.take(1)
     scene.queue.drop()
     what = GiveUp(batch, [], 500, commits=True)

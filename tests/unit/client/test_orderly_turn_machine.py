@@ -33,6 +33,7 @@ from rocketstream.client.consumer.consume.orderly_turn import (
 )
 from rocketstream.client.consumer.listener import USE_SETTING
 from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
+from tests.unit.client.queued import queued
 
 COMPUTES = pytest.mark.timeout(600)
 """Ten seconds of a processor, which nothing but the other processes of a machine can hold up."""
@@ -43,20 +44,6 @@ SUCCESS = ConsumeOrderlyStatus.SUCCESS
 GOOD = (SUCCESS, ConsumeOrderlyStatus.COMMIT)
 STATUSES = st.sampled_from([*ConsumeOrderlyStatus, SUCCESS, SUCCESS])
 EXAMPLES, STEPS = 200, 100
-
-
-@dataclass(eq=False)
-class Msg:
-    """Stands for a received message."""
-
-    queue_offset: int
-    body_size: int = 10
-    _reconsume_times: int = 0
-
-    @property
-    def reconsume_times(self) -> int:
-        """How often it was tried before."""
-        return self._reconsume_times
 
 
 @dataclass(eq=False)
@@ -138,7 +125,7 @@ class OneQueue(RuleBasedStateMachine):
     @rule(count=st.integers(1, 6))
     def messages_come(self, count: int) -> None:
         queue = self.queue
-        queue.put([Msg(self.end + each) for each in range(count)])
+        queue.put([queued(self.end + each) for each in range(count)])
         self.end += count
         if self.turns.came(queue):
             self.begin(queue)

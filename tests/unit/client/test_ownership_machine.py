@@ -7,7 +7,6 @@ Members with the real table, offsets and pull loop against a broker whose every 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -23,7 +22,9 @@ from hypothesis.stateful import (
 
 from rocketstream.client.consumer.process_queue import ProcessQueue
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.message_ext import MessageExt
 from tests.unit.client.model_cluster import QUEUES, World
+from tests.unit.client.queued import queued
 
 COMPUTES = pytest.mark.timeout(600)
 """Ten seconds of a processor, which nothing but the other processes of a machine can hold up."""
@@ -184,21 +185,13 @@ class Group(RuleBasedStateMachine):
             assert offset <= ends[queue_id]
 
 
-@dataclass(frozen=True)
-class Msg:
-    """Stands for a received message."""
-
-    queue_offset: int
-    body_size: int = 10
-
-
 class ProcessQueueMachine(RuleBasedStateMachine):
     """One process queue against a set of offsets."""
 
     def __init__(self) -> None:
         super().__init__()
         self.queue = ProcessQueue(MessageQueue("T", "b", 0), 0.0)
-        self.cached: dict[int, Msg] = {}
+        self.cached: dict[int, MessageExt] = {}
         self.end = 0
         self.committed = 0
         self.last = -1
@@ -207,7 +200,7 @@ class ProcessQueueMachine(RuleBasedStateMachine):
     def pull(self, gaps: list[int], tail: int) -> None:
         messages = []
         for gap in gaps:
-            messages.append(Msg(self.end + gap))
+            messages.append(queued(self.end + gap))
             self.end += gap + 1
         self.end += tail
         self._put(messages)
@@ -226,9 +219,9 @@ class ProcessQueueMachine(RuleBasedStateMachine):
     def finish(self, numbers: list[int], stranger: int) -> None:
         offsets = sorted(self.cached)
         done = {offsets[n % len(offsets)] for n in numbers} if offsets else set()
-        messages = [Msg(offset) for offset in sorted(done)]
+        messages = [queued(offset) for offset in sorted(done)]
         if stranger not in self.cached:
-            messages.append(Msg(stranger))  # sent back meanwhile, or of an earlier assignment
+            messages.append(queued(stranger))  # sent back meanwhile, or of an earlier assignment
         was_empty = not self.cached
         offset = self.queue.remove(messages, 1.0)
         for each in done:
@@ -240,7 +233,7 @@ class ProcessQueueMachine(RuleBasedStateMachine):
         assert offset >= self.committed
         self.committed = offset
 
-    def _put(self, messages: list[Msg]) -> None:
+    def _put(self, messages: list[MessageExt]) -> None:
         assert self.queue.put(messages) == messages
         self.cached.update({message.queue_offset: message for message in messages})
 

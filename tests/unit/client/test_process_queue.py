@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 import sys
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -19,20 +18,14 @@ from rocketstream.client.consumer.process_queue import (
     Thresholds,
 )
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.message_ext import MessageExt
+from tests.unit.client.queued import queued
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
-@dataclass
-class Msg:
-    """Stands for a received message."""
-
-    queue_offset: int
-    body_size: int = 10
-
-
-def msgs(*offsets: int, size: int = 10) -> list[Msg]:
-    return [Msg(offset, size) for offset in offsets]
+def msgs(*offsets: int, size: int = 10) -> list[MessageExt]:
+    return [queued(offset, size) for offset in offsets]
 
 
 @pytest.fixture
@@ -69,10 +62,10 @@ def test_a_message_put_twice_counts_once(process_queue: ProcessQueue) -> None:
 
 def test_sizes_follow_the_stored_body(process_queue: ProcessQueue) -> None:
     """Covers C-252, C-593: counts return to zero exactly."""
-    process_queue.put([Msg(0, 100), Msg(1, 50), Msg(2, 7)])
-    process_queue.remove([Msg(1, 50)])
+    process_queue.put([queued(0, 100), queued(1, 50), queued(2, 7)])
+    process_queue.remove([queued(1, 50)])
     assert process_queue.body_bytes == 107
-    process_queue.remove([Msg(0, 100), Msg(2, 7)])
+    process_queue.remove([queued(0, 100), queued(2, 7)])
     assert (process_queue.message_count, process_queue.body_bytes) == (0, 0)
 
 
@@ -110,13 +103,13 @@ def test_an_answer_in_no_order_is_passed_by_its_smallest_unfinished_offset(
 
 def test_expired_message_leaves_the_others(process_queue: ProcessQueue) -> None:
     """Covers C-250: the late result of an expired message removes nothing more."""
-    late = Msg(0)
-    process_queue.put([late, Msg(1)])
+    late = queued(0)
+    process_queue.put([late, queued(1)])
     assert process_queue.remove([late]) == 1
     assert process_queue.remove([late]) == 1
     assert process_queue.message_count == 1
     assert late not in process_queue
-    assert Msg(1) in process_queue
+    assert queued(1) in process_queue
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -124,14 +117,14 @@ def test_commit_point_never_passes_an_unfinished_message(seed: int) -> None:
     """Any order of pulls and completions, gaps and repeats included, against the plain rule."""
     rng = random.Random(seed)
     process_queue = ProcessQueue(QUEUE, 0)
-    unfinished: dict[int, Msg] = {}
+    unfinished: dict[int, MessageExt] = {}
     offset = last = 0
     for _ in range(400):
         if rng.random() < 0.5:
             batch = []
             for _ in range(rng.randint(1, 5)):
                 offset += rng.randint(1, 3)
-                batch.append(Msg(offset, rng.randint(1, 9)))
+                batch.append(queued(offset, rng.randint(1, 9)))
             last = offset
             process_queue.put(batch)
             unfinished.update({m.queue_offset: m for m in batch})
@@ -203,9 +196,9 @@ def test_exactly_the_count_threshold_does_not_stop_a_pull(process_queue: Process
 def test_size_is_cut_to_whole_mebibytes_first(process_queue: ProcessQueue) -> None:
     """Covers C-204: 1 MiB and a fraction pass a limit of 1."""
     bounds = Thresholds(size_mib=1)
-    process_queue.put([Msg(0, 2 * MIB - 1)])
+    process_queue.put([queued(0, 2 * MIB - 1)])
     assert process_queue.held_by(bounds) is None
-    process_queue.put([Msg(1, 1)])
+    process_queue.put([queued(1, 1)])
     assert process_queue.held_by(bounds) is FlowControl.SIZE
 
 

@@ -1,6 +1,7 @@
 """Pure: the messages of one queue that were pulled and are not finished, and the offset to commit.
 
-The owner serialises the calls, but for ``leave`` and ``drop``: what they set only rises,
+Offsets and sizes are read without their properties, which would be calls for each message. The
+owner serialises the calls, but for ``leave`` and ``drop``: what they set only rises,
 so no other thread can undo it. The offset to commit is the smallest unfinished one, so it never
 passes an unconsumed message (C-241).
 """
@@ -12,30 +13,13 @@ import operator
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
 
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.message_ext import MessageExt
 
 MIB = 1024 * 1024
 PULL_MAX_IDLE_MS = 120_000
 """A queue not pulled for longer is taken as stuck and assigned anew (C-176)."""
-
-
-class Queued(Protocol):
-    """A message, as a process queue knows it."""
-
-    @property
-    def queue_offset(self) -> int:
-        """Place in the queue."""
-        ...
-
-    @property
-    def body_size(self) -> int:
-        """Length of the stored body in bytes; fixed, whatever a listener does (C-593)."""
-        ...
-
-
-M = TypeVar("M", bound=Queued)
 
 
 class FlowControl(enum.Enum):
@@ -104,7 +88,7 @@ class ProcessQueue:
         self.passed_to = 0
         self.last_pull_ms = now_ms
         self.last_consume_ms = now_ms
-        self._messages: dict[int, Queued] = {}
+        self._messages: dict[int, MessageExt] = {}
         # Ascending offsets; finished ones leave lazily from the front, so the smallest is O(1).
         self._order: deque[int] = deque()
 
@@ -133,22 +117,22 @@ class ProcessQueue:
         return self._order[0] if self._messages else -1
 
     @property
-    def first(self) -> Queued | None:
+    def first(self) -> MessageExt | None:
         """The message with the smallest offset."""
         return self._messages[self._order[0]] if self._messages else None
 
-    def put(self, messages: Iterable[M]) -> list[M]:
+    def put(self, messages: Iterable[MessageExt]) -> list[MessageExt]:
         """Take in pulled messages; return those that were not cached already (C-237)."""
         added = list(messages)
-        offsets = [message.queue_offset for message in added]
+        offsets = [message._queue_offset for message in added]
         in_order = self._follow(offsets)
         if not in_order:
             added = self._new(added)
-            offsets = [message.queue_offset for message in added]
+            offsets = [message._queue_offset for message in added]
         if added:
             self._messages.update(zip(offsets, added, strict=True))
             self._append(offsets, in_order)
-            self.body_bytes += sum([message.body_size for message in added])
+            self.body_bytes += sum([message._body_size for message in added])
         return added
 
     def _follow(self, offsets: list[int]) -> bool:
@@ -158,15 +142,15 @@ class ProcessQueue:
             return False
         return all(map(operator.lt, offsets, offsets[1:]))
 
-    def _new(self, messages: Iterable[M]) -> list[M]:
+    def _new(self, messages: Iterable[MessageExt]) -> list[MessageExt]:
         """Return those that are not cached, of each offset the first one."""
-        found: dict[int, M] = {}
+        found: dict[int, MessageExt] = {}
         for message in messages:
-            if message.queue_offset not in self._messages:
-                found.setdefault(message.queue_offset, message)
+            if message._queue_offset not in self._messages:
+                found.setdefault(message._queue_offset, message)
         return list(found.values())
 
-    def remove(self, messages: Iterable[Queued], now_ms: float = 0.0) -> int:
+    def remove(self, messages: Iterable[MessageExt], now_ms: float = 0.0) -> int:
         """Finish messages; return the next offset to commit, -1 if nothing was cached (C-240).
 
         Messages that are not cached (expired and sent back meanwhile) are passed over.
@@ -177,8 +161,8 @@ class ProcessQueue:
             return -1
         size = 0
         for message in messages:
-            if cached.pop(message.queue_offset, None) is not None:
-                size += message.body_size
+            if cached.pop(message._queue_offset, None) is not None:
+                size += message._body_size
         self.body_bytes -= size
         if not cached:
             self._order.clear()
@@ -200,8 +184,8 @@ class ProcessQueue:
             return FlowControl.SPAN
         return None
 
-    def __contains__(self, message: Queued) -> bool:
-        return message.queue_offset in self._messages
+    def __contains__(self, message: MessageExt) -> bool:
+        return message._queue_offset in self._messages
 
     def is_pull_expired(self, now_ms: float) -> bool:
         """Whether the pull loop has died: silent for too long without a reason (C-176)."""

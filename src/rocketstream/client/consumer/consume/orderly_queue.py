@@ -8,17 +8,18 @@ table says how the stage of a queue's turn changes; what is not in it is refused
 from __future__ import annotations
 
 import enum
-import itertools
 import math
+import operator
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rocketstream.client.consumer.process_queue import M, ProcessQueue, Queued
+from rocketstream.client.consumer.process_queue import ProcessQueue
 from rocketstream.errors import InternalError
 from rocketstream.limits import QUEUE_RELEASE_WAIT_MS
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.message_ext import MessageExt
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,7 @@ class OrderlyProcessQueue(ProcessQueue):
         super().__init__(message_queue, now_ms)
         self.lease = lease
         self.stage = Stage.IDLE
-        self._taken: dict[int, Queued] = {}
+        self._taken: dict[int, MessageExt] = {}
         self._waiting: deque[int] = deque()
 
     def change_stage(self, event: TurnEvent) -> None:
@@ -229,21 +230,21 @@ class OrderlyProcessQueue(ProcessQueue):
         """Offsets given to the listener and not committed, ascending."""
         return sorted(self._taken)
 
-    def put(self, messages: Iterable[M]) -> list[M]:
+    def put(self, messages: Iterable[MessageExt]) -> list[MessageExt]:
         """Take in pulled messages; return those that were not cached already (C-237)."""
         added = super().put(messages)
         if added:
-            self._give_back([message.queue_offset for message in added], behind=True)
+            self._give_back([message._queue_offset for message in added], behind=True)
         return added
 
-    def take(self, count: int) -> list[Queued]:
+    def take(self, count: int) -> list[MessageExt]:
         """Take up to ``count`` of the smallest offsets (C-243)."""
         waiting, cached, taken = self._waiting, self._messages, self._taken
         if count == 1 and waiting:  # the default, and each message costs it
             offset = waiting.popleft()
             taken[offset] = message = cached[offset]
             return [message]
-        batch: list[Queued] = []
+        batch: list[MessageExt] = []
         while waiting and len(batch) < count:
             offset = waiting.popleft()
             taken[offset] = message = cached[offset]
@@ -255,10 +256,10 @@ class OrderlyProcessQueue(ProcessQueue):
         taken, self._taken = self._taken, {}
         return self.remove(taken.values(), now_ms) if taken else -1
 
-    def finish(self, messages: Iterable[Queued], now_ms: float = 0.0) -> int:
+    def finish(self, messages: Iterable[MessageExt], now_ms: float = 0.0) -> int:
         """Finish these of the taken ones, the others stay taken; return as ``commit``."""
         done = [
-            each for m in messages if (each := self._taken.pop(m.queue_offset, None)) is not None
+            each for m in messages if (each := self._taken.pop(m._queue_offset, None)) is not None
         ]
         return self.remove(done, now_ms) if done else -1
 
@@ -268,13 +269,13 @@ class OrderlyProcessQueue(ProcessQueue):
         self._taken.clear()
         self._give_back(offsets)
 
-    def consume_again(self, messages: Iterable[Queued]) -> None:
+    def consume_again(self, messages: Iterable[MessageExt]) -> None:
         """Give these of the taken ones back (C-245)."""
         self._give_back(
             sorted(
-                m.queue_offset
+                m._queue_offset
                 for m in messages
-                if self._taken.pop(m.queue_offset, None) is not None
+                if self._taken.pop(m._queue_offset, None) is not None
             )
         )
 
@@ -288,5 +289,5 @@ class OrderlyProcessQueue(ProcessQueue):
         else:
             in_order = not waiting or offsets[-1] < waiting[0]
             waiting.extendleft(reversed(offsets))
-        if not in_order or any(a >= b for a, b in itertools.pairwise(offsets)):
+        if not in_order or not all(map(operator.lt, offsets, offsets[1:])):
             self._waiting = deque(sorted(waiting))

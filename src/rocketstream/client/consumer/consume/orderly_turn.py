@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from rocketstream.client.consumer.consume.orderly_queue import (
     OrderlyProcessQueue,
@@ -19,6 +19,7 @@ from rocketstream.client.consumer.consume.orderly_queue import (
 )
 from rocketstream.client.consumer.listener import Step, split_by_tries, step_of, suspend_ms
 from rocketstream.model import ConsumeOrderlyStatus
+from rocketstream.protocol.message_ext import MessageExt
 
 LOCK_RETRY_RUNNING_MS = 10
 """Pause before the lock is asked for when it was lost between two batches (C-281)."""
@@ -36,7 +37,7 @@ _COMMIT, _KEEP, _AGAIN = Step.COMMIT, Step.KEEP, Step.AGAIN
 _READY, _IN_HAND = Stage.READY, Stage.IN_HAND
 _TAKEN, _SETTLED = TurnEvent.TAKEN, TurnEvent.SETTLED
 
-Batch = list[Any]
+Batch = list[MessageExt]
 """Messages to hand to the listener, at least one."""
 
 
@@ -65,8 +66,8 @@ class GiveUp:
         commits: whether the offset behind the messages given up is committed: with auto-commit.
     """
 
-    spent: list[Any]
-    again: list[Any]
+    spent: list[MessageExt]
+    again: list[MessageExt]
     pause_ms: int
     commits: bool
 
@@ -225,7 +226,7 @@ class OrderlyTurns:
     def answered(
         self,
         queue: OrderlyProcessQueue,
-        batch: Sequence[Any],
+        batch: Sequence[MessageExt],
         status: ConsumeOrderlyStatus,
         auto_commit: bool,
         asked_ms: int,
@@ -271,8 +272,8 @@ class OrderlyTurns:
         self,
         queue: OrderlyProcessQueue,
         what: GiveUp,
-        dead: Sequence[Any],
-        undead: Sequence[Any],
+        dead: Sequence[MessageExt],
+        undead: Sequence[MessageExt],
         now_ms: float,
     ) -> tuple[int, Ending]:
         """Settle a batch of which some messages had their last try (C-287, C-590).
@@ -308,6 +309,6 @@ class OrderlyTurns:
         queue.change_stage(TurnEvent.LEFT)
 
 
-def _count_tries(messages: Sequence[Any]) -> None:
+def _count_tries(messages: Sequence[MessageExt]) -> None:
     for message in messages:
         message._reconsume_times += 1
