@@ -350,7 +350,8 @@ class FailedMessages:
             with queue.lock:
                 # A message sent back as expired meanwhile is not sent back again (C-251).
                 held = [m for m in messages if m in queue.process_queue and not queue.dropped]
-            queue.end(len(messages) - len(held))
+            if len(held) < len(messages):
+                queue.end(len(messages) - len(held))
             for message in held:
                 self._send_back.begin(self._return(queue, message, level))
 
