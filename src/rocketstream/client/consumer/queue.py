@@ -193,27 +193,19 @@ class AssignedQueue:
                 done.append(finished.popleft())
             if self.process_queue.dropped or not done:
                 return
-            resume = self.commit(self.process_queue.remove(done, self._links.clock.monotonic_ms()))
-        if resume:
-            self.resume()
+            self.commit(self.process_queue.remove(done, self._links.clock.monotonic_ms()))
 
-    def commit(self, offset: int) -> bool:
+    def commit(self, offset: int) -> None:
         """Hand an offset to commit to the store; -1 for none. With the lock held.
 
-        Returns:
-            Whether flow control lets the queue go on: then call ``resume``, without the lock.
+        The queue is pulled again soon where flow control held it and lets it go on now.
         """
         queue = self.process_queue
         if offset >= 0:
             self._links.store.update_offset(self.message_queue, offset)
         if queue.flow_controlled and queue.held_by(self.thresholds) is None:
             queue.flow_controlled = False
-            return True
-        return False
-
-    def resume(self) -> None:
-        """Have it pulled again."""
-        self._links.pull_soon(self)
+            self._links.pull_soon(self)
 
     async def is_overtaken(self) -> bool:
         """Whether the store has a larger offset than this consumer: another member was here.

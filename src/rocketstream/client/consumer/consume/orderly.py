@@ -293,9 +293,7 @@ class OrderlyService(ListenerService, ABC):
         now_ms = self._now()
         with queue.lock:
             offset, then = self._decide.advance(queue.process_queue, began_ms, now_ms)
-            resume = queue.commit(offset)
-        if resume:
-            queue.resume()
+            queue.commit(offset)
         if isinstance(then, list):
             return then
         self._end(queue, then)
@@ -314,9 +312,7 @@ class OrderlyService(ListenerService, ABC):
             offset, then = self._decide.answered(
                 held, batch, status, context.auto_commit, asked_ms, self._now()
             )
-            resume = queue.commit(offset)
-        if resume:
-            queue.resume()
+            queue.commit(offset)
         if isinstance(then, GoOn):
             return True
         if isinstance(then, GiveUp):
@@ -362,9 +358,7 @@ class OrderlyService(ListenerService, ABC):
         held = queue.process_queue
         with queue.lock:
             offset, then = self._decide.given_up(held, what, dead, undead, self._now())
-            resume = queue.commit(offset)
-        if resume:
-            queue.resume()
+            queue.commit(offset)
         self._ended(queue, then)
 
     # --- the rest ---------------------------------------------------------------------------------
