@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from rocketstream._util.clock import Clock
@@ -35,7 +36,7 @@ from rocketstream.client.instance.life_cycle import (
 from rocketstream.client.keyword_settings import settings_of
 from rocketstream.client.trace import CONSUME, TRACE_SETTINGS, Tracing, tracing_of
 from rocketstream.errors import ClientStateError, ConfigurationError
-from rocketstream.model import MessageSelector
+from rocketstream.model import MessageModel, MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.subscription import EXPRESSION_TAG
 
@@ -138,6 +139,15 @@ class ConsumerBase(Client[M], Generic[M, S]):
 def register_filter_message_hook(self: ConsumerBase[Any, Any], hook: FilterMessageHook) -> None:
     """Let ``hook`` drop messages after each pull, on the network thread."""
     self.filter_hooks.register(hook)
+
+
+def own_config(config: ClientConfig, model: MessageModel, clock: Clock) -> ClientConfig:
+    """Return a pulling client's configuration: marked as a stream reader's, with its own id (C-17).
+
+    In broadcasting the instance name stays as given, since offsets are kept under it (C-114).
+    """
+    config = replace(config, enable_stream_request_type=True)
+    return config if model is MessageModel.BROADCASTING else config.with_own_instance(clock)
 
 
 # --- with a listener ------------------------------------------------------------------------------

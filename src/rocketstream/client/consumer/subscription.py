@@ -36,11 +36,13 @@ ASKED_EVERY_MS = 60_000
 CONNECTIONS_TIMEOUT_MS = 3_000
 FIRST_CHECK_MS = 10_000
 
-Subscription = Mapping[str, str | MessageSelector | None]
+Expression = str | MessageSelector | None
+"""Which messages of a topic: tags, ``*`` or None for all, or a selector."""
+Subscription = Mapping[str, Expression]
 """Topics, and which messages of each."""
 
 
-def subscribed(given: Subscription | None) -> Iterable[tuple[str, str | MessageSelector | None]]:
+def subscribed(given: Subscription | None) -> Iterable[tuple[str, Expression]]:
     """Return the topics of a consumer's keyword ``subscription``, with their expressions.
 
     Raises:

@@ -17,13 +17,17 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.waiting import interrupting
 from rocketstream.checks import check_range, checks_calls
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.consumer.base import ConsumerBase, register_filter_message_hook
+from rocketstream.client.consumer.base import (
+    ConsumerBase,
+    own_config,
+    register_filter_message_hook,
+)
 from rocketstream.client.consumer.lite.impl import LitePullConsumerImpl
 from rocketstream.client.consumer.lite.queues import LitePullPlan, LiteQueue
 from rocketstream.client.consumer.offsets.user_store import checked_store, open_store
-from rocketstream.client.consumer.pull.consumer import Expression, own_config
 from rocketstream.client.consumer.settings import LitePullConsumerSettings
 from rocketstream.client.consumer.subscription import (
+    Expression,
     QueueListener,
     TopicQueueListener,
     listener_function,

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.checks import check_range, checks_calls
 from rocketstream.client.admin.requests import AsyncAdmin, MQAdmin, SyncAdmin
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.consumer.base import ConsumerBase, register_filter_message_hook
+from rocketstream.client.consumer.base import (
+    ConsumerBase,
+    own_config,
+    register_filter_message_hook,
+)
 from rocketstream.client.consumer.offsets.store import Offsets
 from rocketstream.client.consumer.offsets.user_store import checked_store, open_store
 from rocketstream.client.consumer.pull.impl import PullConsumerImpl
 from rocketstream.client.consumer.pull_answer import PullResult
 from rocketstream.client.consumer.settings import PullConsumerSettings
-from rocketstream.client.consumer.subscription import QueueListener, listener_function, topic_queues
+from rocketstream.client.consumer.subscription import (
+    Expression,
+    QueueListener,
+    listener_function,
+    topic_queues,
+)
 from rocketstream.client.hooks import FilterHooks, client_made
 from rocketstream.client.instance.background import CallbackExecutor
 from rocketstream.client.instance.engine import Engine
@@ -30,12 +38,11 @@ from rocketstream.client.instance.life_cycle import (
 )
 from rocketstream.client.keywords import PullConsumerKeywords
 from rocketstream.errors import ClientStateError, ConfigurationError
-from rocketstream.model import MessageModel, MessageQueue, MessageSelector
+from rocketstream.model import MessageQueue, MessageSelector
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.subscription import build_subscription
 
 T = TypeVar("T")
-Expression = str | MessageSelector | None
 
 
 @checks_calls()
@@ -149,15 +156,6 @@ class PullConsumerBase(ConsumerBase[PullConsumerImpl, PullConsumerSettings]):
         else:
             check_range("timeout_ms", timeout_ms, 0, hint=float)
         return impl.pull(inside, subscription, offset, max_nums, block=block, timeout_ms=timeout_ms)
-
-
-def own_config(config: ClientConfig, model: MessageModel, clock: Clock) -> ClientConfig:
-    """Return a pulling client's configuration: marked as a stream reader's, with its own id (C-17).
-
-    In broadcasting the instance name stays as given, since offsets are kept under it (C-114).
-    """
-    config = replace(config, enable_stream_request_type=True)
-    return config if model is MessageModel.BROADCASTING else config.with_own_instance(clock)
 
 
 @checks_calls("pull", "pull_block_if_not_found")
