@@ -270,36 +270,39 @@ def _next(positions: Sequence[int], key: str) -> int:
     return positions[bisect.bisect_left(positions, ring_hash(key)) % len(positions)]
 
 
-class OwnQueue(Protocol):
-    """A queue that a consumer has, and can leave."""
+class OwnQueue:
+    """A queue that a consumer has, and can leave; one that is no more than this its caller pulls.
 
-    message_queue: MessageQueue
+    Attributes:
+        message_queue: the queue.
+        leaving: about to be given up, or no longer ours: nothing new is pulled or handed out.
+    """
 
-    @property
-    def leaving(self) -> bool:
-        """Whether it is about to be given up."""
-        ...
+    __slots__ = ("leaving", "message_queue")
+
+    def __init__(self, message_queue: MessageQueue) -> None:
+        self.message_queue = message_queue
+        self.leaving = False
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody works on its messages."""
-        ...
+        """Whether nobody works on its messages that is to be waited for."""
+        return True
 
     def is_pull_expired(self, now_ms: float) -> bool:
-        """Whether its pulls have died (C-176)."""
-        ...
+        """Whether its pulls have died (C-176); a caller may take all the time there is."""
+        return False
 
     def leave(self) -> None:
-        """Be given up: nothing new is pulled or handed out."""
-        ...
+        """Be given up; see ``leaving``."""
+        self.leaving = True
 
     def drop(self) -> None:
         """Be no longer ours."""
-        ...
+        self.leave()
 
     async def until_free(self) -> None:
         """Wait until nobody works on its messages."""
-        ...
 
 
 class RevokeReason(enum.Enum):

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rocketstream._util.clock import Clock
+from rocketstream.client.consumer.allocate import OwnQueue
 from rocketstream.client.consumer.consume.orderly_queue import OrderlyProcessQueue
 from rocketstream.client.consumer.offsets.store import Offsets
 from rocketstream.client.consumer.process_queue import (
@@ -23,7 +24,6 @@ from rocketstream.client.consumer.process_queue import (
     ProcessQueue,
     Thresholds,
 )
-from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import ProcessQueueInfo
 from rocketstream.protocol.message_ext import MessageExt
 
@@ -45,14 +45,13 @@ class QueueLinks:
     clock: Clock
 
 
-class AssignedQueue:
+class AssignedQueue(OwnQueue):
     """One assigned queue: its process queue, where to pull next, and the lock of both (C-199).
 
     The same object lives as long as the assignment; a late reply of an earlier one finds it dropped
     and is discarded.
 
     Attributes:
-        message_queue: the queue.
         process_queue: what is cached of it.
         pull_offset: where to pull next.
         epoch: 0, and 1 once it leaves: answers to its pulls count no more.
@@ -68,7 +67,6 @@ class AssignedQueue:
         "epoch",
         "finished",
         "lock",
-        "message_queue",
         "process_queue",
         "pull_offset",
         "thresholds",
@@ -77,7 +75,7 @@ class AssignedQueue:
     def __init__(
         self, process_queue: ProcessQueue, offset: int, thresholds: Thresholds, links: QueueLinks
     ) -> None:
-        self.message_queue: MessageQueue = process_queue.message_queue
+        super().__init__(process_queue.message_queue)
         self.process_queue = process_queue
         self.pull_offset = offset
         self.epoch = 0
@@ -89,11 +87,6 @@ class AssignedQueue:
         self._on_free: list[Callable[[], object]] = []
 
     # --- its standing; any thread -----------------------------------------------------------------
-
-    @property
-    def leaving(self) -> bool:
-        """Whether it is about to be given up, or dropped: nothing new is pulled or handed out."""
-        return self.process_queue.leaving
 
     @property
     def dropped(self) -> bool:
@@ -108,13 +101,13 @@ class AssignedQueue:
         """Be given up once its listeners have returned."""
         with self.lock:
             self.process_queue.leave()
-            self.epoch = 1
+            self.leaving, self.epoch = True, 1
 
     def drop(self) -> None:
         """Let no result count any more: an offset is updated before this returns, or never."""
         with self.lock:
             self.process_queue.drop()
-            self.epoch = 1
+            self.leaving, self.epoch = True, 1
 
     def info(self, commit_offset: int) -> ProcessQueueInfo:
         """Return what operators are told of it (307; C-540)."""

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rocketstream.client.consumer.allocate import OwnQueue
 from rocketstream.client.consumer.settings import LitePullConsumerSettings
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue
@@ -108,13 +109,11 @@ class LitePullPlan:
         return found
 
 
-class LiteQueue:
-    """One assigned queue (C-508).
+class LiteQueue(OwnQueue):
+    """One assigned queue (C-508). A message the caller holds counts once it comes back for more.
 
     Attributes:
-        message_queue: the queue.
         epoch: grows with each seek and at the end; what an older one still brings is discarded.
-        leaving: no longer ours, or about to be given up.
         paused: nothing is pulled until resumed; what is cached is still handed out.
         idle: nothing is on its way because the queue is paused.
         pull_offset: where to pull next.
@@ -127,14 +126,14 @@ class LiteQueue:
     """
 
     __slots__ = (
-        "acked", "cached", "cached_bytes", "chunks", "epoch", "idle", "last_pull_ms", "leaving",
-        "message_queue", "noted", "paused", "position", "pull_offset",
+        "acked", "cached", "cached_bytes", "chunks", "epoch", "idle", "last_pull_ms", "noted",
+        "paused", "position", "pull_offset",
     )  # fmt: skip
 
     def __init__(self, message_queue: MessageQueue, offset: int) -> None:
-        self.message_queue = message_queue
+        super().__init__(message_queue)
         self.epoch = 0
-        self.leaving = self.paused = self.idle = False
+        self.paused = self.idle = False
         self.pull_offset = self.position = self.acked = self.noted = offset
         self.cached = self.cached_bytes = 0
         self.last_pull_ms = 0.0
@@ -143,24 +142,6 @@ class LiteQueue:
     def pull_begins(self, now_ms: float) -> None:
         """Remember when a pull was sent or put off."""
         self.last_pull_ms = now_ms
-
-    def is_pull_expired(self, now_ms: float) -> bool:
-        """False: what the caller does not take may wait for ever."""
-        return False
-
-    def leave(self) -> None:
-        """Be given up: nothing new is pulled."""
-        self.leaving = True
-
-    drop = leave
-
-    @property
-    def is_free(self) -> bool:
-        """True: what the caller holds of it counts once it comes back for more."""
-        return True
-
-    async def until_free(self) -> None:
-        """Wait for nothing."""
 
     @property
     def ends(self) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from rocketstream._util.ending import CUT_SHORT, take_all
 from rocketstream.checks import check_range
 from rocketstream.client.admin.requests import MQAdmin
+from rocketstream.client.consumer.allocate import OwnQueue
 from rocketstream.client.consumer.assignment import Assignment, RebalanceSettings
 from rocketstream.client.consumer.offsets.store import Offsets, RemoteBrokerOffsetStore
 from rocketstream.client.consumer.pull_answer import PullResult, Stall
@@ -56,31 +57,6 @@ from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.subscription import build_subscription
 
 
-class PulledQueue:
-    """A queue of which nothing is known but that it is ours: its pulls are the caller's."""
-
-    __slots__ = ("leaving", "message_queue")
-
-    def __init__(self, message_queue: MessageQueue) -> None:
-        self.message_queue = message_queue
-        self.leaving = False
-
-    is_free = True
-
-    def is_pull_expired(self, now_ms: float) -> bool:
-        """False: who pulls may take all the time there is (C-176)."""
-        return False
-
-    def leave(self) -> None:
-        """Be ours no longer."""
-        self.leaving = True
-
-    drop = leave
-
-    async def until_free(self) -> None:
-        """Wait for nothing."""
-
-
 class PullConsumerImpl(ConsumerInner):
     """One pull consumer."""
 
@@ -120,7 +96,7 @@ class PullConsumerImpl(ConsumerInner):
         self._dividing = False
         self._started_ms = instance.clock.now_ms()
         strategy = settings.allocate_message_queue_strategy
-        self.queues: Assignment[PulledQueue] = Assignment(
+        self.queues: Assignment[OwnQueue] = Assignment(
             instance, RebalanceSettings(group, settings.message_model, strategy), self
         )
 
@@ -236,14 +212,14 @@ class PullConsumerImpl(ConsumerInner):
         """Whether queues may be divided now."""
         return self._running and self._dividing
 
-    def new_queue(self, mq: MessageQueue, offset: int) -> PulledQueue:
+    def new_queue(self, mq: MessageQueue, offset: int) -> OwnQueue:
         """Return a queue that is ours now."""
-        return PulledQueue(mq)
+        return OwnQueue(mq)
 
-    def start_queue(self, queue: PulledQueue) -> None:
+    def start_queue(self, queue: OwnQueue) -> None:
         """Leave it to the caller to pull."""
 
-    async def give_up(self, queues: Sequence[PulledQueue]) -> None:
+    async def give_up(self, queues: Sequence[OwnQueue]) -> None:
         """Let every queue go, once what the caller noted of it is stored; that stays noted."""
         mqs = [queue.message_queue for queue in queues]
         await self.store.persist_for_good(mqs)
