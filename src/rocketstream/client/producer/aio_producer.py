@@ -53,15 +53,15 @@ class _Load:
     """Counts of the sends of one producer that are under way; it compares them at every change.
 
     Attributes:
-        sends: sends that have begun and not ended.
-        gathered: messages given to the gatherer that have not ended.
+        sends: sends that have begun and not ended; some of them may wait for room.
+        entered: those that had room for their messages.
         bytes: their bodies.
     """
 
-    __slots__ = ("bytes", "gathered", "sends")
+    __slots__ = ("bytes", "entered", "sends")
 
     def __init__(self) -> None:
-        self.sends = self.gathered = self.bytes = 0
+        self.sends = self.entered = self.bytes = 0
 
 
 @checks_calls("send", "send_batch", "send_oneway")
@@ -363,13 +363,13 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
         """Send what is gathered without delay and wait for it, as long as a send may take."""
         gatherer.flush()
         empty = self._empty = asyncio.get_running_loop().create_future()
-        if self._load.gathered:
+        if self._load.entered:
             await asyncio.wait([empty], timeout=self.settings.send_msg_timeout_ms / 1000)
         self._empty = None
 
     def _is_full(self) -> bool:
         load = self._load
-        return load.gathered >= limits.ASYNC_SENDS_IN_FLIGHT_MAX or load.bytes >= self._bytes_max
+        return load.entered >= limits.ASYNC_SENDS_IN_FLIGHT_MAX or load.bytes >= self._bytes_max
 
     async def _room(self) -> None:
         """Wait until there is room for one message more."""
@@ -405,14 +405,14 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
             raise
 
     def _enter(self, size: int) -> None:
-        self._load.gathered += 1
+        self._load.entered += 1
         self._load.bytes += size
 
     def _leave(self, size: int) -> None:
-        self._load.gathered -= 1
+        self._load.entered -= 1
         self._load.bytes -= size
         self._wake_next()
-        if self._empty is not None and not self._load.gathered and not self._empty.done():
+        if self._empty is not None and not self._load.entered and not self._empty.done():
             self._empty.set_result(None)
 
     def _wake_next(self) -> None:
