@@ -84,13 +84,13 @@ MUTANTS = (
         "clustering",
         AHEAD,
         (f"{CLIENT}.consumer.assignment",
-         "        stored = await self.store.read_store(mq)\n",
+         "        stored = await store.read_store(mq)\n",
          "        from asyncio import sleep\n"
          "        from rocketstream.errors import RocketMQError\n"
          "        try:\n"
-         "            stored = await self.store.read_store(mq)\n"
+         "            stored = await store.read_store(mq)\n"
          "        except RocketMQError:\n"
-         "            address = self._instance.routes.master(mq.broker_name)\n"
+         "            address = self._instance.routes.masters[mq.broker_name]\n"
          "            while True:\n"
          "                try:\n"
          "                    return await self._instance.api.max_offset(address, mq)\n"
