@@ -409,6 +409,12 @@ def test_name_that_is_no_directory_is_refused(tmp_path: Path, client: str, group
         LocalFileOffsetStore(client, group, tmp_path)
 
 
+def test_the_longest_name_of_a_directory_is_taken(tmp_path: Path) -> None:
+    """File systems take 255 bytes."""
+    longest = "x" * 255
+    assert offsets_path(tmp_path, longest, GROUP).parent.parent == tmp_path / longest
+
+
 def test_threads_of_one_file_take_turns(tmp_path: Path) -> None:
     """Covers C-574: stores that share a file merge, none undoes the other."""
     stores = [LocalFileOffsetStore(CLIENT, GROUP, tmp_path) for _ in range(4)]

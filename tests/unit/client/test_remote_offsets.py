@@ -13,7 +13,7 @@ from rocketstream.client.consumer.offsets import store as offset_store
 from rocketstream.client.consumer.offsets.store import RemoteBrokerOffsetStore
 from rocketstream.client.instance.groups import Groups
 from rocketstream.client.instance.outage_log import OutageLog
-from rocketstream.client.instance.routes import BrokerAddress
+from rocketstream.client.instance.routes import MASTER_ID, BrokerAddress
 from rocketstream.errors import RequestTimeoutError, RouteNotFoundError, SystemBusyError
 from rocketstream.limits import OFFSET_CHECK_INTERVAL_MS, OFFSET_CHECKS_MAX
 from rocketstream.model import MessageQueue
@@ -32,6 +32,7 @@ class Brokers:
     def __init__(self) -> None:
         self.api = self.routes = self.links = self.route_updates = self
         self.addresses: dict[str, BrokerAddress] = {"broker-a": BrokerAddress(MASTER, False)}
+        self.slaves: dict[str, BrokerAddress] = {}
         self.updates: list[str] = []
         self.sent: list[tuple[str, MessageQueue, int]] = []
         self.stored: dict[MessageQueue, int | Exception | None] = {}
@@ -50,7 +51,8 @@ class Brokers:
         return self.lost
 
     def find_for_subscribe(self, broker_name: str, broker_id: int) -> BrokerAddress | None:
-        return self.addresses.get(broker_name)
+        found = self.addresses.get(broker_name)
+        return found if broker_id == MASTER_ID else self.slaves.get(broker_name, found)
 
     async def update(self, topic: str) -> bool:
         self.updates.append(topic)
@@ -471,6 +473,24 @@ def test_who_was_cut_off_says_nothing_lower_than_what_somebody_else_did() -> Non
     run(use())
 
 
+def test_who_stays_where_it_is_has_put_nothing_back() -> None:
+    """Covers C-316: a seek to the own offset says nothing lower than what somebody else did."""
+
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 2)
+        await say(store, mq())
+        brokers.sent.clear()
+        store.connection_lost(MASTER)
+        brokers.stored[mq()] = 67
+        await store.persist([mq()])
+        store.update_offset(mq(), 2, increase_only=False)
+        await store.persist([mq()])
+        assert (brokers.sent, store.overtaken([mq()])) == ([], {mq(): 67})
+
+    run(use())
+
+
 def test_pulls_carry_nothing_of_a_queue_that_somebody_else_may_have_had() -> None:
     """Covers C-211: other queues of the topic may be known again before it is asked about."""
 
@@ -718,6 +738,21 @@ def test_what_a_slave_confirmed_is_said_to_the_master_that_is_back(first: str) -
         await store.persist([mq(0), mq(1)])
         assert brokers.sent == [(MASTER, mq(0), 40)]
         assert store.overtaken([mq(0), mq(1)]) == {mq(1): 55}, "somebody is further there"
+
+    run(use())
+
+
+def test_what_a_master_confirmed_is_not_said_again_where_there_is_a_slave() -> None:
+    """Covers C-568: the slave is no other server of the broker while the master is there."""
+
+    async def use() -> None:
+        brokers, store = made()
+        brokers.slaves["broker-a"] = BrokerAddress(SLAVE, True)
+        store.update_offset(mq(), 40)
+        await say(store, mq())
+        brokers.sent.clear()
+        await store.persist([mq()])
+        assert (brokers.sent, brokers.asked) == ([], [])
 
     run(use())
 

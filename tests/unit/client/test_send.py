@@ -16,6 +16,7 @@ from rocketstream.errors import (
     ForkedClientError,
     RequestTimeoutError,
     RouteNotFoundError,
+    SendError,
     SendOutcome,
     TooManyRequestsError,
     broker_error,
@@ -71,6 +72,8 @@ def test_a_sharding_key_always_names_the_same_queue(key: str) -> None:
         ([RequestTimeoutError("")], SendOutcome.UNKNOWN),
         ([ConnectionLostError(""), broker_error(1, "")], SendOutcome.UNKNOWN),
         ([broker_error(1, ""), RequestTimeoutError("")], SendOutcome.UNKNOWN),
+        # Stored, and not as safe as asked for; then refused elsewhere.
+        ([SendError("", SendOutcome.UNKNOWN), broker_error(1, "")], SendOutcome.UNKNOWN),
     ],
 )
 def test_the_most_doubtful_try_decides_the_outcome(
