@@ -242,7 +242,6 @@ async def _awaited(result: Any) -> None:
         ({"group": "other"}, "consumer is of group 'q', and group is 'other'"),
         ({"namesrv_addr": "127.0.0.1:1"}, "namesrv_addr cannot be given beside consumer"),
         ({"max_reconsume_times": 5}, "max_reconsume_times cannot be given beside consumer"),
-        ({"consumer": 5}, r"consumer must be a rocketstream(\.aio)?\.PullConsumer, not 5"),
     ],
 )
 def test_a_schedule_takes_a_consumer_or_settings(
@@ -255,6 +254,14 @@ def test_a_schedule_takes_a_consumer_or_settings(
     assert made.consumer is consumer
     with pytest.raises(ConfigurationError, match=said):
         module.MQPullConsumerScheduleService(**{"group": "q", "consumer": consumer, **besides})
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_schedule_says_which_face_its_consumer_is_of(face: str) -> None:
+    module = FACES[face]
+    said = f"consumer must be a {module.__name__}.PullConsumer, not 5"
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        module.MQPullConsumerScheduleService("q", consumer=5)
 
 
 @pytest.mark.parametrize("number", [0, "5", True, 1.5])

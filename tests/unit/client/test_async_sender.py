@@ -12,7 +12,7 @@ from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.instance.routes import RouteTable
 from rocketstream.client.producer.async_sender import plain_sender
 from rocketstream.client.producer.settings import ProducerSettings
-from rocketstream.errors import ConnectError
+from rocketstream.errors import ConnectError, SendError, SendOutcome
 
 
 class Unreachable:
@@ -33,3 +33,24 @@ def test_a_connection_that_takes_longer_than_the_send_is_given_up() -> None:
     sender = plain_sender(cast(MQClientInstance, instance), ProducerSettings("pg"))
     with pytest.raises(ConnectError, match=r"cannot connect to 192\.0\.2\.1:10911 within 5 ms"):
         asyncio.run(sender.connection("192.0.2.1:10911", 5))
+
+
+class Spoilt:
+    """Routes that cannot be used, for a reason nobody thought of."""
+
+    def publish_info(self, topic: str) -> Any:
+        raise ValueError("spoilt")
+
+
+def test_a_route_that_cannot_be_used_is_the_end_of_its_send() -> None:
+    """Covers C-464: whoever waits is told that nothing was sent, whatever was raised."""
+    instance = SimpleNamespace(
+        routes=Spoilt(),
+        clock=SimpleNamespace(monotonic_ms=lambda: 0.0),
+        config=SimpleNamespace(vip_channel_enabled=False),
+    )
+    sender = plain_sender(cast(MQClientInstance, instance), ProducerSettings("pg"))
+    end = asyncio.run(sender.route("T"))
+    assert isinstance(end, SendError)
+    assert (end.outcome, end.parameters["topic"]) == (SendOutcome.NOT_SENT, "T")
+    assert "the route of topic 'T' cannot be used: ValueError('spoilt')" in str(end)

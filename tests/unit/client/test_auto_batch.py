@@ -103,6 +103,15 @@ def test_what_comes_while_a_send_is_under_way_goes_as_one_batch(broker: Batching
     assert asked.ext["i"] == ""
 
 
+def test_a_batch_waits_for_the_disk_as_its_messages_do(broker: Batching) -> None:
+    """A broker that flushes each message asks the properties of the batch, not its members'."""
+    messages = [Message("T", b"%d" % n, wait_store_msg_ok=False) for n in range(2)]
+    with producer_of(broker) as producer:
+        all_at_once(broker, producer, messages)
+    (asked,) = broker.asked(MANY)
+    assert decode_properties(asked.ext["i"]) == {"WAIT": "false"}
+
+
 def test_a_refused_message_does_not_take_its_neighbours_along(broker: Batching) -> None:
     """The batch is refused, so each goes alone; the next batch to the queue waits for them."""
     broker.refused = b"bad"

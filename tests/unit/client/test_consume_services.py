@@ -419,6 +419,33 @@ def test_a_coroutine_that_ignores_its_cancellation_does_not_hold_up_the_end() ->
     asyncio.run(scenario())
 
 
+def test_a_task_takes_no_more_work_once_its_pool_shrank_or_stopped() -> None:
+    """Covers C-120: tasks that end in time are not cancelled."""
+
+    async def scenario() -> None:
+        ended = asyncio.Event()
+        done: list[int] = []
+
+        async def work() -> None:
+            await ended.wait()
+            done.append(1)
+
+        pool = TaskPool(work, 2, "g")
+        for _ in range(2):
+            pool.start_one()
+            await asyncio.sleep(0)
+        assert pool.may_go_on()
+        pool.update_core_pool_size(1)
+        assert not pool.may_go_on(), "two tasks where one is allowed"
+        pool.update_core_pool_size(2)
+        ended.set()
+        await pool.shutdown(1_000)
+        assert not pool.may_go_on()
+        assert len(done) == 2
+
+    asyncio.run(scenario())
+
+
 def test_an_orderly_status_of_a_concurrent_listener_gets_a_hint(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

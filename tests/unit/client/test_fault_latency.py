@@ -120,6 +120,17 @@ def test_the_better_half_of_the_brokers_is_asked_in_turn(brokers: int, better: i
     assert {mq.broker_name for mq in chosen if mq is not None} == set(table.ranked(1)[:better])
 
 
+def test_all_queues_of_the_better_brokers_are_used() -> None:
+    """Covers C-466: brokers in turn, and the queues of each in turn."""
+    table = FaultTable()
+    for place, name in enumerate("abcd"):
+        table.update(name, 1_000 + place, 0, isolate=True)
+    queues = [MessageQueue("T", name, number) for name in "abcd" for number in range(2)]
+    next_index = indexes()
+    chosen = [table.least_bad(queues, next_index, 1) for _ in range(4)]
+    assert chosen == [queues[0], queues[2], queues[1], queues[3]]
+
+
 EVENTS = st.lists(
     st.tuples(
         st.sampled_from("abc"),
