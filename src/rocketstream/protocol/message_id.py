@@ -109,7 +109,7 @@ class UniqueIdGenerator:
         if not start <= now_ms < end:
             start = self._month_start_ms(now_ms)
             # Every month has at least 28 days: within them its start cannot change.
-            self._month = start, max(now_ms + 1, start + 28 * 86_400_000)
+            self._month = start, start + 28 * 86_400_000
         elapsed = max(now_ms - start, 0) & 0xFFFFFFFF
         head = f"{self._prefix}{elapsed:08X}"
         self._last = now_ms, head
