@@ -428,6 +428,22 @@ def test_a_broker_that_does_not_answer_is_asked_again_and_told_nothing() -> None
     run(use())
 
 
+def test_an_answer_whose_connection_is_lost_confirms_no_offset_for_another_while() -> None:
+    """Covers C-568: the broker may have written less than it said."""
+
+    async def use() -> None:
+        brokers, store = made()
+        brokers.stored[mq()] = 17
+        assert await store.read_store(mq()) == 17
+        brokers.asked.clear()
+        brokers.clock.advance(OFFSET_CHECK_INTERVAL_MS)
+        for brokers.loses in (True, False, False):
+            await store.check([mq()])
+        assert brokers.asked == [mq()] * 2, "asked again, and answered then"
+
+    run(use())
+
+
 def test_so_many_queues_are_asked_about_at_once_and_the_others_next_time() -> None:
     async def use() -> None:
         brokers, store = made()
