@@ -36,16 +36,17 @@ def test_a_connection_that_takes_longer_than_the_send_is_given_up() -> None:
 
 
 class Spoilt:
-    """Routes that cannot be used, for a reason nobody thought of."""
+    """Look-ups of routes that fail, for a reason nobody thought of."""
 
-    def publish_info(self, topic: str) -> Any:
+    async def publish(self, topic: str, key: str, queues: int) -> None:
         raise ValueError("spoilt")
 
 
 def test_a_route_that_cannot_be_used_is_the_end_of_its_send() -> None:
     """Covers C-464: whoever waits is told that nothing was sent, whatever was raised."""
     instance = SimpleNamespace(
-        routes=Spoilt(),
+        routes=RouteTable(),
+        route_updates=Spoilt(),
         clock=SimpleNamespace(monotonic_ms=lambda: 0.0),
         config=SimpleNamespace(vip_channel_enabled=False),
     )
