@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from rocketstream import Message, Producer, PushConsumer
 from rocketstream.errors import ConfigurationError, SubscriptionError
+from rocketstream.protocol.names import check_group
 
 NAMESRV = "127.0.0.1:9876"
 
@@ -62,3 +64,10 @@ def test_a_consumer_refuses_a_bad_topic_when_it_subscribes() -> None:
     with pytest.raises(SubscriptionError, match="subscription exception"):
         consumer.subscribe("T", "||")
     consumer.subscribe("t" * 127, "a || b")
+
+
+@pytest.mark.parametrize("group", [5, b"g"])
+def test_a_group_is_a_text(group: Any) -> None:
+    """Covers C-94."""
+    with pytest.raises(ConfigurationError, match="group must be a str"):
+        check_group(group)

@@ -13,10 +13,11 @@ from rocketstream.client.consumer.offsets import store as offset_store
 from rocketstream.client.consumer.offsets.store import RemoteBrokerOffsetStore
 from rocketstream.client.instance.groups import Groups
 from rocketstream.client.instance.outage_log import OutageLog
-from rocketstream.client.instance.routes import MASTER_ID, BrokerAddress
+from rocketstream.client.instance.routes import BrokerAddress
 from rocketstream.errors import RequestTimeoutError, RouteNotFoundError, SystemBusyError
 from rocketstream.limits import OFFSET_CHECK_INTERVAL_MS, OFFSET_CHECKS_MAX
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import MASTER_ID
 from rocketstream.testing import ManualClock
 
 MASTER = "10.0.0.1:10911"
