@@ -281,3 +281,31 @@ def test_a_micro_batch_is_bounded_where_spark_can(
     assert _limit(None) == {}
     with pytest.raises(ConfigurationError, match=r"--rows-per-batch needs PySpark 4.2.* is 4.1.4"):
         _limit(5)
+
+
+LATE = """
+import pathlib, sys, time
+
+first = pathlib.Path(__file__).with_name("was-late")
+if any("streaming_source_runner" in word for word in sys.orig_argv) and not first.exists():
+    first.touch()
+    time.sleep(11)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_source_whose_python_starts_late_lands_all_the_same(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark waits ten seconds for it and ends the query, which is started again."""
+    cli("send", "late", '{"id":1}').worked()
+    (tmp_path / "sitecustomize.py").write_text(LATE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = cli(
+        "ingest", "late", "--to", f"parquet:{tmp_path / 'table'}", "--group", "late"
+    ).worked()
+    assert "landed 1 row" in done.out
+    assert (tmp_path / "was-late").exists()
+    assert "the query is started again" in done.err

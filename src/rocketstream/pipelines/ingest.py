@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -25,10 +26,13 @@ from rocketstream.pipelines.messages import as_dead_letters
 from rocketstream.pipelines.places import Place, place_of
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
 from rocketstream.pipelines.targets import CHECKPOINT, Target, prepare_stream
+from rocketstream.spark.push.queries import STARTS_MAX, is_given_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
+logger = logging.getLogger("rocketstream.spark")
 
 _MARKER = "_ingest.json"
 _POLL_S = 0.2
@@ -396,17 +400,39 @@ def ingest(
     SparkQueryError
         The query ended with an error, or could not be started.
     """
-    queries: list[StreamingQuery] = []
     totals = IngestProgress()
     stopping = stop or threading.Event()
     plan = resolve_bodies(session, prepare_target(plan, session))
+    for starts_left in reversed(range(STARTS_MAX)):
+        failed = _run(session, plan, totals, on_progress, stopping)
+        if failed is None:
+            break
+        if not (starts_left and is_given_up(failed)):
+            raise query_error(str(failed.exception()))
+        logger.warning(
+            "Spark did not wait for the Python of the query %r to start, which took over ten "
+            "seconds; the query is started again where it was",
+            failed.name,
+        )
+    return totals
+
+
+def _run(
+    session: SparkSession,
+    plan: IngestPlan,
+    totals: IngestProgress,
+    on_progress: Callable[[IngestProgress], None] | None,
+    stopping: threading.Event,
+) -> StreamingQuery | None:
+    """Run the queries of a plan to their end; return one that failed."""
+    queries: list[StreamingQuery] = []
     try:
         with spark_errors():
             queries.append(start_query(session, plan))
             dead = start_dead_letters(session, plan)
             queries += [] if dead is None else [dead]
             _follow(queries, totals, on_progress, stopping)
-            failures = [str(failure) for query in queries if (failure := query.exception())]
+            return next((query for query in queries if query.exception()), None)
     except AtOnceError:
         queries.clear()  # Spark has been ended and must not be called
         raise
@@ -414,9 +440,6 @@ def ingest(
         for query in queries:
             if query.isActive:
                 query.stop()
-    if failures:
-        raise query_error(failures[0])
-    return totals
 
 
 def _follow(

@@ -43,7 +43,13 @@ from rocketstream.spark.push.consume import refuse_speculation, sink, sink_optio
 from rocketstream.spark.push.directly import OnRequest
 from rocketstream.spark.push.endings import report_ends, when_ended
 from rocketstream.spark.push.own_thread import on_own_thread
-from rocketstream.spark.push.queries import ends_of, facts_of, stop_between_batches
+from rocketstream.spark.push.queries import (
+    STARTS_MAX,
+    ends_of,
+    facts_of,
+    is_given_up,
+    stop_between_batches,
+)
 from rocketstream.spark.push.settings import checked_settings
 from rocketstream.spark.push.starting import starting_offsets
 
@@ -124,6 +130,7 @@ class SparkPushConsumer(SyncClient[None]):
         self._orderly = False
         self._subscriptions: dict[str, MessageSelector] = {}
         self._lock = threading.RLock()  # guards state, query and claim
+        self._starts_left = STARTS_MAX - 1
         self._query: Any = None
         self._suspended = False
         self._claim: GroupClaim | None = None
@@ -304,11 +311,14 @@ class SparkPushConsumer(SyncClient[None]):
         query = self._query
         if query is None:
             raise not_running("SparkPushConsumer", self.state)
-        if timeout_ms is None:
-            on_own_thread(query.awaitTermination)
-            return True
-        timeout_s = max(1, -(-int(timeout_ms) // 1000))
-        return bool(on_own_thread(lambda: query.awaitTermination(timeout_s)))
+        until_ms = None if timeout_ms is None else self._clock.monotonic_ms() + timeout_ms
+        while True:
+            try:
+                return _ended(query, until_ms, self._clock)
+            except Exception:  # Spark's
+                if not self._goes_on_after(query):
+                    raise
+                query = self._query
 
     @property
     def query(self) -> Any:
@@ -401,12 +411,37 @@ class SparkPushConsumer(SyncClient[None]):
         """Leave the group when the query ends without a call of ``shutdown``."""
 
         def leave() -> None:
-            with self._lock:
-                mine = self._query is query and not self._suspended
-                if mine and self.state is ServiceState.RUNNING:
-                    self._finish()
+            if not self._goes_on_after(query):
+                with self._lock:
+                    if self._is_current(query):
+                        self._finish()
 
         when_ended(query, self.group, leave)
+
+    def _goes_on_after(self, query: Any) -> bool:
+        """Return whether another query has taken a failed one's place, or takes it now."""
+        with self._lock:
+            if not self._is_current(query):
+                return self._query is not query
+            if not self._starts_left or not is_given_up(query):
+                return False
+            self._starts_left -= 1
+            logger.warning(
+                "Spark did not wait for the Python of the query of group %s to start, which took "
+                "over ten seconds; nothing was read, the query is started again",
+                self.group,
+            )
+            try:
+                self._query = self._start_query(self._sink_options())
+            except Exception as error:  # ours, or Spark's
+                logger.error("the query of group %s was not started again: %s", self.group, error)
+                return False
+            self._leave_at_end(self._query)
+            return True
+
+    def _is_current(self, query: Any) -> bool:
+        is_running = self.state is ServiceState.RUNNING and not self._suspended
+        return is_running and self._query is query
 
     def _stop_query(self, await_ms: float) -> None:
         # Because a call of the user's to Spark may have been interrupted on this thread.
@@ -445,6 +480,15 @@ def sources_of(
         topics.items(),
         key=lambda each: (each[0].expression_type == EXPRESSION_SQL92, each[0].expression),
     )
+
+
+def _ended(query: Any, until_ms: float | None, clock: Clock) -> bool:
+    """Wait until a query has ended, or until then; Spark counts whole seconds."""
+    if until_ms is None:
+        on_own_thread(query.awaitTermination)
+        return True
+    timeout_s = max(1, -(-int(until_ms - clock.monotonic_ms()) // 1000))
+    return bool(on_own_thread(lambda: query.awaitTermination(timeout_s)))
 
 
 def _checked_options(namesrv_addr: str | None, given: Mapping[str, Any]) -> dict[str, str]:

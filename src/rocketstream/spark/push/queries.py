@@ -16,6 +16,22 @@ from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.offsets import StreamOffset
 
 _LOOK_MS: Final = 20.0
+STARTS_MAX: Final = 3
+"""How often a query is started whose Python Spark does not wait for."""
+_GIVEN_UP: Final = "Python worker failed to connect back"
+
+
+def is_given_up(query: Any) -> bool:
+    """Return whether a query ended because the Python of a source took too long to start.
+
+    Spark waits ten seconds, no more and no less, which a busy machine may exceed. The source has
+    read nothing by then, so the query can be started again.
+    """
+    try:
+        failure = query.exception()
+    except Exception:  # the session is gone, and its queries with it
+        return False
+    return failure is not None and _GIVEN_UP in str(failure)
 
 
 def ends_of(query: Any) -> dict[MessageQueue, int]:

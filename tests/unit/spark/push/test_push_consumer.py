@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +27,9 @@ from rocketstream.model import (
 from rocketstream.spark import SparkPushConsumer
 from rocketstream.spark.push.consume import sink_options
 from rocketstream.spark.push.push_consumer import sources_of
+from rocketstream.spark.push.queries import STARTS_MAX
 from rocketstream.spark.push.settings import told_settings
+from tests.plugins.waiting import wait_until
 
 
 def consumer(**settings: Any) -> SparkPushConsumer:
@@ -198,3 +201,102 @@ def test_a_block_starts_what_is_complete() -> None:
     with pytest.raises(ConfigurationError, match="speculation"), made:
         pytest.fail("the block was entered")
     assert made.state is ServiceState.CREATE_JUST
+
+
+class Claim:
+    """A claim on a group that says whether it is held."""
+
+    client_id = "spark@1"
+
+    def __init__(self) -> None:
+        self.is_held = False
+
+    def begin(self) -> None:
+        self.is_held = True
+
+    def end(self) -> None:
+        self.is_held = False
+
+
+class Query:
+    """A query that has failed, or ends when it is stopped."""
+
+    def __init__(self, failure: str | None = None) -> None:
+        self._failure = failure
+        self._ended = threading.Event()
+
+    @property
+    def lastProgress(self) -> None:
+        return None
+
+    @property
+    def isActive(self) -> bool:
+        return self._failure is None and not self._ended.is_set()
+
+    def awaitTermination(self, timeout_s: float | None = None) -> bool:
+        if self._failure is not None:
+            raise RuntimeError(self._failure)
+        return self._ended.wait(timeout_s)
+
+    def exception(self) -> str | None:
+        return self._failure
+
+    def stop(self) -> None:
+        self._ended.set()
+
+
+LATE = "[STREAM_FAILED] Query terminated: Python worker failed to connect back."
+
+
+def started(
+    monkeypatch: pytest.MonkeyPatch, *queries: Query | Exception
+) -> tuple[SparkPushConsumer, Claim]:
+    """A consumer whose starts get these queries one after the other."""
+    made, claim, given = consumer(), Claim(), iter(queries)
+
+    def start_query(_: Any, options: Any) -> Query:
+        query = next(given)
+        if isinstance(query, Exception):
+            raise query
+        return query
+
+    monkeypatch.setattr(SparkPushConsumer, "_start_query", start_query)
+    monkeypatch.setattr(SparkPushConsumer, "_sink_options", lambda _: {})
+    monkeypatch.setattr(SparkPushConsumer, "_new_claim", lambda _: claim)
+    made.subscribe("orders")
+    made.register_message_listener(listener)
+    made.start()
+    return made, claim
+
+
+def test_a_query_whose_python_started_late_is_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    third = Query()
+    made, claim = started(monkeypatch, Query(LATE), Query(LATE), third)
+    assert made.await_termination(timeout_ms=1) is False
+    assert made.query is third
+    assert claim.is_held
+    third.stop()
+    assert made.await_termination() is True
+    wait_until(lambda: not claim.is_held, "the group's end")
+
+
+def test_a_python_that_never_starts_fails_the_query_and_leaves_the_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, claim = started(monkeypatch, *(Query(LATE) for _ in range(STARTS_MAX)))
+    with pytest.raises(RuntimeError, match="failed to connect back"):
+        made.await_termination()
+    wait_until(lambda: not claim.is_held, "the group's end")
+    assert made.state is ServiceState.SHUTDOWN_ALREADY
+
+
+@pytest.mark.parametrize("failure", ["Python worker exited unexpectedly", LATE])
+def test_a_failed_query_leaves_the_group_where_it_cannot_be_started_again(
+    monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
+    made, claim = started(monkeypatch, Query(failure), OSError("the broker is gone"))
+    with pytest.raises(RuntimeError, match="Python worker"):
+        made.await_termination()
+    wait_until(lambda: not claim.is_held, "the group's end")
