@@ -93,7 +93,7 @@ def main() -> None:
     referee.prepare()
     with tempfile.TemporaryDirectory() as folder:
         cluster = ApacheCluster(
-            referee, Path(folder), broker_settings=SETTINGS, broker_heap="1024m"
+            referee, Path(folder), broker_settings=SETTINGS, broker_heap="1024m", jvm_options=()
         ).start()
         try:
             prepare(cluster)

@@ -393,7 +393,7 @@ class Tools:
             home = root / "home"
             (home / "conf").mkdir(parents=True, exist_ok=True)
             (home / "conf" / "logback_tools.xml").write_text(_LOGBACK)
-            flags = ["-Xmx128m", "-XX:TieredStopAtLevel=1", *SMALL_JVM, *JAVA_OPENS]
+            flags = ["-Xmx128m", *SMALL_JVM, *JAVA_OPENS]
             flags += [f"-Duser.home={root / 'user'}", "-Drocketmq.log.level=WARN"]
             line = [*flags, "-cp", referee.program_class_path, "JavaTools"]
             log = root / f"mqadmin-{next(_serial)}.log"

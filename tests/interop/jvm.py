@@ -18,7 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-SMALL_JVM = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto")
+SMALL_JVM = (
+    "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
+)  # fmt: skip
 """Flags that keep a helper JVM out of the way of a machine with two cores."""
 
 

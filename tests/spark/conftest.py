@@ -14,11 +14,13 @@ from pyspark.sql import SparkSession
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.setup.java import use_java
 from rocketstream.spark.setup.preparation import this_python
+from tests.plugins.environment import SHORT_LIVED_JVM
 
 CONFIGURATION = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.sql.session.timeZone": "UTC",
