@@ -46,6 +46,7 @@ class Manners:
         poisonous: share of messages that always fail.
         work_ms: the longest time a listener takes.
         stay_ms: how long a member stays before it leaves and joins again; 0 means for ever.
+        late_ms: how long a member may take to join first, while messages wait for it.
         settings: more settings of the consumer.
     """
 
@@ -59,6 +60,7 @@ class Manners:
     poisonous: float = 0.0
     work_ms: float = 20.0
     stay_ms: float = 0.0
+    late_ms: float = 0.0
     settings: tuple[tuple[str, Any], ...] = ()
 
     @property
@@ -135,6 +137,9 @@ class SimGroup:
     # --- a member ---------------------------------------------------------------------------------
 
     async def _main(self, node: Node) -> None:
+        if node.incarnation == 1:
+            late = self.world.random(f"coming of {node.name}").random()
+            await asyncio.sleep(late * self.manners.late_ms / 1000)
         while True:
             recorder = Recorder(lambda: self.world.now_ms, node.record)
             consumer = self._consumer(node, recorder)

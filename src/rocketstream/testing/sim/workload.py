@@ -269,6 +269,8 @@ class Clustering(BaseWorkload):
         chance, options = self.chance, self.world.options
         count = chance.choice((1, 2))
         self.add_producers(count, pause_ms=self.pace_ms(count), at_once=chance.choice((1, 4)))
+        # A member that begins beside a backlog has most to lose by a wrong start.
+        late_ms = self.world.random("late members").choice((0.0, options.fault_ms / 2))
         self.groups.append(
             SimGroup(
                 self.world,
@@ -280,11 +282,12 @@ class Clustering(BaseWorkload):
                     failing=chance.choice((0.0, 0.2)),
                     poisonous=chance.choice((0.0, 0.1)),
                     stay_ms=chance.choice((0.0, 0.0, 3_000.0)),
+                    late_ms=late_ms,
                 ),
             )
         )
         if chance.random() < 0.4:
-            tagged = Manners("tagged", TOPIC, 1, tags=frozenset({"a"}))
+            tagged = Manners("tagged", TOPIC, 1, tags=frozenset({"a"}), late_ms=late_ms)
             self.groups.append(SimGroup(self.world, tagged))
 
 
