@@ -178,7 +178,9 @@ def test_an_unreadable_file_is_an_error_and_not_its_backup(
         store.persist_all([mq(0)])
     kept = store.path.rename(tmp_path / "kept")
     store.path.mkdir()
-    with pytest.raises(ConfigurationError, match=r"offsets\.json cannot be read"):
+    with pytest.raises(
+        ConfigurationError, match=r"offsets\.json cannot be read.* to go on with .*\.bak"
+    ):
         again(tmp_path)
     store.remove_offset(mq(0))
     assert store.read_offset(mq(0), BOTH) == UNREADABLE
@@ -676,3 +678,39 @@ def test_a_store_is_told_whether_an_answer_is_wanted() -> None:
 
     asyncio.run(use())
     assert told == [(mq(0), 5, False), (mq(0), 6, True)]
+
+
+def test_an_unreadable_backup_of_a_missing_file_is_an_error_that_says_the_way_on(
+    tmp_path: Path, store: LocalFileOffsetStore
+) -> None:
+    store.backup_path.mkdir(parents=True)
+    with pytest.raises(
+        ConfigurationError, match=r"\.bak cannot be read.* remove both to begin where"
+    ):
+        again(tmp_path)
+
+
+def test_offsets_are_read_where_their_directory_shows_no_names(
+    tmp_path: Path, store: LocalFileOffsetStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.update_offset(mq(0), 4)
+    store.persist_all([mq(0)])
+
+    def unlisted(directory: object) -> list[str]:
+        raise PermissionError(f"{directory}")
+
+    monkeypatch.setattr(os, "listdir", unlisted)
+    assert dict(again(tmp_path).clone_offset_table()) == {mq(0): 4}
+
+
+def test_a_forgotten_queue_is_in_no_copy_of_the_table_before_the_store_was_told(
+    store: LocalFileOffsetStore,
+) -> None:
+    async def use() -> None:
+        offsets = UserOffsets(store, Coroutine.close)
+        store.update_offset(mq(0), 3)
+        store.update_offset(mq(1), 4)
+        offsets.remove_offset(mq(0))
+        assert offsets.clone_offset_table() == {mq(1): 4}
+
+    asyncio.run(use())

@@ -4,89 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Coroutine
-from typing import Any, cast
 
 import pytest
 
 from rocketstream.client.consumer.offsets import store as offset_store
 from rocketstream.client.consumer.offsets.store import RemoteBrokerOffsetStore
-from rocketstream.client.instance.groups import Groups
-from rocketstream.client.instance.outage_log import OutageLog
 from rocketstream.client.instance.routes import BrokerAddress
 from rocketstream.errors import RequestTimeoutError, RouteNotFoundError, SystemBusyError
 from rocketstream.limits import OFFSET_CHECK_INTERVAL_MS, OFFSET_CHECKS_MAX
 from rocketstream.model import MessageQueue
-from rocketstream.testing import ManualClock
-
-MASTER = "10.0.0.1:10911"
-
-
-def mq(queue_id: int = 0, broker: str = "broker-a") -> MessageQueue:
-    return MessageQueue("T", broker, queue_id)
-
-
-class Brokers:
-    """As much of a client instance as the store uses; the test says what brokers answer."""
-
-    def __init__(self) -> None:
-        self.api = self.routes = self.links = self.route_updates = self
-        self.addresses: dict[str, BrokerAddress] = {"broker-a": BrokerAddress(MASTER, False)}
-        self.updates: list[str] = []
-        self.sent: list[tuple[str, MessageQueue, int]] = []
-        self.stored: dict[MessageQueue, int | Exception | None] = {}
-        self.refuse: list[Exception] = []
-        self.now = self.most = 0
-        self.lost = 0
-        self.loses = False
-        self.asked: list[MessageQueue] = []
-        self.clock = ManualClock()
-        self.outages = OutageLog(self.clock, "me", Groups())
-
-    def channel(self, address: str) -> str:
-        return address
-
-    def losses(self, address: str) -> int:
-        return self.lost
-
-    def find_for_subscribe(self, broker_name: str, broker_id: int) -> BrokerAddress | None:
-        # There is a slave too, which is no other server of the broker while its master is there.
-        return self.addresses.get(broker_name) if not broker_id else BrokerAddress(SLAVE, True)
-
-    async def update(self, topic: str) -> bool:
-        self.updates.append(topic)
-        return True
-
-    async def query_consumer_offset(self, address: str, group: str, mq: MessageQueue) -> int | None:
-        self.asked.append(mq)
-        self.lost += self.loses
-        stored = self.stored.get(mq)
-        if isinstance(stored, Exception):
-            raise stored
-        return stored
-
-    async def update_consumer_offset(
-        self, address: str, group: str, mq: MessageQueue, offset: int
-    ) -> None:
-        self.now += 1
-        self.most = max(self.most, self.now)
-        await asyncio.sleep(0)
-        self.now -= 1
-        if self.refuse:
-            raise self.refuse.pop(0)
-        self.sent.append((address, mq, offset))
-
-    def offsets(self) -> list[int]:
-        return [offset for _, _, offset in self.sent]
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
-
-
-def made() -> tuple[Brokers, RemoteBrokerOffsetStore]:
-    brokers = Brokers()
-    return brokers, RemoteBrokerOffsetStore(cast(Any, brokers), "g")
+from tests.unit.client.offset_brokers import MASTER, SLAVE, made, mq, run
 
 
 def test_nothing_is_loaded_and_memory_begins_empty() -> None:
@@ -701,9 +628,6 @@ def holds(held: object, queue: MessageQueue) -> bool:
     return isinstance(held, dict | set) and queue in held
 
 
-SLAVE = "10.0.0.9:10911"
-
-
 @pytest.mark.parametrize("first", ["a commit", "a look-up of another queue"])
 def test_what_a_slave_confirmed_is_said_to_the_master_that_is_back(first: str) -> None:
     """Covers C-568: by the next round, as Java's; no connection is lost, the address is another."""
@@ -795,5 +719,46 @@ def test_offsets_of_very_many_queues_are_told_some_at_a_time(
         assert len(brokers.sent) == 60
         assert len(brokers.asked) == 30
         assert brokers.most == 4
+
+    run(use())
+
+
+def test_offset_zero_is_stored_for_a_caller_who_waits() -> None:
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 0)
+        await store.persist_now([mq(), mq(1)])
+        assert brokers.sent == [(MASTER, mq(), 0)]
+        await store.persist_now([mq()])
+        assert len(brokers.sent) == 1, "it was acknowledged"
+
+    run(use())
+
+
+def test_an_offset_whose_connection_broke_as_it_was_stored_is_stored_again() -> None:
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 5)
+        brokers.loses = True
+        await store.persist_now([mq()])
+        brokers.loses = False
+        await store.persist_now([mq()])
+        await store.persist_now([mq()])
+        assert brokers.offsets() == [5, 5]
+
+    run(use())
+
+
+def test_an_offset_noted_while_another_was_stored_is_stored_by_the_next_call() -> None:
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 5)
+        storing = asyncio.ensure_future(store.persist_now([mq()]))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        store.update_offset(mq(), 6)
+        await storing
+        await store.persist_now([mq()])
+        assert brokers.offsets() == [5, 6]
 
     run(use())
