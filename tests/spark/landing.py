@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from rocketstream.spark.push.queries import GIVEN_UP
 from tests.spark.engines import ROOT, environment
 from tests.spark.support import numbered, send
 
@@ -32,8 +33,6 @@ DRIVER_AND_TASKS: Final = "local[2]"
 EXECUTORS: Final = "local-cluster[2,1,1024]"
 STANDS_STILL_S: Final = 240
 JVM_WORDS: Final = (b"SparkSubmit", b"CoarseGrainedExecutorBackend")
-GIVEN_UP: Final = "Python worker failed to connect back"
-"""How Spark ends a query whose Python took more than ten seconds to start: a busy machine."""
 
 
 class Broker(Protocol):

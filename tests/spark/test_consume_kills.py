@@ -22,6 +22,7 @@ from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import BrokerError
 from rocketstream.model import ConsumeFromWhere, MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.spark.push.queries import GIVEN_UP
 from tests.spark.engines import environment
 from tests.spark.outcomes import (
     RETRIES,
@@ -75,10 +76,6 @@ def wait(until: Callable[[], bool], what: Callable[[], str]) -> None:
             return
         pause.wait(0.2)
     raise AssertionError(what())
-
-
-GIVEN_UP = "Python worker failed to connect back"
-"""How Spark ends a query whose Python took more than ten seconds to start: a busy machine."""
 
 
 class Driver:

@@ -411,10 +411,9 @@ class SparkPushConsumer(SyncClient[None]):
         """Leave the group when the query ends without a call of ``shutdown``."""
 
         def leave() -> None:
-            if not self._goes_on_after(query):
-                with self._lock:
-                    if self._is_current(query):
-                        self._finish()
+            with self._lock:
+                if not self._goes_on_after(query) and self._is_current(query):
+                    self._finish()
 
         when_ended(query, self.group, leave)
 

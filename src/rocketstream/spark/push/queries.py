@@ -18,7 +18,8 @@ from rocketstream.spark.driver.offsets import StreamOffset
 _LOOK_MS: Final = 20.0
 STARTS_MAX: Final = 3
 """How often a query is started whose Python Spark does not wait for."""
-_GIVEN_UP: Final = "Python worker failed to connect back"
+GIVEN_UP: Final = "Python worker failed to connect back"
+"""How Spark ends a query whose Python took more than ten seconds to start: a busy machine."""
 
 
 def is_given_up(query: Any) -> bool:
@@ -31,7 +32,7 @@ def is_given_up(query: Any) -> bool:
         failure = query.exception()
     except Exception:  # the session is gone, and its queries with it
         return False
-    return failure is not None and _GIVEN_UP in str(failure)
+    return failure is not None and GIVEN_UP in str(failure)
 
 
 def ends_of(query: Any) -> dict[MessageQueue, int]:
