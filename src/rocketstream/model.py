@@ -408,7 +408,8 @@ class MessageSelector:
         return cls(expression, expression_type)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+# Not frozen, which would be a twentieth of a whole send.
+@dataclass(slots=True, repr=False, unsafe_hash=True)
 class SendResult:
     """A message the broker has stored.
 
@@ -445,7 +446,7 @@ class SendResult:
         return self.send_status.value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(slots=True, kw_only=True, repr=False, unsafe_hash=True)
 class TransactionSendResult(SendResult):
     """A half message the broker has stored, and how its local transaction ended.
 
