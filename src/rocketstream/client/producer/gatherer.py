@@ -176,7 +176,11 @@ class Gatherer:
             self._put_since += 1
             if self._put_since >= _PUTS_BEFORE_LOOK and self._loop_thread_id is not None:
                 self._give_way()
-        elif may_leave or now + (self._delay_ms if queue is None else timeout_ms) < self._timer_ms:
+        elif (
+            may_leave
+            or self._everything
+            or now + (self._delay_ms if queue is None else timeout_ms) < self._timer_ms
+        ):
             self._look_soon()
 
     def _look_soon(self) -> None:
@@ -238,15 +242,15 @@ class Gatherer:
         self._look()
 
     def _send(self, batch: Batch[Held]) -> None:
-        prepared = batch.items[0][0]
-        if len(batch.items) > 1:
+        (prepared, _), *others = batch.items
+        if others:
             (wait, _) = cast("tuple[str | None, float]", batch.terms)
             members = [each for each, _ in batch.items]
             prepared = GatheredSend(self._requests, members, wait or "true")
         left_ms = max(0.0, batch.expires_ms - self._now())
 
         def done(result: SendResult | None, error: SendError | None) -> None:
-            if error is not None and len(batch.items) > 1 and each_alone(error):
+            if error is not None and others and each_alone(error):
                 self._send_each(batch, error)
             elif isinstance(prepared, GatheredSend) and result is not None:
                 self._end(batch.items, prepared.results(result), batch.body_bytes)
