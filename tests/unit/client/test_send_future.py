@@ -6,12 +6,18 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Iterator
+from functools import partial
+from typing import Any, cast
 
 import pytest
 
-from rocketstream.client.producer.send_future import CallbackThread, SendFuture
-from rocketstream.errors import SendError, SendOutcome
+from rocketstream._util.waiting import Locks
+from rocketstream.client.producer import send_future
+from rocketstream.client.producer.send_future import CallbackThread, SendFuture, end_all
+from rocketstream.errors import ClientStateError, SendError, SendOutcome
 from rocketstream.model import MessageQueue, SendResult, SendStatus
+from tests.plugins.waiting import wait_until
+from tests.unit.client.loop_by_hand import LoopByHand
 
 NO_THREAD = -1
 RESULT = SendResult(SendStatus.SEND_OK, "id", "offset-id", MessageQueue("T", "b", 0), 7)
@@ -163,3 +169,222 @@ def test_asyncio_can_await_it(callbacks: CallbackThread) -> None:
         return await asyncio.wait_for(wrapped, 30)
 
     assert asyncio.run(main()) is RESULT
+
+
+# --- whoever waits, and whoever does not ----------------------------------------------------------
+
+
+class Noted:
+    """A waiter of ``concurrent.futures.wait``."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, SendFuture]] = []
+
+    def add_result(self, future: SendFuture) -> None:
+        self.told.append(("result", future))
+
+    def add_exception(self, future: SendFuture) -> None:
+        self.told.append(("error", future))
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_waiters_of_several_are_told_which_end_it_was(
+    callbacks: CallbackThread, together: bool
+) -> None:
+    one, two = SendFuture(callbacks), SendFuture(callbacks)
+    waiter = Noted()
+    for future in (one, two):
+        with future._condition:
+            future._waiters.append(cast(Any, waiter))
+        assert future._condition is future._condition
+    if together:
+        end_all(callbacks, [one, two], [RESULT, ERROR])
+    else:
+        one.set_result(RESULT)
+        two.set_exception(ERROR)
+    assert waiter.told == [("result", one), ("error", two)]
+    assert (one.result(), two.exception()) == (RESULT, ERROR)
+
+
+def test_whoever_waits_on_the_condition_is_woken(callbacks: CallbackThread) -> None:
+    future = SendFuture(callbacks)
+    holds = threading.Event()
+
+    def wait() -> bool:
+        with future._condition:
+            holds.set()
+            return future._condition.wait(30)
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        woken = pool.submit(wait)
+        assert holds.wait(30)
+        future.set_result(RESULT)
+        assert woken.result(30)
+
+
+@pytest.mark.parametrize("end", [RESULT, ERROR])
+def test_those_ended_together_wake_who_waits_for_one_of_them(
+    callbacks: CallbackThread, end: SendResult | SendError
+) -> None:
+    futures = [SendFuture(callbacks) for _ in range(3)]
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(futures[1].exception, 30)
+        wait_until(lambda: futures[1]._made_latch is not None, "the other waits")
+        end_all(callbacks, futures, [end] * 3)
+        assert waiting.result(30) is (None if end is RESULT else ERROR)
+    assert all(future.done() for future in futures)
+    assert [future.exception() or future.result() for future in futures] == [end] * 3
+
+
+def test_those_ended_together_have_their_callbacks_called(callbacks: CallbackThread) -> None:
+    """In their order, whether somebody waits for them or not; each end is its own."""
+    futures = [SendFuture(callbacks) for _ in range(3)]
+    seen: list[tuple[int, object]] = []
+
+    def note(number: int) -> Any:
+        return lambda future: seen.append((number, future.exception() or future.result()))
+
+    for number in (0, 2):
+        futures[number].add_done_callback(note(number))
+        futures[number].add_done_callback(note(number))
+    end_all(callbacks, futures, [ERROR, RESULT, RESULT])
+    assert seen == [(0, ERROR), (0, ERROR), (2, RESULT), (2, RESULT)]
+    with pytest.raises(concurrent.futures.InvalidStateError):
+        end_all(callbacks, futures[:1], [ERROR])
+    with pytest.raises(ValueError, match="shorter"):
+        end_all(callbacks, [SendFuture(callbacks)], [])
+
+
+def test_a_wait_that_comes_just_after_the_end_does_not_wait(callbacks: CallbackThread) -> None:
+    """The end came between the look and the guard."""
+    future = SendFuture(callbacks)
+    future.set_result(RESULT)
+    future._wait(0)
+    assert future._made_latch is None
+
+
+def test_waits_are_as_long_as_asked(
+    callbacks: CallbackThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float | None] = []
+
+    class Patient:
+        def wait(self, timeout_ms: float | None) -> bool:
+            waits.append(timeout_ms)
+            return timeout_ms is None
+
+    monkeypatch.setattr(send_future, "Latch", Patient)
+    future = SendFuture(callbacks)
+    with pytest.raises(TimeoutError):
+        future.result(1.5)
+    future.exception()
+    assert waits == [1_500, None]
+
+
+def test_a_signal_handler_that_interrupts_a_holder_waits_for_no_future(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """It would wait for the loop, which waits for the lock."""
+    assert threading.current_thread() is threading.main_thread()
+    locks = Locks()
+    callbacks = CallbackThread(loop, NO_THREAD, locks)
+    assert callbacks.locks is locks
+    future = SendFuture(callbacks)
+    with callbacks.guard:
+        with pytest.raises(ClientStateError, match="a signal handler"):
+            future.result(30)
+        with pytest.raises(ClientStateError, match="a signal handler"):
+            future._condition.acquire()
+    callbacks.close()
+
+
+def test_its_text_says_how_it_ended(callbacks: CallbackThread) -> None:
+    ended, failed = SendFuture(callbacks), SendFuture(callbacks)
+    ended.set_result(RESULT)
+    failed.set_exception(ERROR)
+    assert repr(ended) == f"SendFuture(finished, {RESULT!r})"
+    assert repr(failed) == f"SendFuture(finished, {ERROR!r})"
+
+
+# --- the thread of callbacks ----------------------------------------------------------------------
+
+
+def by_hand() -> tuple[LoopByHand, CallbackThread]:
+    """Return a loop that is this thread's, and the callbacks of a producer on it."""
+    loop = LoopByHand()
+    return loop, CallbackThread(cast(asyncio.AbstractEventLoop, loop), threading.get_ident())
+
+
+def test_a_burst_of_ends_wakes_the_thread_once() -> None:
+    """All ends of one turn of the loop are one item; without any no thread is started."""
+    loop, callbacks = by_hand()
+    seen: list[int] = []
+
+    def note(number: int, _: SendFuture) -> None:
+        seen.append(number)
+
+    for number in range(3):
+        future = SendFuture(callbacks)
+        future.add_done_callback(partial(note, number))
+        future.set_result(RESULT)
+    assert (len(loop.due), seen) == (1, [])
+    assert callbacks._executor._threads == []
+    loop.turn()
+    assert len(callbacks._executor._threads) == 1
+    callbacks.close()
+    assert seen == [0, 1, 2]
+    assert not callbacks._executor._threads[0].is_alive()
+
+
+def test_no_callback_no_thread() -> None:
+    _, callbacks = by_hand()
+    end_all(callbacks, [SendFuture(callbacks)], [RESULT])
+    callbacks.hand_over()
+    callbacks.close()
+    assert callbacks._executor._threads == []
+
+
+def test_callbacks_run_one_at_a_time_and_know_where() -> None:
+    loop, callbacks = by_hand()
+    entered, opened = threading.Event(), threading.Event()
+    seen: list[bool] = []
+
+    def wait(_: SendFuture) -> None:
+        entered.set()
+        assert opened.wait(30)
+        seen.append(callbacks.is_current)
+
+    for _ in range(2):
+        future = SendFuture(callbacks)
+        future.add_done_callback(wait)
+        future.set_result(RESULT)
+        loop.turn()
+        assert entered.wait(30)
+    assert len(callbacks._executor._threads) == 1
+    assert not callbacks.is_current
+    opened.set()
+    callbacks.close()
+    assert seen == [True, True]
+
+
+def test_what_ends_on_a_closed_loop_is_called_back_there() -> None:
+    """No turn comes that would hand it over."""
+    loop, callbacks = by_hand()
+    loop.closed = True
+    seen: list[int] = []
+    future = SendFuture(callbacks)
+    future.add_done_callback(lambda _: seen.append(threading.get_ident()))
+    future.set_result(RESULT)
+    assert seen == [threading.get_ident()]
+    callbacks.close()
+
+
+def test_what_ends_after_the_thread_is_called_back_all_the_same() -> None:
+    loop, callbacks = by_hand()
+    callbacks.close()
+    seen: list[int] = []
+    future = SendFuture(callbacks)
+    future.add_done_callback(lambda _: seen.append(1))
+    future.set_result(RESULT)
+    loop.turn()
+    assert seen == [1]
