@@ -342,7 +342,7 @@ class Connection(asyncio.BaseProtocol):
         if not (self._flush_due or self._receiving or self._paused):
             self._flush_due = True
             self._loop.call_soon(self._flush)
-        elif self._out_bytes > self._write_max:
+        elif self._paused:
             self._check_write_bound()
 
     def _flush(self) -> None:

@@ -21,7 +21,7 @@ from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
 from rocketstream.protocol.record import BATCH_RECORD_BYTES
 from rocketstream.protocol.sends import PreparedSend
 from rocketstream.testing.clock import ManualClock
-from tests.unit.client.loop_by_hand import LoopByHand
+from tests.plugins.loop_by_hand import LoopByHand
 
 QUEUE = MessageQueue("T", "b", 0)
 LONG_MS = 30_000.0

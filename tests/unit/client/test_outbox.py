@@ -26,8 +26,8 @@ from rocketstream.errors import ClientStateError, ForkedClientError, SendError, 
 from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
 from rocketstream.protocol.sends import PreparedSend
 from rocketstream.testing.clock import ManualClock
+from tests.plugins.loop_by_hand import LoopByHand
 from tests.plugins.waiting import wait_until
-from tests.unit.client.loop_by_hand import LoopByHand
 
 QUEUE = MessageQueue("T", "b", 0)
 RESULT = SendResult(SendStatus.SEND_OK, "id", "offset-id", QUEUE, 7)

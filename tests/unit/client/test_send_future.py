@@ -16,8 +16,8 @@ from rocketstream.client.producer import send_future
 from rocketstream.client.producer.send_future import CallbackThread, SendFuture, end_all
 from rocketstream.errors import ClientStateError, SendError, SendOutcome
 from rocketstream.model import MessageQueue, SendResult, SendStatus
+from tests.plugins.loop_by_hand import LoopByHand
 from tests.plugins.waiting import wait_until
-from tests.unit.client.loop_by_hand import LoopByHand
 
 NO_THREAD = -1
 RESULT = SendResult(SendStatus.SEND_OK, "id", "offset-id", MessageQueue("T", "b", 0), 7)
