@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from rocketstream.client.consumer.consume import workers
-from rocketstream.client.consumer.consume.workers import WorkerPool
+from rocketstream.client.consumer.consume.workers import TaskPool, WorkerPool
 from tests.plugins.waiting import wait_until
 from tests.unit.client.fake_broker import WAIT_S
+from tests.unit.client.model_cluster import StillLoop
 
 
 class Hand:
@@ -94,12 +95,11 @@ def blocked(hand: Hand, *, jobs: int, threads: int) -> Iterator[tuple[Any, Jobs]
     finally:
         with pool.mutex:
             pool.stopping = True
-            for worker in pool._parked:
-                worker.gate.release()
+            for gate in pool._parked:
+                gate.release()
         source.let_go(jobs)
-        for worker in pool._workers:
-            assert worker.thread is not None
-            worker.thread.join(WAIT_S)
+        for thread in pool._threads:
+            thread.join(WAIT_S)
 
 
 def test_nobody_looks_while_every_worker_is_blocked(hand: Hand) -> None:
@@ -132,12 +132,12 @@ def test_a_worker_that_comes_back_takes_what_waits_though_nobody_looks(hand: Han
 def test_a_pool_made_larger_while_its_workers_are_blocked_grows(hand: Hand) -> None:
     """Covers C-255."""
     with blocked(hand, jobs=9, threads=2) as (pool, source):
-        pool.update_core_pool_size(1)
+        pool.resize(1)
         hand.tick()
         source.let_go(1)
         wait_until(lambda: len(pool._parked) == 1, "one worker too many parks")
         assert hand.timers == []
-        assert pool.update_core_pool_size(2)
+        pool.resize(2)
         hand.tick()
         source.wait_entered()
         assert pool._awake == 2
@@ -171,14 +171,361 @@ def test_no_worker_joins_while_each_job_is_taken_within_a_look(hand: Hand) -> No
 def test_a_worker_joins_with_each_look_that_finds_the_same_job_waiting(hand: Hand) -> None:
     """Covers C-254: what waits for longer than from one look to the next gets a worker."""
     with blocked(hand, jobs=30, threads=5) as (pool, source):
-        assert pool.update_core_pool_size(2)
+        pool.resize(2)
         hand.tick()
         source.let_go(3)
         wait_until(lambda: len(pool._parked) == 3, "workers too many park")
-        assert pool.update_core_pool_size(5)
+        pool.resize(5)
         awake = []
         for _ in range(4):
             hand.tick()
             awake.append(pool._awake)
         assert awake == [3, 4, 5, 5]
         source.wait_entered(3)
+
+
+# --- the end of a pool ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def loop() -> Iterator[StillLoop]:
+    made = StillLoop()
+    yield made
+    made.close()
+
+
+def turn(loop: StillLoop, ms: float = 0) -> None:
+    """Let time pass, and what is due be done."""
+    loop.now_s += ms / 1000
+    for _ in range(4):
+        loop.run_until_complete(asyncio.sleep(0))
+
+
+def begun(loop: StillLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Have a task wait for what it waits for."""
+    task = loop.create_task(work)
+    turn(loop)
+    return task
+
+
+class Pool:
+    """A pool of a still loop, with jobs that are held; ``begin`` has workers enter so many."""
+
+    def __init__(self, loop: StillLoop, jobs: int, threads: int) -> None:
+        self.loop, self.jobs = loop, Jobs(jobs)
+
+        async def make() -> WorkerPool[str]:
+            return WorkerPool("G", self.jobs, threads)
+
+        self.pool = loop.run_until_complete(make())
+
+    def begin(self, workers: int) -> None:
+        with self.pool.mutex:
+            self.pool.work_added()
+        self.pool.look_soon()
+        self.jobs.wait_entered()
+        for _ in range(workers - 1):
+            while not self.jobs._entered.acquire(blocking=False):
+                turn(self.loop, 1)
+
+    def join(self) -> None:
+        for thread in self.pool._threads:
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+
+
+def test_a_pool_waits_for_its_listeners_as_long_as_it_is_told_and_no_longer(
+    loop: StillLoop,
+) -> None:
+    """Covers C-120, C-121: what still runs is left behind."""
+    held = Pool(loop, 9, 2)
+    held.begin(2)
+    ending = begun(loop, held.pool.shutdown(500))
+    turn(loop, 499.8)
+    assert not ending.done()
+    turn(loop, 0.4)
+    assert ending.done()
+    held.jobs.let_go(9)
+    held.join()
+    assert held.jobs.left == 7, "no job was begun after that"
+
+
+def test_a_pool_that_may_not_wait_ends_at_once(loop: StillLoop) -> None:
+    """Covers C-120."""
+    held = Pool(loop, 1, 1)
+    held.begin(1)
+    ending = begun(loop, held.pool.shutdown(0))
+    assert ending.done()
+    held.jobs.let_go()
+    held.join()
+
+
+def test_a_pool_ends_with_the_last_of_its_listeners(loop: StillLoop) -> None:
+    """Covers C-121: parked workers end too, and nobody waits for time to pass."""
+    held = Pool(loop, 2, 2)
+    held.begin(2)
+    held.jobs.let_go(1)
+    wait_until(lambda: len(held.pool._parked) == 1, "one parks")
+    ending = begun(loop, held.pool.shutdown(60_000))
+    wait_until(lambda: held.pool._awake == 1, "the parked one ends")
+    turn(loop)
+    assert not ending.done()
+    held.jobs.let_go(1)
+    held.join()
+    turn(loop)
+    assert ending.done()
+
+
+def test_a_pool_without_work_ends_at_once(loop: StillLoop) -> None:
+    for jobs in (0, 1):
+        held = Pool(loop, jobs, 2)
+        if jobs:
+            held.begin(1)
+            held.jobs.let_go(1)
+            wait_until(lambda made=held: len(made.pool._parked) == 1, "it parks")  # type: ignore[misc]
+        ending = begun(loop, held.pool.shutdown(60_000))
+        held.join()
+        turn(loop)
+        assert ending.done()
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_worker_that_ends_its_own_pool_is_not_waited_for(loop: StillLoop, is_own: bool) -> None:
+    """Covers C-121: another thread that does is no worker, and all of them are waited for."""
+    held = Pool(loop, 2, 2)
+    held.begin(2)
+    thread = held.pool._threads[0].ident if is_own else threading.get_ident()
+    ending = begun(loop, held.pool.shutdown(60_000, thread))
+    assert not ending.done()
+    held.jobs.let_go(1)
+    wait_until(lambda: held.pool._awake == 1, "one of two returns")
+    turn(loop)
+    assert ending.done() is is_own
+    held.jobs.let_go(1)
+    held.join()
+    turn(loop)
+    assert ending.done()
+
+
+def test_a_lone_worker_that_ends_its_own_pool_holds_nobody_up(loop: StillLoop) -> None:
+    held = Pool(loop, 1, 1)
+    held.begin(1)
+    ending = begun(loop, held.pool.shutdown(60_000, held.pool._threads[0].ident))
+    assert ending.done()
+    held.jobs.let_go()
+    held.join()
+
+
+def test_workers_are_daemons_named_after_their_group(loop: StillLoop) -> None:
+    """Covers C-254: a program ends though its listener does not; operators find the threads."""
+    held = Pool(loop, 2, 2)
+    held.begin(2)
+    names = [thread.name for thread in held.pool._threads]
+    assert names == ["ConsumeMessageThread_G_1", "ConsumeMessageThread_G_2"]
+    assert all(thread.daemon for thread in held.pool._threads)
+    held.jobs.let_go(2)
+    loop.run_until_complete(held.pool.shutdown(0))
+    held.join()
+
+
+def test_a_job_that_breaks_ends_no_worker(
+    loop: StillLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = Pool(loop, 2, 1)
+
+    def work(job: str) -> None:
+        held.jobs._entered.release()
+        raise ZeroDivisionError
+
+    held.jobs.work = work  # type: ignore[method-assign]
+    with held.pool.mutex:
+        held.pool.work_added()
+    held.jobs.wait_entered(2)
+    wait_until(lambda: len(held.pool._parked) == 1, "it parks")
+    assert len(held.pool._threads) == 1
+    assert caplog.text.count("a consume worker failed") == 2
+    loop.run_until_complete(held.pool.shutdown(0))
+    held.join()
+
+
+def test_a_pool_that_has_ended_looks_no_more(loop: StillLoop) -> None:
+    held = Pool(loop, 9, 2)
+    held.begin(1)
+    loop.run_until_complete(held.pool.shutdown(0))
+    turn(loop, 10)
+    assert len(held.pool._threads) == 1
+    assert not held.pool._is_looking
+    held.jobs.let_go()
+    held.join()
+
+
+def test_a_parked_worker_is_woken_before_another_is_made(loop: StillLoop) -> None:
+    """Covers C-254."""
+    held = Pool(loop, 1, 5)
+    held.begin(1)
+    held.jobs.let_go()
+    wait_until(lambda: len(held.pool._parked) == 1, "it parks")
+    held.jobs.left = 1
+    held.begin(1)
+    assert len(held.pool._threads) == 1
+    with held.pool.mutex:
+        held.pool.work_added()
+    assert held.pool._awake == 1
+    held.jobs.let_go()
+    loop.run_until_complete(held.pool.shutdown(0))
+    held.join()
+
+
+# --- tasks ----------------------------------------------------------------------------------------
+
+
+class Tasks:
+    """Tasks that wait until the test lets one go on."""
+
+    def __init__(self, loop: StillLoop, size: int) -> None:
+        self.loop, self.running, self.ended = loop, 0, 0
+        self.gate = asyncio.Semaphore(0)
+        self.deaf: asyncio.Event | None = None
+
+        async def make() -> TaskPool:
+            return TaskPool(self.work, size, "G")
+
+        self.pool = loop.run_until_complete(make())
+
+    async def work(self) -> None:
+        self.running += 1
+        self.pool.start_one()
+        try:
+            await self.gate.acquire()
+        except asyncio.CancelledError:
+            if self.deaf is not None:
+                await self.deaf.wait()
+            raise
+        finally:
+            self.running -= 1
+        self.ended += 1
+
+    def begin(self) -> None:
+        self.pool.start_one()
+        for _ in range(5):
+            turn(self.loop)
+
+
+def test_so_many_tasks_run_at_once_as_the_pool_is_large(loop: StillLoop) -> None:
+    """Covers C-254, C-255."""
+    tasks = Tasks(loop, 3)
+    tasks.begin()
+    assert tasks.running == 3
+    assert sorted(task.get_name() for task in tasks.pool._tasks) == [
+        f"ConsumeMessageThread_G_{number}" for number in (1, 2, 3)
+    ]
+    assert tasks.pool.may_go_on()
+    tasks.pool.resize(5)
+    for _ in range(5):
+        turn(loop)
+    assert tasks.running == 5
+    tasks.pool.resize(4)
+    assert not tasks.pool.may_go_on()
+    tasks.gate.release()
+    turn(loop)
+    assert (tasks.running, tasks.pool.may_go_on()) == (4, True)
+    assert len(tasks.pool._tasks) == 4
+    loop.run_until_complete(tasks.pool.shutdown(0))
+    assert not tasks.pool.may_go_on()
+
+
+def test_a_task_that_is_about_to_begin_is_not_begun_twice(loop: StillLoop) -> None:
+    tasks = Tasks(loop, 3)
+    tasks.pool.start_one()
+    tasks.pool.start_one()
+    assert len(tasks.pool._tasks) == 1
+    (task,) = tasks.pool._tasks
+    task.cancel()
+    turn(loop)
+    assert tasks.running == 0
+    tasks.begin()
+    assert tasks.running == 3, "one that was cancelled before it began holds up no other"
+    loop.run_until_complete(tasks.pool.shutdown(0))
+
+
+def test_tasks_are_waited_for_and_then_cancelled(loop: StillLoop) -> None:
+    """Covers C-120."""
+    tasks = Tasks(loop, 2)
+    tasks.begin()
+    ending = begun(loop, tasks.pool.shutdown(5_000))
+    tasks.gate.release()
+    turn(loop, 4_998)
+    assert (ending.done(), tasks.running, tasks.ended) == (False, 1, 1)
+    turn(loop, 4)
+    assert (ending.done(), tasks.running, tasks.ended) == (True, 0, 1)
+    tasks.begin()
+    assert tasks.running == 0, "nothing is begun any more"
+
+
+def test_tasks_that_end_in_time_are_not_waited_for_any_longer(loop: StillLoop) -> None:
+    tasks = Tasks(loop, 1)
+    tasks.begin()
+    ending = begun(loop, tasks.pool.shutdown(5_000))
+    tasks.gate.release()
+    turn(loop)
+    assert (ending.done(), tasks.ended) == (True, 1)
+
+
+@pytest.mark.parametrize(("await_ms", "left_after_ms"), [(0, 1_000), (3_000, 3_000)])
+def test_what_ignores_its_cancellation_is_left_behind(
+    loop: StillLoop, caplog: pytest.LogCaptureFixture, await_ms: float, left_after_ms: float
+) -> None:
+    """Covers C-120: waited for once more as long, a second at least."""
+    tasks = Tasks(loop, 1)
+    tasks.deaf = asyncio.Event()
+    tasks.begin()
+    ending = begun(loop, tasks.pool.shutdown(await_ms))
+    turn(loop, await_ms)
+    turn(loop, left_after_ms - 0.2)
+    assert not ending.done()
+    turn(loop, 0.4)
+    assert ending.done()
+    assert "1 listener calls do not end although cancelled" in caplog.text
+    tasks.deaf.set()
+    turn(loop)
+    assert tasks.running == 0
+
+
+def test_who_is_cancelled_while_he_ends_a_pool_waits_a_second_more(loop: StillLoop) -> None:
+    """Covers C-120: its tasks are cancelled all the same."""
+    tasks = Tasks(loop, 1)
+    tasks.deaf = asyncio.Event()
+    tasks.begin()
+    ending = begun(loop, tasks.pool.shutdown(60_000))
+    ending.cancel()
+    turn(loop)
+    turn(loop, 999)
+    assert not ending.done()
+    turn(loop, 2)
+    assert ending.cancelled()
+    tasks.deaf.set()
+    turn(loop)
+    assert tasks.running == 0
+
+
+def test_a_task_that_ends_its_own_pool_goes_on(
+    loop: StillLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-121: it is neither waited for nor cancelled; the others are."""
+    tasks = Tasks(loop, 2)
+    done: list[str] = []
+
+    async def work() -> None:
+        tasks.pool.start_one()
+        await tasks.gate.acquire()
+        await tasks.pool.shutdown(0)
+        done.append("it went on")
+
+    tasks.pool._do = work
+    tasks.begin()
+    tasks.gate.release()
+    for _ in range(3):
+        turn(loop)
+    assert done == ["it went on"]
+    assert not tasks.pool._tasks
+    assert "do not end" not in caplog.text

@@ -435,9 +435,9 @@ def test_a_task_takes_no_more_work_once_its_pool_shrank_or_stopped() -> None:
             pool.start_one()
             await asyncio.sleep(0)
         assert pool.may_go_on()
-        pool.update_core_pool_size(1)
+        pool.resize(1)
         assert not pool.may_go_on(), "two tasks where one is allowed"
-        pool.update_core_pool_size(2)
+        pool.resize(2)
         ended.set()
         await pool.shutdown(1_000)
         assert not pool.may_go_on()

@@ -304,6 +304,7 @@ class ListenerService(ABC):
     def __init__(self, listener: Listener, observer: CallObserver, calls_max: int) -> None:
         self.listener = listener
         self.observer = observer
+        self._calls_max = calls_max
         self._pool = self._make_pool(calls_max)
 
     @abstractmethod
@@ -313,11 +314,14 @@ class ListenerService(ABC):
     @property
     def core_pool_size(self) -> int:
         """Most listener calls at once."""
-        return self._pool.core_pool_size
+        return self._pool.size
 
     def update_core_pool_size(self, size: int) -> bool:
         """Have at most ``size`` calls; return whether that is between 1 and the setting (C-255)."""
-        return self._pool.update_core_pool_size(size)
+        if not 0 < size <= self._calls_max:
+            return False
+        self._pool.resize(size)
+        return True
 
     async def consume_directly(
         self, message: MessageExt, broker_name: str | None

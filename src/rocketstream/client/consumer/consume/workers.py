@@ -19,7 +19,6 @@ logger = logging.getLogger("rocketstream.client")
 
 _LOOK_S = 0.001
 """Work that waits for longer gets another worker."""
-CORE_POOL_SIZE_MAX = 32_767
 CANCEL_WAIT_MS_MIN = 1_000
 
 J = TypeVar("J")
@@ -46,39 +45,30 @@ class JobSource(Protocol[J]):
         ...
 
 
-class _Worker:
-    """One worker thread: parked at its gate, or at work."""
-
-    __slots__ = ("gate", "thread")
-
-    def __init__(self) -> None:
-        self.gate = threading.Lock()
-        self.gate.acquire()
-        self.thread: threading.Thread | None = None
-
-
 class WorkerPool(Generic[J]):
     """Workers for the jobs of one source.
 
     Added work wakes one worker if none is awake: what it finishes in a moment costs no hand-over.
-    The loop looks every millisecond while work waits, and wakes one more, up to ``threads_max``,
-    if something has waited since the last look. When all there may be are awake, it looks once each
+    The loop looks every millisecond while work waits, and wakes one more, up to ``size``, if
+    something has waited since the last look. When all there may be are awake, it looks once each
     time that work is added.
 
     Attributes:
+        size: most workers that are ever awake.
         mutex: guards the pool's state and the source's; held for a few steps only.
         stopping: no job is begun any more.
     """
 
-    def __init__(self, group: str, source: JobSource[J], threads_max: int) -> None:
+    def __init__(self, group: str, source: JobSource[J], size: int) -> None:
         self._name = pool_name(group)
         self._source = source
-        self._threads_max = self._size = threads_max
+        self.size = size
         self._loop = asyncio.get_running_loop()
         self.mutex = threading.Lock()
         self.stopping = False
-        self._workers: list[_Worker] = []
-        self._parked: list[_Worker] = []
+        self._threads: list[threading.Thread] = []
+        self._parked: list[threading.Lock] = []
+        """The gates of the workers that wait for work."""
         self._awake = 0
         self._spared = 0
         self._quiet = asyncio.Event()
@@ -99,22 +89,10 @@ class WorkerPool(Generic[J]):
             self._is_looking = True
             self._loop.call_later(_LOOK_S, self._look)
 
-    @property
-    def core_pool_size(self) -> int:
-        """Most workers that are ever awake."""
-        return self._size
-
-    def update_core_pool_size(self, size: int) -> bool:
-        """Have at most ``size`` workers from now on; return whether that many are allowed.
-
-        Between 1 and what the consumer was made with; a busy worker ends what it is at. On the
-        loop.
-        """
-        if not 0 < size <= min(CORE_POOL_SIZE_MAX, self._threads_max):
-            return False
-        self._size = size
+    def resize(self, size: int) -> None:
+        """Have at most ``size`` workers from now on; a busy one ends what it is at. On the loop."""
+        self.size = size
         self.look_soon()
-        return True
 
     async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
         """Start no job any more; wait for running ones, at most ``await_ms``.
@@ -126,16 +104,14 @@ class WorkerPool(Generic[J]):
             self.stopping = True
             parked, self._parked = self._parked, []
             self._awake += len(parked)
-            own = {worker.thread.ident for worker in self._workers if worker.thread is not None}
-            self._spared = int(caller in own)
+            self._spared = int(caller in {thread.ident for thread in self._threads})
             if self._awake <= self._spared:
                 self._quiet.set()
-        for worker in parked:
-            worker.gate.release()
-        if await_ms > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(await_ms / 1000):
-                    await self._quiet.wait()
+        for gate in parked:
+            gate.release()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(await_ms / 1000):
+                await self._quiet.wait()
 
     def _look(self) -> None:
         self._is_looking = False
@@ -143,31 +119,28 @@ class WorkerPool(Generic[J]):
             waited, self._waited = self._waited, None if self.stopping else self._source.oldest()
             if self._waited is None:
                 return
-            if self._awake < self._size and (self._waited is waited or not self._awake):
+            if self._awake < self.size and (self._waited is waited or not self._awake):
                 self._wake_one()
-            are_all = self._awake >= self._size
+            are_all = self._awake >= self.size
         if not are_all:
             self.look_soon()
 
     def _wake_one(self) -> None:
         self._awake += 1
         if self._parked:
-            self._parked.pop().gate.release()
+            self._parked.pop().release()
             return
-        worker = _Worker()
-        self._workers.append(worker)
-        worker.thread = threading.Thread(
-            target=self._run,
-            args=(worker,),
-            name=f"{self._name}_{len(self._workers)}",
-            daemon=True,
-        )
-        worker.thread.start()
+        name = f"{self._name}_{len(self._threads) + 1}"
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     # --- on worker threads ------------------------------------------------------------------------
 
-    def _run(self, worker: _Worker) -> None:
-        while (job := self._next_job(worker)) is not None:
+    def _run(self) -> None:
+        gate = threading.Lock()
+        gate.acquire()
+        while (job := self._next_job(gate)) is not None:
             try:
                 self._source.work(job)
             except Exception:
@@ -180,52 +153,44 @@ class WorkerPool(Generic[J]):
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._quiet.set)
 
-    def _next_job(self, worker: _Worker) -> J | None:
+    def _next_job(self, gate: threading.Lock) -> J | None:
         while True:
             with self.mutex:
                 if self.stopping:
                     return None
-                if self._awake <= self._size:
+                if self._awake <= self.size:
                     job = self._source.next_job()
                     if job is not None:
                         return job
                 self._awake -= 1
-                self._parked.append(worker)
-            worker.gate.acquire()
+                self._parked.append(gate)
+            gate.acquire()
 
 
 class TaskPool:
-    """Runs ``work`` in up to ``tasks_max`` tasks at once; it returns when nothing is left to do.
+    """Runs ``work`` in up to ``size`` tasks at once; it returns when nothing is left to do.
 
     Tasks are named as the threads of a listener's pool are, so that an operator finds the group's.
     """
 
-    def __init__(self, work: Callable[[], Awaitable[None]], tasks_max: int, group: str) -> None:
+    def __init__(self, work: Callable[[], Awaitable[None]], size: int, group: str) -> None:
         self._do = work
         self._name = pool_name(group)
         self._numbers = itertools.count(1)
-        self._tasks_max = self._size = tasks_max
+        self.size = size
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._coming = False
         self.stopping = False
 
-    @property
-    def core_pool_size(self) -> int:
-        """Most tasks at once."""
-        return self._size
-
-    def update_core_pool_size(self, size: int) -> bool:
-        """Have at most ``size`` tasks from now on; return whether that many are allowed."""
-        if not 0 < size <= min(CORE_POOL_SIZE_MAX, self._tasks_max):
-            return False
-        self._size = size
+    def resize(self, size: int) -> None:
+        """Have at most ``size`` tasks from now on."""
+        self.size = size
         self.start_one()  # which starts others, as long as there is work for them
-        return True
 
     def start_one(self) -> None:
         """Start a task more, unless one is about to begin or there are enough."""
-        if self._coming or self.stopping or len(self._tasks) >= self._size:
+        if self._coming or self.stopping or len(self._tasks) >= self.size:
             return
         self._coming = True
         task = self._loop.create_task(self._work(), name=f"{self._name}_{next(self._numbers)}")
@@ -234,7 +199,7 @@ class TaskPool:
 
     def may_go_on(self) -> bool:
         """Whether the current task may take more work: not after the pool shrank or stopped."""
-        return not self.stopping and len(self._tasks) <= self._size
+        return not self.stopping and len(self._tasks) <= self.size
 
     async def shutdown(self, await_ms: float) -> None:
         """Start nothing more; wait for the tasks, then cancel what is left and wait again (C-120).
@@ -248,8 +213,7 @@ class TaskPool:
             return
         cancel_wait_ms = max(await_ms, CANCEL_WAIT_MS_MIN)
         try:
-            if await_ms > 0:
-                await asyncio.wait(tasks, timeout=await_ms / 1000)
+            await asyncio.wait(tasks, timeout=await_ms / 1000)
         except asyncio.CancelledError:
             cancel_wait_ms = CANCEL_WAIT_MS_MIN  # whoever waits for this waits no longer
             raise
