@@ -153,8 +153,6 @@ class ConsumeMessageConcurrentlyService(ConcurrentService):
         Threads whose listener does not return are left behind; their results no longer count.
         So is ``caller``, a thread that waits for this inside its listener.
         """
-        with self._pool.mutex:
-            self._runs.clear()
         await self._pool.shutdown(await_ms, caller)
 
     # --- the pool's source ------------------------------------------------------------------------
@@ -190,7 +188,7 @@ class ConsumeMessageConcurrentlyService(ConcurrentService):
             if number >= chunks:
                 break
             first = number * size
-            batch = [messages[first]] if size == 1 else messages[first : first + size]
+            batch = messages[first : first + size]
             run.claimed = number + 1
             for message in batch:
                 message._consume_start_ms = started_ms
@@ -206,29 +204,20 @@ class ConsumeMessageConcurrentlyService(ConcurrentService):
             except BaseException as raised:  # nothing a listener raises may end the worker
                 error = raised
             ended_ms = now_ms()
-            # Not the list the listener got: it may have changed it.
+            batch = messages[first : first + size]  # the listener may have changed its list
             if plain and answer is _SUCCESS:
-                if held.dropped:
-                    break
-                if size == 1:
-                    finished.append(messages[first])
-                    done += 1
-                else:
-                    batch = messages[first : first + size]
-                    finished.extend(batch)
-                    done += len(batch)
+                finished.extend(batch)
             else:
-                batch = messages[first : first + size]
                 took_ms = ended_ms - started_ms
                 failed += self._settle(queue, batch, answer, error, around, took_ms)
-                if held.dropped:
-                    break
-                done += len(batch)
+            if held.dropped:
+                break
+            done += len(batch)
             if ended_ms - flushed_ms >= FLUSH_INTERVAL_MS:
                 flushed_ms = ended_ms
                 queue.flush()
             started_ms = ended_ms
-        run.claimed = max(run.claimed, run.chunks)
+        run.claimed = run.chunks
         queue.flush()
         observer.count(mq.topic, done - failed, failed, now_ms() - began_ms, calls)
 
@@ -258,7 +247,6 @@ class AsyncConsumeService(ConcurrentService):
         A listener that awaits this itself is neither waited for nor cancelled.
         """
         await self._pool.shutdown(await_ms)
-        self._runs.clear()
 
     async def _work(self) -> None:
         while self._runs and self._pool.may_go_on():
@@ -304,17 +292,17 @@ class AsyncConsumeService(ConcurrentService):
                 error = raised
             ended_ms = self._clock.now_ms()
             batch = run.chunk(number, self._batch_size)
-            if not (plain and answer is _SUCCESS):
+            if plain and answer is _SUCCESS:
+                queue.finished.extend(batch)
+            else:
                 took_ms = ended_ms - started_ms
                 failed += self._settle(queue, batch, answer, error, around, took_ms)
-            elif not queue.dropped:
-                queue.finished.extend(batch)
             if queue.dropped:
                 break
             done += len(batch)
             if ended_ms - flushed_ms >= FLUSH_INTERVAL_MS:
                 flushed_ms = ended_ms
                 queue.flush()
-        run.claimed = max(run.claimed, run.chunks)
+        run.claimed = run.chunks
         queue.flush()
         observer.count(mq.topic, done - failed, failed, self._clock.now_ms() - began_ms, calls)
