@@ -116,11 +116,10 @@ class QueueLocker:
             await self._unlock(free)
 
     async def _unlock_unused(
-        self, keep: Collection[MessageQueue] = (), older_than_ms: float = 0.0
+        self, keep: Collection[MessageQueue] = (), until_ms: float = math.inf
     ) -> None:
-        """Give back locks of queues that were not taken in the end."""
-        before_ms = self._now() - older_than_ms
-        unused = [mq for mq, ms in self._granted.items() if mq not in keep and ms <= before_ms]
+        """Give back locks of queues that were not taken in the end, asked for until then."""
+        unused = [mq for mq, ms in self._granted.items() if mq not in keep and ms <= until_ms]
         for mq in unused:
             del self._granted[mq]
         if unused:
@@ -154,7 +153,7 @@ class QueueLocker:
         """Renew the locks of all queues that are ours (C-187, C-279); dropped ones not (C-558)."""
         # Younger locks may belong to queues that are just being taken: where to begin in them is
         # being asked for.
-        await self._unlock_unused(older_than_ms=self._times.lock_max_live_ms)
+        await self._unlock_unused(until_ms=self._now() - self._times.lock_max_live_ms)
         await self.ask([mq for mq, queue in self._queues.items() if not queue.dropped])
 
     def connection_lost(self, address: str) -> None:
@@ -193,7 +192,7 @@ class QueueLocker:
         # In the order asked, not that of a set: a simulated run is to be the same each time.
         held = [queue for mq in mqs if mq in answers.held and (queue := self._queues.get(mq))]
         doubted = [queue for queue in held if queue.is_in_doubt(now_ms)]
-        ours = await asyncio.gather(*map(self._is_ours_still, doubted)) if doubted else []
+        ours = await asyncio.gather(*map(self._is_ours_still, doubted))
         unknown = [queue for queue, is_ours in zip(doubted, ours, strict=True) if not is_ours]
         for queue in held:
             mq, lease = queue.message_queue, queue.process_queue.lease
@@ -234,8 +233,10 @@ class QueueLocker:
             self._retry.cancel()
 
     async def close(self) -> None:
-        """Renew nothing any more; give back what was not taken. Queues follow in ``released``."""
-        self.stop()
+        """Renew nothing any more, once stopped; give back what was not taken.
+
+        Queues follow in ``released``.
+        """
         if self._renewal is not None:
             self._renewal.cancel()
             await asyncio.gather(self._renewal, return_exceptions=True)
