@@ -114,7 +114,7 @@ class PullRequests:
 
     def is_doubtful(self, mq: MessageQueue, offset: int) -> bool:
         """Whether the last answer for a queue left out what should be at ``offset``."""
-        return bool(self._looks) and self._looks.get(mq, (-1, 0))[0] == offset
+        return self._looks_at(mq, offset) > 0
 
     def stop(self) -> None:
         """Say what was not said yet of lost messages; no answer comes any more."""
@@ -229,15 +229,11 @@ class PullRequests:
             and header.offset_delta is None
             and not self._compacted.get(mq.topic)
         )
-        if (own and is_plain(messages, offset, told, complete=complete)) or not (
-            found or (complete and told > offset)
-        ):
-            if self._looks:
-                self._looks.pop(mq, None)
+        if own and is_plain(messages, offset, told, complete=complete):
+            self._looks.pop(mq, None)
             return messages, max(offset, told), undamaged
         if looks is None:
-            at, seen = self._looks.get(mq, (offset, 0))
-            looks = seen if at == offset else 0
+            looks = self._looks_at(mq, offset)
         result = examined(
             # The records of a static topic name the queue and the offset of where they lie.
             mq if header.offset_delta is None or not messages else messages[0].message_queue,
@@ -259,8 +255,7 @@ class PullRequests:
         if missing is None:
             self._looks.pop(mq, None)
         else:
-            at, seen = self._looks.get(mq, (-1, 0))
-            self._looks[mq] = (missing.start, seen + 1 if at == missing.start else 1)
+            self._looks[mq] = (missing.start, self._looks_at(mq, missing.start) + 1)
             master = self._instance.routes.find_for_subscribe(mq.broker_name, 0)
             if master is not None and master.address != address:
                 self.forget(mq)  # what a slave left out the master may have
@@ -272,6 +267,11 @@ class PullRequests:
             )
         if result.lost is not None:
             self._losses.passed(mq, result.lost, address)
+
+    def _looks_at(self, mq: MessageQueue, offset: int) -> int:
+        """Return how many answers in a row left out what should be at an offset."""
+        looks = self._looks.get(mq)
+        return looks[1] if looks is not None and looks[0] == offset else 0
 
     def _may_be_compacted(self, topic: str, address: str) -> bool:
         """Whether offsets may be missing by the topic's policy; its broker is asked once."""
