@@ -25,7 +25,7 @@ from rocketstream.client.consumer.pull_answer import (
 from rocketstream.client.consumer.pull_requests import Pull, PullRequests, PullTerms
 from rocketstream.client.consumer.subscription import SubscriptionCheck
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.errors import BrokerError, InternalError, RocketMQError
+from rocketstream.errors import BrokerError, RocketMQError
 from rocketstream.model import MessageQueue, PullStatus
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.command import RemotingCommand
@@ -42,14 +42,11 @@ QUICK_ANSWER_MS = 100
 
 
 class StalledQueues:
-    """The queues of one consumer whose pulls get no further; false when there is none."""
+    """The queues of one consumer whose pulls get no further."""
 
     def __init__(self, instance: MQClientInstance) -> None:
         self._outages = instance.outages
         self._stalls: dict[MessageQueue, Stall] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._stalls)
 
     def __contains__(self, mq: MessageQueue) -> bool:
         return mq in self._stalls
@@ -176,7 +173,6 @@ class Puller(Generic[Q]):
         self._stopped = True
         for timer in self._timers:
             timer.cancel()
-        self._timers.clear()
         self.requests.stop()
 
     def forget(self, mq: MessageQueue) -> None:
@@ -239,9 +235,9 @@ class Puller(Generic[Q]):
                 return  # of before a seek, or of a queue given up: discarded
             try:
                 if answer is None:
-                    raise error or InternalError("a pull ended with neither an answer nor an error")
-                if self._instance.outages:
-                    self._instance.outages.answered(broker.address)
+                    assert error is not None
+                    raise error
+                self._instance.outages.answered(broker.address)
                 if self._is_resubscribed(subscription):
                     # The broker may have selected by either subscription; the tags of one must not
                     # be tested on what the other selected, and may leave out what is wanted now.
@@ -267,11 +263,8 @@ class Puller(Generic[Q]):
 
     def _is_resubscribed(self, asked: SubscriptionData) -> bool:
         now = self._sink.subscription(asked.topic)
-        return now is not asked and (
-            now is None
-            or now.sub_string != asked.sub_string
-            or now.expression_type != asked.expression_type
-        )
+        wanted = asked.sub_string, asked.expression_type
+        return now is None or (now.sub_string, now.expression_type) != wanted
 
     def _answered(
         self, queue: Q, pull: Pull, answer: RemotingCommand, took_ms: float, interval_ms: int
@@ -289,11 +282,9 @@ class Puller(Generic[Q]):
         accepted = self._sink.accept(queue, result.msg_found_list, next_offset, len(answer.body))
         if accepted:
             self._instance.stats.inc_pull_tps(self._group, mq.topic, accepted)
-        if self._instance.outages:
-            self._instance.outages.worked("pull of", mq)
+        self._instance.outages.worked("pull of", mq)
         if next_offset > offset:
-            if self._stalls:
-                self._stalls.moved(mq, next_offset)
+            self._stalls.moved(mq, next_offset)
         elif status is PullStatus.NO_NEW_MSG and took_ms >= QUICK_ANSWER_MS:
             self._stalls.moved(mq)
         else:
@@ -367,8 +358,6 @@ class Puller(Generic[Q]):
 
     def later(self, delay_ms: float, work: Callable[[], None]) -> None:
         """Have something done unless stopped meanwhile."""
-        if self._stopped:
-            return
 
         def due() -> None:
             self._timers.discard(timer)
