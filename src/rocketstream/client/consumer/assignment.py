@@ -247,9 +247,8 @@ class Assignment(Generic[Q]):
         outages = self._instance.outages
         if queues is not None:
             self._routed.add(topic)
-            if outages:
-                outages.worked("dividing the queues of", topic)
-                outages.worked("topic", topic)
+            outages.worked("dividing the queues of", topic)
+            outages.worked("topic", topic)
             return sorted(queues)
         if not topic.startswith(RETRY_PREFIX):
             servers = ", ".join(self._instance.api.name_servers.addresses)
@@ -309,10 +308,10 @@ class Assignment(Generic[Q]):
             # The broker has forgotten us, by a restart say: tell it before the others divide the
             # queues without us.
             await self._instance.heartbeats.send()
-            members = await self._ask_members(address)
+            members = await self._ask_members(address, first=False)
         return members
 
-    async def _ask_members(self, address: str, *, first: bool = False) -> list[str] | None:
+    async def _ask_members(self, address: str, *, first: bool) -> list[str] | None:
         group = self._settings.group
         try:
             members = await self._instance.api.consumer_ids(address, group)

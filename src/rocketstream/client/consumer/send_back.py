@@ -340,8 +340,6 @@ class FailedMessages:
         self._closed = True
         for timer in self._timers:
             timer.cancel()
-        self._timers.clear()
-        self._later.clear()
 
     def _empty_inbox(self) -> None:
         self._inbox_due = False

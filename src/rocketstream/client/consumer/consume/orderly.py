@@ -191,7 +191,8 @@ class OrderlyService(ListenerService, ABC):
     async def _try_lock(self, queue: OrderlyQueue) -> None:
         with queue.lock:
             wanted = self._decide.may_go_on(queue.process_queue)
-        if self.locker is None or not wanted:
+        assert self.locker is not None, "a queue without a lease waits for no lock"
+        if not wanted:
             return
         try:
             refused = await self.locker.ask([queue.message_queue])
@@ -229,12 +230,13 @@ class OrderlyService(ListenerService, ABC):
 
     def _perform(self, queue: OrderlyQueue, then: Ending) -> None:
         """Set the timer of the pause that follows a turn, if any; on the loop."""
+        if self._decide.stopping:
+            return
         if isinstance(then, Resume):
             self._after(then.pause_ms, lambda: self._resume(queue))
         elif isinstance(then, AskLock):
-            timer = self._after(then.pause_ms, lambda: self._ask_lock(queue))
-            if timer is not None:
-                self._relocks[queue] = timer
+            ask = self._after(then.pause_ms, lambda: self._ask_lock(queue))
+            self._relocks[queue] = ask
 
     def _resume(self, queue: OrderlyQueue) -> None:
         with queue.lock:
@@ -242,10 +244,7 @@ class OrderlyService(ListenerService, ABC):
         if begins:
             self._begin(queue)
 
-    def _after(self, pause_ms: float, work: Callable[[], None]) -> asyncio.TimerHandle | None:
-        if self._decide.stopping:
-            return None
-
+    def _after(self, pause_ms: float, work: Callable[[], None]) -> asyncio.TimerHandle:
         def due() -> None:
             self._timers.discard(timer)
             work()
@@ -368,14 +367,11 @@ class OrderlyService(ListenerService, ABC):
         self._decide.stopping = True
         for timer in self._timers:
             timer.cancel()
-        self._timers.clear()
-        self._relocks.clear()
         if self.locker is not None:
             self.locker.stop()
         await self._stop(await_ms, caller)
         self._closed = True
-        if self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.locker is not None:
             await self.locker.close()
 
@@ -518,12 +514,9 @@ class ConsumeMessageOrderlyService(OrderlyService):
                 batch = self.advance(queue, began_ms)
                 continue
             status = turn.after(batch, answer, error)
-            if status is _SUCCESS and turn.context.auto_commit:
-                batch = self.advance(queue, began_ms)
-            elif self.settle(queue, batch, status, turn.context):
-                batch = self.next_batch(queue, began_ms)
-            else:
+            if not self.settle(queue, batch, status, turn.context):
                 return
+            batch = self.next_batch(queue, began_ms)
 
 
 class AsyncOrderlyService(OrderlyService):

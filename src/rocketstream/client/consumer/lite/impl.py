@@ -17,6 +17,7 @@ from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.consumer.assignment import Assignment, RebalanceSettings
 from rocketstream.client.consumer.lite.queues import LiteCache, LitePullPlan, LiteQueue, Topics
 from rocketstream.client.consumer.offsets.store import Offsets
+from rocketstream.client.consumer.process_queue import MIB
 from rocketstream.client.consumer.pull_requests import PullTerms, active_version, filtered
 from rocketstream.client.consumer.puller import Puller
 from rocketstream.client.consumer.settings import LitePullConsumerSettings
@@ -39,7 +40,6 @@ from rocketstream.protocol.message_ext import MessageExt
 
 logger = logging.getLogger("rocketstream.client")
 
-_MIB = 1024 * 1024
 _SYS_FLAG = PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION | PullSysFlag.LITE_PULL
 
 
@@ -207,7 +207,7 @@ class LitePullConsumerImpl(ConsumerInner):
             cached_msg_min_offset=first,
             cached_msg_max_offset=last,
             cached_msg_count=queue.cached,
-            cached_msg_size_in_mib=queue.cached_bytes // _MIB,
+            cached_msg_size_in_mib=queue.cached_bytes // MIB,
             droped=queue.leaving,
             last_pull_timestamp=int(self.instance.clock.now_ms() - age_ms),
         )

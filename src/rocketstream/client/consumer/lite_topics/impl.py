@@ -22,6 +22,7 @@ from rocketstream.client.consumer.lite_topics.service import (
     ThreadedLiteService,
 )
 from rocketstream.client.consumer.lite_topics.topics import RENEWALS, LiteRun, LiteRuns, LiteTopics
+from rocketstream.client.consumer.process_queue import MIB
 from rocketstream.client.consumer.settings import LitePushConsumerSettings
 from rocketstream.client.hooks import ConsumeHooks
 from rocketstream.client.instance.groups import ConsumerInner
@@ -45,7 +46,6 @@ AGAIN_MS = 1_000
 """Pause after a question that failed."""
 ROOM_MS = 5_000
 """How long room is waited for before the broker is told again, if it is time to."""
-_MIB = 1024 * 1024
 
 
 class LitePushConsumerImpl(ConsumerInner):
@@ -84,7 +84,7 @@ class LitePushConsumerImpl(ConsumerInner):
         self.brokers = LiteBrokers(instance, self.group, topic, self.topics)
         self.runs = LiteRuns(
             settings.max_cache_message_count,
-            settings.max_cache_message_size * _MIB,
+            settings.max_cache_message_size * MIB,
             settings.pull_batch_size,
         )
         self.acknowledger = Acknowledger(instance, self.group, self.topics)
