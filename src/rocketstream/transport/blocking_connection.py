@@ -290,8 +290,7 @@ class BlockingConnection:
             )
 
     def _send(self, command: RemotingCommand, deadline_ms: float | None = None) -> None:
-        if os.getpid() != self._pid:
-            self._check_process()
+        self._check_process()
         sock = self._sock
         if sock is None:
             raise ConnectError(
@@ -302,14 +301,7 @@ class BlockingConnection:
             self._before_request(self.address, command)
         frame = command.frame()
         try:
-            try:
-                sent = sock.send(frame)
-            except OSError as error:
-                if not _is_unready(error):
-                    raise
-                sent = 0
-            if sent != len(frame):
-                self._write(sock, memoryview(frame)[sent:], deadline_ms)
+            self._write(sock, frame, deadline_ms)
         except OSError as error:
             # Not all was written, so the peer cannot have the whole frame and will not act on it.
             full = isinstance(error, TimeoutError)
@@ -398,8 +390,8 @@ class BlockingConnection:
             raise self._lost(str(error)) from error
 
     def _next_command(self, deadline_ms: float) -> RemotingCommand:
-        length = -1  # bytes of the frame begun; not known yet
-        reads = 0
+        length = 0  # bytes of the frame begun; not known yet
+        has_read = False
         while True:
             start = self._start
             have = self._end - start
@@ -409,10 +401,10 @@ class BlockingConnection:
                     self._refuse_length(length)
                 if have >= length + _PREFIX_BYTES:
                     return self._take_frame(length)
-            if reads and self._clock.monotonic_ms() >= deadline_ms:
+            if has_read and self._clock.monotonic_ms() >= deadline_ms:
                 raise self._timed_out()  # of a peer that sends byte by byte, too
-            self._fill(max(length, 0) + _PREFIX_BYTES, deadline_ms)
-            reads += 1
+            self._fill(length + _PREFIX_BYTES, deadline_ms)
+            has_read = True
 
     def _refuse_length(self, length: int) -> NoReturn:
         kind = MalformedFrameError if 0 <= length < _FRAME_LENGTH_MIN else FrameTooLargeError
@@ -443,8 +435,7 @@ class BlockingConnection:
         sock = self._sock
         if sock is None:
             raise self._lost(self._close_reason)
-        if self._start + frame_bytes > len(self._buffer) or self._end >= len(self._buffer):
-            self._resize(max(frame_bytes, _BUFFER_BYTES))
+        self._make_room(frame_bytes)
         try:
             if self._seen:
                 self._seen = False

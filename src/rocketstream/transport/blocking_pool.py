@@ -153,8 +153,7 @@ class BlockingPool:
 
     def _take_idle(self, address: str) -> BlockingConnection | None:
         """Lend an idle connection that is still open; None when there is none."""
-        if os.getpid() != self._pid:
-            self._check_process()
+        self._check_process()
         with self._mutex:
             idle = self._idle.get(address)
             if not idle:
