@@ -23,53 +23,9 @@ from rocketstream.transport.client import ClientConnection
 from rocketstream.transport.connection import Connection, ConnectionLimits
 from tests.plugins.loop_by_hand import LoopByHand
 from tests.unit.transport.conftest import echo, request
+from tests.unit.transport.wires import Wire
 
 LONG_MS = 20_000
-
-
-class Socket:
-    """Notes its options."""
-
-    def __init__(self) -> None:
-        self.options: list[tuple[int, int, int]] = []
-
-    def setsockopt(self, *option: int) -> None:
-        self.options.append(cast(Any, option))
-
-
-class Wire:
-    """A transport that keeps what is written."""
-
-    def __init__(self, **about: Any) -> None:
-        self.written: list[bytes] = []
-        self.left = 0
-        self.high = 0
-        self.closes = self.aborts = 0
-        self.socket = Socket()
-        self.about = {
-            "socket": self.socket,
-            "peername": ("10.0.0.1", 10911),
-            "sockname": ("10.0.0.2", 40000, 0, 0),
-            **about,
-        }
-
-    def get_extra_info(self, name: str) -> Any:
-        return self.about.get(name)
-
-    def set_write_buffer_limits(self, high: int) -> None:
-        self.high = high
-
-    def get_write_buffer_size(self) -> int:
-        return self.left
-
-    def write(self, data: bytes | memoryview) -> None:
-        self.written.append(bytes(data))
-
-    def close(self) -> None:
-        self.closes += 1
-
-    def abort(self) -> None:
-        self.aborts += 1
 
 
 class Bench:
