@@ -202,8 +202,7 @@ class RemotingServer:
             take_frames=self._take_frames,
         )
 
-    def _is_full(self) -> bool:
-        in_progress = 0 if self._acceptor is None else self._acceptor.in_progress
+    def _is_full(self, in_progress: int) -> bool:
         return len(self.connections) + in_progress >= self._connections_max
 
     def _opened(self, connection: Connection) -> None:
@@ -235,7 +234,8 @@ class _Acceptor:
 
     asyncio and uvloop accept all waiting connections in one go, so that peers who keep connecting
     hold up everybody else. Where both TLS and plain are allowed, the first byte decides; it is only
-    peeked, so that the protocol that takes the socket still reads it.
+    peeked, so that the protocol that takes the socket still reads it. ``is_full`` is told how many
+    accepted sockets have not become connections yet.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class _Acceptor:
         new_connection: Callable[[], Connection],
         ssl_context: ssl.SSLContext | None,
         tls_mode: TlsMode,
-        is_full: Callable[[], bool],
+        is_full: Callable[[int], bool],
     ) -> None:
         self._listener = listener
         self._is_full = is_full
@@ -259,11 +259,6 @@ class _Acceptor:
     def start(self) -> None:
         self._resume = None
         self._loop.add_reader(self._listener, self._accept)
-
-    @property
-    def in_progress(self) -> int:
-        """Accepted sockets that have not become connections yet."""
-        return len(self._waiting) + len(self._tasks)
 
     async def close(self) -> None:
         if self._listener.fileno() < 0:
@@ -293,7 +288,7 @@ class _Acceptor:
                 self._loop.remove_reader(self._listener)
                 self._resume = self._loop.call_later(_ACCEPT_PAUSE_S, self.start)
                 return
-            if self._is_full():
+            if self._is_full(len(self._waiting) + len(self._tasks)):
                 sock.close()
                 continue
             sock.setblocking(False)
