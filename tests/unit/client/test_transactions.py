@@ -22,6 +22,7 @@ from rocketstream import (
     aio,
 )
 from rocketstream.client.producer.settings import TransactionSettings
+from rocketstream.client.producer.transaction import TransactionBase
 from rocketstream.errors import ConfigurationError, MessageInvalidError, SendError
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
@@ -293,6 +294,47 @@ def test_check_settings_are_checked(settings: dict[str, Any], text: str) -> None
     assert default.check_request_hold_max == 2000
     with pytest.raises(ConfigurationError, match=text):
         TransactionProducer("pg", **settings)
+
+
+@both_faces
+def test_a_stored_half_has_its_broker_know_the_producer(
+    broker: FakeBroker, send: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-486: it may ask before the next round of heartbeats."""
+    halves: list[str] = []
+
+    def half_stored(self: Any, engine: Any, result: Any) -> None:
+        assert engine.instance is not None
+        halves.append(result.msg_id)
+
+    monkeypatch.setattr(TransactionBase, "_half_stored", half_stored)
+    result = send(broker, Message(TOPIC, b"x"), Answers())
+    assert halves == [result.msg_id]
+
+
+@pytest.mark.parametrize("face", ["threads", "asyncio"])
+def test_an_end_that_cannot_be_told_is_no_failed_send(
+    broker: FakeBroker, face: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-484: the broker will ask; its id of the half cannot be read here."""
+    broker.on[SEND] = lambda _: answer(0, SendMessageResponseHeader("nonsense", 0, HALF_OFFSET))
+    message = Message(TOPIC, b"x")
+    settings: dict[str, Any] = {
+        "namesrv_addr": broker.address, "transaction_listener": Answers(ROLLBACK),
+    }  # fmt: skip
+
+    async def scenario() -> Any:
+        async with aio.TransactionProducer("pg", **settings) as producer:
+            return await producer.send_message_in_transaction(message)
+
+    if face == "asyncio":
+        result = asyncio.run(scenario())
+    else:
+        with TransactionProducer("pg", **settings) as producer:
+            result = producer.send_message_in_transaction(message)
+    assert result.local_transaction_state is ROLLBACK
+    assert "ended with ROLLBACK_MESSAGE, but the broker could not be told" in caplog.text
+    assert not broker.asked(END)
 
 
 # --- the broker asks ------------------------------------------------------------------------------
