@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Self
 
@@ -65,7 +66,7 @@ class BlockingPool:
         self._changed = threading.Condition(self._mutex)
         self._waiting = 0
         self._idle: dict[str, list[BlockingConnection]] = {}
-        self._lent: dict[str, int] = {}
+        self._lent: Counter[str] = Counter()
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -203,7 +204,7 @@ class BlockingPool:
                 )
             if self._closed:
                 raise ClientStateError(f"cannot connect to {address}: the pool is closed")
-            self._lent[address] = self._lent.get(address, 0) + 1
+            self._lent[address] += 1
             idle = self._idle.get(address)
             return idle.pop() if idle else None
 
@@ -211,7 +212,7 @@ class BlockingPool:
         """Wait, holding the lock, until a connection may be lent or the pool is closed."""
 
         def ready() -> bool:
-            return self._closed or self._lent.get(address, 0) < self._connections_max
+            return self._closed or self._lent[address] < self._connections_max
 
         self._waiting += 1
         try:

@@ -366,7 +366,7 @@ class Connection(asyncio.BaseProtocol):
         """
         out, self._out = self._out, deque()
         self._out_bytes = 0
-        return out[0] if len(out) == 1 else b"".join(out)
+        return out.pop() if len(out) == 1 else b"".join(out)
 
     def _check_write_bound(self) -> None:
         if not self._paused or self._closed or self.bytes_buffered <= self._write_max:

@@ -513,6 +513,14 @@ def test_four_looks_without_traffic_close_it() -> None:
     assert [timer.pause_s for timer in bench.loop.waiting()] == [3.0], "for the abort alone"
 
 
+def test_one_without_any_traffic_is_closed_when_its_time_is_over() -> None:
+    bench = Bench(bounds=ConnectionLimits(idle_close_ms=8_000)).open()
+    for at_s in (2.0, 4.0, 6.0, 8.0):
+        assert not bench.connection.is_closed
+        bench.time_comes(at_s)
+    assert bench.connection.is_closed
+
+
 def test_without_a_bound_nobody_looks() -> None:
     assert Bench(bounds=ConnectionLimits(idle_close_ms=0)).open().loop.timers == []
     assert len(Bench(bounds=ConnectionLimits(idle_close_ms=1)).open().loop.timers) == 1
