@@ -198,8 +198,7 @@ class RemotingClient:
         tasks = list(self._connecting.values())
         for task in tasks:
             task.cancel()
-        if tasks:
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         connections, self._connections = list(self._connections.values()), {}
         for connection in connections:
             connection.close("the client was closed")

@@ -274,8 +274,7 @@ class _Acceptor:
         for sock in self._tasks.values():
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
-        if self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTS_PER_PASS):
