@@ -214,6 +214,18 @@ def test_what_is_in_flight_keeps_others_from_using_it(bench: Bench) -> None:
         connection.receive(LONG_MS)
 
 
+def test_nothing_is_in_flight_on_a_closed_connection(bench: Bench) -> None:
+    """Neither what is to come nor what has come and was not taken."""
+    connection = bench.connection
+    first, _ = connection.submit(request()), connection.submit(request())
+    bench.gives(answer(first) + answer(3))
+    connection.request(request(), LONG_MS)
+    connection.close()
+    assert connection.requests_in_flight == 0
+    with pytest.raises(ClientStateError, match="nothing is in flight"):
+        connection.receive(LONG_MS)
+
+
 def test_a_forgotten_answer_is_dropped_whether_it_came_or_not(bench: Bench) -> None:
     connection = bench.connection
     first, second = connection.submit(request()), connection.submit(request())
