@@ -94,7 +94,7 @@ class Connection(asyncio.BaseProtocol):
     _pause_above_bytes = _PAUSE_ABOVE_BYTES
     _decoder_of: type[FrameDecoder] = FrameDecoder
     """Reads what the peer sends."""
-    _heard_at = 0.0
+    _heard_at = -math.inf
     """When something came last; noted by clients alone."""
     _answered_at = 0.0
     """When an answer came last, or the peer took what had waited for it; noted by clients alone."""
@@ -426,10 +426,7 @@ class Connection(asyncio.BaseProtocol):
             if not sink.done():
                 sink.set_result(command)
             return
-        try:
-            sink(command, None)
-        except Exception:
-            logger.exception("the callback for an answer of %s failed", self.peer)
+        self._call_back(sink, command, None)
 
     def _refuse_frame(self, error: RemoteProtocolError) -> None:
         remark = self._remark(closed=False)
@@ -497,11 +494,6 @@ class Connection(asyncio.BaseProtocol):
             earliest = min(entry[0] for entry in self._pending.values())
             if earliest < self._sweep_at:
                 self._sweep_later(max(earliest, now + _SWEEP_PAUSE_S))
-
-    def _fail(self, opaque: int, error: Exception) -> None:
-        entry = self._pending.pop(opaque, None)
-        if entry is not None:
-            self._tell_failure(entry[1], error)
 
     def _silent_s(self, now: float, sent: Sequence[float]) -> float:
         """Return for how long the peer has been silent, 0.0 where it is not taken for gone.
@@ -619,9 +611,10 @@ class Connection(asyncio.BaseProtocol):
             if timer is not None:
                 timer.cancel()
         self._sweep_timer = self._idle_timer = None
-        for opaque in list(self._pending):
-            text = f"connection to {self.peer} ended before the answer came: {reason}{remark}"
-            self._fail(opaque, ConnectionLostError(text, address=self.peer))
+        pending, self._pending = self._pending, {}
+        text = f"connection to {self.peer} ended before the answer came: {reason}{remark}"
+        for _, sink, _ in pending.values():
+            self._tell_failure(sink, ConnectionLostError(text, address=self.peer))
 
     def _closed_error(self) -> ConnectError:
         reason = self.close_reason or "not open yet"

@@ -587,6 +587,7 @@ def test_a_lost_connection_says_why_and_holds_nothing(
     assert closed == [bench.connection]
     assert "was not taken in" in caplog.text
     assert (bench.connection.bytes_buffered, bench.connection._when_drained) == (0, [])
+    assert not bench.connection._out
     assert bench.connection._decoder is not decoder
     assert bench.connection._lost.done()
     bench.loop.turn()
