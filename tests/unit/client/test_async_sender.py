@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ import pytest
 
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.instance.routes import RouteTable
+from rocketstream.client.producer import async_sender
 from rocketstream.client.producer.async_sender import AsyncSender, plain_sender
 from rocketstream.client.producer.message import MessagePreparer
 from rocketstream.client.producer.observer import ASYNC, ONEWAY
@@ -52,6 +54,20 @@ def test_a_connection_that_takes_longer_than_the_send_is_given_up() -> None:
     sender = plain_sender(cast(MQClientInstance, instance), ProducerSettings("pg"))
     with pytest.raises(ConnectError, match=r"cannot connect to 192\.0\.2\.1:10911 within 5 ms"):
         asyncio.run(sender.connection("192.0.2.1:10911", 5))
+
+
+def test_a_connection_has_all_the_time_of_the_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds: list[float] = []
+
+    @asynccontextmanager
+    async def up_to(seconds: float) -> AsyncIterator[None]:
+        bounds.append(seconds)
+        yield
+
+    monkeypatch.setattr(async_sender, "up_to", up_to)
+    bench = Bench()
+    assert cast(Any, asyncio.run(bench.sender.connection(ADDRESS, 2_500))) is bench.line
+    assert bounds == [2.5]
 
 
 class Spoilt:

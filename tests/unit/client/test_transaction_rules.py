@@ -15,6 +15,7 @@ from rocketstream.client.hooks import EndTransactionContext, EndTransactionHooks
 from rocketstream.client.instance.background import CallbackExecutor
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.producer import transaction
+from rocketstream.client.producer.base import ProducerBase
 from rocketstream.client.producer.settings import TransactionSettings
 from rocketstream.client.producer.transaction import (
     LocalOutcome,
@@ -472,6 +473,20 @@ def test_a_shutdown_gives_answers_a_second() -> None:
     made._checks.executor.join = waits.append  # type: ignore[method-assign,assignment]
     made.shutdown()
     assert waits == [1.0] == [transaction.CHECK_JOIN_S]
+
+
+def test_an_end_takes_no_more_calls_of_listeners() -> None:
+    """Neither for questions nor for what is sent."""
+    made = producer()
+    ended: list[Any] = []
+
+    async def close(_: Any, machine: Any) -> None:
+        ended.append(machine)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ProducerBase, "_close", close)
+        asyncio.run(made._close(cast(Any, "machine")))
+    assert (ended, made._checks.executor._closed, made._local._closed) == (["machine"], True, True)
 
 
 def test_brokers_know_the_producer_before_it_sends() -> None:

@@ -84,9 +84,9 @@ def test_a_turn_is_as_long_as_a_slice(bench: Bench) -> None:
 
 
 def test_little_work_is_done_at_once_until_a_pass_is_used(bench: Bench) -> None:
-    assert not bench.sharing.go(bench.worker("a", 1, PASS_MS / 8))
+    assert not bench.sharing.go(bench.worker("a", 1, PASS_MS * 15 / 64))
     assert bench.loop.due == []
-    assert not bench.sharing.go(bench.worker("b", 1, PASS_MS / 8))
+    assert not bench.sharing.go(bench.worker("b", 1, PASS_MS / 64))
     assert len(bench.loop.due) == 1, "a pass that counts from zero"
     assert not bench.sharing.go(bench.worker("c", 1, PASS_MS * 3 / 4))
     late = bench.worker("d")
