@@ -116,7 +116,13 @@ class Bench:
         self.wait_ms = 0.0
         self.is_ready = True
         self.looks = 0
-        monkeypatch.setattr(blocking, "_connect", lambda *_: sock)
+        self.connects: list[tuple[Any, ...]] = []
+
+        def connect(*to: Any) -> Sock:
+            self.connects.append(to)
+            return sock
+
+        monkeypatch.setattr(blocking, "_connect", connect)
         monkeypatch.setattr(blocking, "_poller", lambda _: self)
         monkeypatch.setattr(
             blocking, "_ready", lambda _, w, ms: self._wait("write" if w else "read", ms)
@@ -187,6 +193,7 @@ def test_requests_of_every_kind_are_numbered_in_one_row(bench: Bench) -> None:
 
 def test_an_open_connection_never_blocks_by_itself(bench: Bench) -> None:
     connection = bench.connection
+    assert bench.connects == [("a:1", 0.05, None)]
     assert not bench.sock.is_blocking
     assert (connection.is_closed, connection.fileno(), connection.timed_out) == (False, 7, False)
     assert (connection.requests_in_flight, connection.is_reusable) == (0, True)

@@ -7,7 +7,8 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
@@ -16,6 +17,7 @@ from rocketstream import limits
 from rocketstream.errors import ClientStateError, ConfigurationError, ConnectError
 from rocketstream.protocol.addresses import NO_TLS, cannot_connect
 from rocketstream.protocol.command import RemotingCommand
+from rocketstream.transport import client as clients
 from rocketstream.transport.client import ClientConnection, RemotingClient, _reason
 from rocketstream.transport.connection import Connection, ConnectionLimits
 from tests.unit.transport.conftest import request
@@ -158,6 +160,24 @@ def test_a_connect_has_a_time_of_its_own(play: Callable[..., None]) -> None:
         assert str(caught.value) == str(cannot_connect(A, "no answer within 5 ms"))
 
     play(main, connect_timeout_ms=5)
+
+
+def test_a_connect_has_all_of_that_time(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds: list[float] = []
+
+    @asynccontextmanager
+    async def up_to(seconds: float) -> AsyncIterator[None]:
+        bounds.append(seconds)
+        yield
+
+    async def main(bench: Bench) -> None:
+        await bench.client.connection(A)
+
+    monkeypatch.setattr(clients, "up_to", up_to)
+    play(main, connect_timeout_ms=2_500)
+    assert bounds == [2.5]
 
 
 @pytest.mark.parametrize(
