@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from rocketstream.client.consumer import assignment
 from rocketstream.client.consumer.offsets.store import Offsets
-from rocketstream.errors import RequestTimeoutError
-from rocketstream.model import MessageQueue
+from rocketstream.client.consumer.queue import AssignedQueue
+from rocketstream.errors import BrokerError, RequestTimeoutError, RouteNotFoundError
+from rocketstream.model import ConsumeFromWhere, MessageModel, MessageQueue
 from tests.unit.client.model_cluster import ADDRESS, BROKER, QUEUES, TOPIC, Member, World
 
 ALL = [MessageQueue(TOPIC, BROKER, number) for number in range(QUEUES)]
@@ -28,6 +31,15 @@ class Watched(Member):
         self.lockable: set[MessageQueue] = set(ALL)
         self.unlocked: list[MessageQueue] = []
         self.changes: list[tuple[int, int]] = []
+        self.given_up: list[int] = []
+        self.rounds = 0
+        self.queues._instance.rebalance_soon = self.rebalance_soon  # type: ignore[attr-defined]
+
+    def rebalance_soon(self) -> None:
+        self.rounds += 1
+
+    async def give_up(self, queues: Sequence[AssignedQueue]) -> None:
+        self.given_up += [queue.message_queue.queue_id for queue in queues]
 
     async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
         return [mq for mq in mqs if mq in self.lockable]
@@ -302,3 +314,441 @@ def test_a_wrong_route_that_is_put_right_is_not_taken_to_its_end(
     assert own(one) == [0]
     assert one.rebalance()
     assert own(one) == [0, 1]
+
+
+# --- queues whose listener runs -----------------------------------------------------------------
+
+
+def busy(world: World, one: Watched, number: int = 3) -> AssignedQueue:
+    """Return a queue that is to leave, since another member came, and whose listener runs."""
+    one.rebalance()
+    queue = one.queues.table[ALL[number]]
+    queue.begin()
+    world.broker.members.append("c2")
+    assert one.rebalance()
+    assert one.queues.table[ALL[number]] is queue
+    one.changes.clear()
+    one.given_up.clear()
+    return queue
+
+
+def settle(world: World) -> None:
+    for _ in range(8):
+        world.settle()
+
+
+def test_a_queue_whose_listener_is_back_leaves_like_any_other(world: World, one: Watched) -> None:
+    """Covers C-163, C-179: finished messages count, and the owner is told of its share."""
+    queue = busy(world, one)
+    queue.end()
+    settle(world)
+    assert (one.given_up, one.changes) == ([3], [(QUEUES, 2)])
+    assert not one.queues._tasks
+    assert one.rounds == 0
+
+
+def test_a_pull_that_died_while_its_listener_ran_is_begun_anew_when_that_is_back(
+    world: World, one: Watched
+) -> None:
+    """Covers C-176, C-557: the round wants the queue again at once, and cannot have it yet."""
+    one.rebalance()
+    queue = one.queues.table[ALL[0]]
+    queue.begin()
+    world.advance(120_001)
+    assert one.rebalance()
+    assert one.queues.table[ALL[0]] is queue
+    queue.end()
+    settle(world)
+    assert own(one) == [0, 1, 2, 3]
+    assert one.queues.table[ALL[0]] is not queue
+
+
+def test_a_queue_that_leaves_later_is_not_taken_when_its_topic_is_not_wanted_any_more(
+    world: World, one: Watched
+) -> None:
+    """Covers C-104: though it was wanted again meanwhile."""
+    queue = busy(world, one)
+    world.broker.members.remove("c2")
+    assert one.rebalance()
+    assert world.run(one.queues.rebalance([]))
+    queue.end()
+    settle(world)
+    assert ALL[3] not in one.queues.table
+    assert one.rounds == 0
+
+
+def test_a_queue_that_cannot_be_taken_when_its_listener_is_back_is_divided_anew(
+    world: World, one: Watched
+) -> None:
+    """Covers C-175, C-557: nobody else takes it."""
+    queue = busy(world, one)
+    world.broker.members.remove("c2")
+    assert one.rebalance()
+    world.broker.refusals = 99
+    queue.end()
+    settle(world)
+    assert ALL[3] not in one.queues.table
+    assert one.rounds == 1
+
+
+def test_a_queue_that_was_begun_anew_is_left_alone_when_its_listener_is_back(
+    world: World, one: Watched
+) -> None:
+    """Covers C-228: the repair has given the former up."""
+    queue = busy(world, one)
+    assert world.run(one.queues.restart(ALL[3], 7))
+    fresh = one.queues.table[ALL[3]]
+    queue.end()
+    settle(world)
+    assert one.queues.table[ALL[3]] is fresh
+    assert (one.given_up, one.changes) == ([], [])
+
+
+def test_nothing_leaves_later_once_the_consumer_ends(world: World, one: Watched) -> None:
+    """Covers C-119: the end gives up all that there is, and waits for no listener."""
+    queue = busy(world, one)
+    one.queues.stop()
+    queue.end()
+    settle(world)
+    assert (one.given_up, queue.dropped) == ([], False)
+    other = busy_again = one.queues.table[ALL[0]]
+    assert other is busy_again
+    world.run(one.queues.close())
+    assert own(one) == []
+    assert queue.dropped
+    assert sorted(one.unlocked) == ALL
+
+
+def test_the_end_cancels_what_waits_for_a_listener(world: World, one: Watched) -> None:
+    """Covers C-119."""
+    queue = busy(world, one)
+    (task,) = one.queues._tasks
+    world.run(one.queues.close())
+    assert task.cancelled()
+    assert not one.queues._tasks
+    queue.end()
+    settle(world)
+    assert one.given_up == []
+
+
+def test_a_queue_that_cannot_be_given_up_is_logged(
+    world: World, one: Watched, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = busy(world, one)
+
+    async def breaks(queues: Sequence[AssignedQueue]) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(one, "give_up", breaks)
+    queue.end()
+    settle(world)
+    assert f"giving up {ALL[3]} failed" in caplog.text
+
+
+class Concurrent(Watched):
+    """A member that consumes in any order: queues leave though their listener runs, in the end."""
+
+    sharing = replace(Watched.sharing, in_order=False, release_wait_ms=400)
+
+
+@pytest.mark.parametrize("kind", [Concurrent, Watched])
+def test_a_round_waits_for_listeners_only_so_long(world: World, kind: type[Watched]) -> None:
+    """Covers C-179: queues consumed in order stay until theirs is back; nothing is kept waiting."""
+
+    async def make() -> Watched:
+        return kind(world, "c1")
+
+    member = world.run(make())
+    world.members.append(member)
+    world.broker.members.append("c1")
+    member.rebalance()
+    queue = member.queues.table[ALL[3]]
+    queue.begin()
+    world.broker.members.append("c2")
+    round_ = world.loop.create_task(member.queues.rebalance([TOPIC]))
+    settle(world)
+    assert member.given_up == [2], "what is free leaves at once"
+    if kind is Concurrent:
+        world.advance(399.8)
+        assert (round_.done(), queue.dropped) == (False, False)
+        world.advance(0.4)
+    settle(world)
+    assert round_.done()
+    assert queue.dropped is (kind is Concurrent)
+
+
+# --- a round --------------------------------------------------------------------------------------
+
+
+def test_no_round_is_made_while_its_owner_is_not_active(
+    one: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-119, C-151."""
+    monkeypatch.setattr(one, "is_active", lambda: False)
+    assert one.rebalance()
+    assert own(one) == []
+    monkeypatch.undo()
+    one.queues.stop()
+    assert one.rebalance()
+    assert one.world.run(one.queues.assign(ALL))
+    assert own(one) == []
+
+
+def test_a_shutdown_while_members_are_asked_ends_the_round(one: Watched) -> None:
+    """Covers C-119: nothing is taken, nor given up."""
+    real = one.queues._members
+
+    async def members(topic: str) -> list[str] | None:
+        one.queues.stop()
+        return await real(topic)
+
+    one.queues._members = members  # type: ignore[method-assign]
+    assert one.rebalance()
+    assert (own(one), one.changes) == ([], [])
+
+
+def test_what_is_assigned_no_more_is_given_up_and_new_topics_are_learnt(
+    one: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-506."""
+    learnt: list[str] = []
+
+    async def learn(instance: object, topic: str) -> None:
+        learnt.append(topic)
+
+    monkeypatch.setattr(assignment, "learn_route", learn)
+    one.world.run(one.queues.assign(ALL[:2]))
+    assert learnt == [TOPIC]
+    one.world.run(one.queues.assign(ALL[1:2]))
+    assert (learnt, one.given_up, own(one)) == ([TOPIC], [0], [1])
+
+
+def test_without_a_broker_of_the_topic_nobody_is_asked(
+    one: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-159."""
+    monkeypatch.setattr(one.queues._instance, "group_addresses", lambda topic: [])
+    assert not one.rebalance()
+    assert own(one) == []
+
+
+def test_broadcasting_takes_all_and_asks_nobody(
+    one: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-158."""
+    one.world.broker.members[:] = []
+    sharing = replace(one.sharing, message_model=MessageModel.BROADCASTING)
+    monkeypatch.setattr(one.queues, "_settings", sharing)
+    assert one.rebalance()
+    assert own(one) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("errors", "is_told"),
+    [
+        ([BrokerError(1, "no consumer")], False),
+        ([BrokerError(1, "no consumer")] * 2, True),
+        ([RequestTimeoutError("no answer")], True),
+    ],
+)
+def test_a_broker_that_has_not_heard_of_the_group_is_told_and_asked_again(
+    one: Watched, caplog: pytest.LogCaptureFixture, errors: list[Exception], is_told: bool
+) -> None:
+    """Covers C-159, C-165: no outage, unless it answers so again."""
+    instance: Any = one.queues._instance
+    left, beats = list(errors), []
+
+    async def ask(address: str, group: str) -> list[str]:
+        if left:
+            raise left.pop(0)
+        return ["c1"]
+
+    async def beat() -> None:
+        beats.append(1)
+
+    instance.consumer_ids, instance.send = ask, beat
+    with caplog.at_level(logging.WARNING):
+        assert one.rebalance() is (len(errors) == 1)
+    assert len(beats) == 1
+    assert ("asking for the members of g" in caplog.text) is is_told
+
+
+def test_a_member_named_twice_for_long_is_told(
+    world: World, one: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker may not know for two minutes that an earlier connection of ours is gone."""
+    world.broker.members.append("c1")
+    for number in range(1, 9):
+        one.rebalance()
+        assert ("another process" in caplog.text) is (number > 6)
+    assert own(one) == [0, 1, 2, 3]
+
+
+def test_a_member_named_once_shares_its_id_with_nobody(
+    one: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(9):
+        one.rebalance()
+    assert "another process" not in caplog.text
+
+
+class Strategy:
+    """Allots what the test says."""
+
+    name = "mine"
+
+    def __init__(self, allot: Callable[..., Sequence[MessageQueue]]) -> None:
+        self.allocate = allot
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_strategy_gets_lists_of_its_own_and_its_errors_keep_what_there_is(
+    one: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_empty: bool
+) -> None:
+    """Covers C-161, C-162: queues the topic does not have are told, and left out."""
+    one.rebalance()
+    asked: list[tuple[object, ...]] = []
+
+    def allot(
+        group: str, me: str, queues: list[MessageQueue], members: list[str]
+    ) -> list[MessageQueue]:
+        asked.append((group, me, list(queues), list(members)))
+        if is_empty:
+            raise ZeroDivisionError
+        mine = queues[:2]
+        queues.clear()
+        members.clear()
+        return [*mine, MessageQueue(TOPIC, "b", 9)]
+
+    sharing = replace(one.sharing, strategy=Strategy(allot))  # type: ignore[arg-type]
+    monkeypatch.setattr(one.queues, "_settings", sharing)
+    assert one.rebalance() is not is_empty
+    assert own(one) == ([0, 1, 2, 3] if is_empty else [0, 1])
+    assert asked == [("g", "c1", ALL, ["c1"])]
+    text = "allocate strategy mine failed" if is_empty else "returned queues that topic T does not"
+    assert text in caplog.text
+    monkeypatch.setattr(one.queues._instance, "subscribe_queues", lambda topic: (), raising=False)
+    assert one.rebalance()
+    assert (len(asked), own(one)) == (1, []), "where there is no queue nobody is asked"
+
+
+def test_queues_of_a_broker_that_is_away_for_a_moment_are_kept(
+    one: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is finished of them is not consumed again; others leave."""
+    one.rebalance()
+    instance = one.queues._instance
+    monkeypatch.setattr(instance, "subscribe_queues", lambda topic: tuple(ALL[:2]), raising=False)
+    monkeypatch.setattr(instance, "is_away", lambda broker: broker == BROKER, raising=False)
+    one.queues.table[ALL[3]].leave()
+    assert one.rebalance()
+    assert own(one) == [0, 1, 2]
+    monkeypatch.setattr(instance, "is_away", lambda broker: False, raising=False)
+    assert one.rebalance()
+    assert own(one) == [0, 1]
+
+
+def test_a_retry_topic_without_a_route_is_told_to_nobody(
+    one: Watched, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-164: its broker makes it with the heartbeat."""
+    instance: Any = one.queues._instance
+    topic = f"%RETRY%{TOPIC}"
+
+    async def no_route(wanted: str) -> bool:
+        return False
+
+    monkeypatch.setattr(instance, "subscribe_queues", lambda wanted: None, raising=False)
+    monkeypatch.setattr(instance, "update", no_route, raising=False)
+    one.queues._routed.add(topic)
+    assert not one.world.run(one.queues.rebalance([topic]))
+    assert (one.changes, caplog.text) == ([], "")
+
+
+def test_a_route_that_the_name_server_knows_is_used_at_once(
+    one: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-158."""
+    instance: Any = one.queues._instance
+    known: list[tuple[MessageQueue, ...] | None] = [None]
+
+    async def update(topic: str) -> bool:
+        known[0] = tuple(reversed(ALL))
+        return True
+
+    monkeypatch.setattr(instance, "subscribe_queues", lambda topic: known[0], raising=False)
+    monkeypatch.setattr(instance, "update", update, raising=False)
+    begun: list[MessageQueue] = []
+    one.start_queue = lambda queue: begun.append(queue.message_queue)
+    assert one.rebalance()
+    assert begun == ALL, "in their order, whatever the route's"
+
+
+# --- where a queue begins -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stored", "where", "topic", "start"),
+    [
+        (5, ConsumeFromWhere.LAST_OFFSET, TOPIC, 5),
+        (None, ConsumeFromWhere.LAST_OFFSET, TOPIC, 77),
+        (None, ConsumeFromWhere.FIRST_OFFSET, TOPIC, 0),
+        (None, ConsumeFromWhere.TIMESTAMP, TOPIC, 33),
+        (None, ConsumeFromWhere.LAST_OFFSET, f"%RETRY%{TOPIC}", 0),
+    ],
+)
+def test_where_a_queue_begins(
+    one: Watched,
+    monkeypatch: pytest.MonkeyPatch,
+    stored: int | None,
+    where: ConsumeFromWhere,
+    topic: str,
+    start: int,
+) -> None:
+    """Covers C-189 to C-196."""
+    mq = MessageQueue(topic, BROKER, 0)
+    instance: Any = one.queues._instance
+
+    async def read_store(asked: MessageQueue) -> int | None:
+        return stored
+
+    async def search(address: str, asked: MessageQueue, time_ms: int) -> int:
+        assert (address, asked, time_ms) == (ADDRESS, mq, 1_234)
+        return 33
+
+    async def end(address: str, asked: MessageQueue) -> int:
+        assert (address, asked) == (ADDRESS, mq)
+        return 77
+
+    instance.masters = {BROKER: ADDRESS}
+    instance.search_offset, instance.max_offset = search, end
+    sharing = replace(one.sharing, where=where, timestamp_ms=lambda: 1_234)
+    monkeypatch.setattr(one.queues, "_settings", sharing)
+    store: Any = SimpleNamespace(read_store=read_store)
+    assert one.world.run(one.queues.start_of(mq, store)) == start
+    instance.masters = {}
+    if start in (33, 77):
+        with pytest.raises(RouteNotFoundError, match=BROKER):
+            one.world.run(one.queues.start_of(mq, store))
+
+
+def test_a_mistake_of_ours_while_a_start_is_looked_for_is_no_outage(one: Watched) -> None:
+    async def breaks(mq: MessageQueue, store: Offsets) -> int:
+        raise ZeroDivisionError
+
+    one.queues.start_of = breaks  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        one.rebalance()
+
+
+def test_an_unknown_start_is_told_until_it_is_known(
+    world: World, one: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-189, C-561."""
+    world.broker.refusals = 4
+    with caplog.at_level(logging.WARNING):
+        assert not one.rebalance()
+        assert one.rebalance()
+    for mq in ALL:
+        assert f"asking where to start {mq} failed" in caplog.text
+        assert f"asking where to start {mq}: works again" in caplog.text
