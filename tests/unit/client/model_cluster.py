@@ -7,6 +7,7 @@ clock and listener are what the test says. Nothing waits.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -158,7 +159,7 @@ class Member:
         self.queues: Assignment[AssignedQueue] = Assignment(
             instance, self.sharing, cast(Any, self), store=self.store, locking=cast(Any, self)
         )
-        self._flow_hits = {True: 0, False: 0}
+        self._flow_hits = Counter[bool]()
         self._retry_topic, self._namespace = f"%RETRY%{GROUP}", None
 
     # --- what is asked of a consumer besides ------------------------------------------------------

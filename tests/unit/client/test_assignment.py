@@ -620,7 +620,7 @@ def test_a_strategy_gets_lists_of_its_own_and_its_errors_keep_what_there_is(
         members.clear()
         return [*mine, MessageQueue(TOPIC, "b", 9)]
 
-    sharing = replace(one.sharing, strategy=Strategy(allot))  # type: ignore[arg-type]
+    sharing = replace(one.sharing, strategy=Strategy(allot))
     monkeypatch.setattr(one.queues, "_settings", sharing)
     assert one.rebalance() is not is_empty
     assert own(one) == ([0, 1, 2, 3] if is_empty else [0, 1])

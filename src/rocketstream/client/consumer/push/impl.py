@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -106,7 +107,7 @@ class PushConsumerImpl(ConsumerInner):
         self._retry_topic = retry_topic(self.group)
         self._namespace = instance.config.effective_namespace()
         # Count and size share one counter, as upstream has it (C-205).
-        self._flow_hits = {True: 0, False: 0}
+        self._flow_hits = Counter[bool]()
         self.tracing = tracing
         self.subscriptions = dict(subscriptions)
         broadcasting = self.message_model is MessageModel.BROADCASTING
@@ -307,11 +308,11 @@ class PushConsumerImpl(ConsumerInner):
         if held is None:
             return True
         is_span = held is FlowControl.SPAN
+        self._flow_hits[is_span] += 1
         hits = self._flow_hits[is_span]
-        self._flow_hits[is_span] = hits + 1
-        if hits % _FLOW_LOG_EVERY == 0:
+        if hits % _FLOW_LOG_EVERY == 1:
             mq = queue.message_queue
-            logger.info("pull of %s pauses until its %s falls (pause %d)", mq, held.value, hits + 1)
+            logger.info("pull of %s pauses until its %s falls (pause %d)", mq, held.value, hits)
         return False
 
     def terms(
@@ -322,12 +323,12 @@ class PushConsumerImpl(ConsumerInner):
         # A slave never takes offsets (C-215); 0 is never piggybacked (C-211). A broker may handle
         # a pull after a later commit sent on its own, and overwrites whatever it has: so only the
         # offset of this very pull goes along. Nothing beyond it can be committed before the answer.
-        commit = 0 if to_slave else self.store.piggyback_offset(queue.message_queue)
-        if commit != queue.pull_offset:
-            commit = 0
-        if commit > 0:
+        mq, commit = queue.message_queue, 0
+        if not to_slave and self.store.piggyback_offset(mq) == queue.pull_offset:
+            commit = queue.pull_offset
+        if commit:
             sys_flag |= PullSysFlag.COMMIT_OFFSET
-            self.store.piggybacked(queue.message_queue)
+            self.store.piggybacked(mq)
         if settings.post_subscription_when_pull:
             sys_flag |= PullSysFlag.SUBSCRIPTION
         return PullTerms(
