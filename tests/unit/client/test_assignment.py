@@ -4,53 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from rocketstream.client.consumer import assignment
 from rocketstream.client.consumer.offsets.store import Offsets
 from rocketstream.client.consumer.queue import AssignedQueue
-from rocketstream.errors import BrokerError, RequestTimeoutError, RouteNotFoundError
-from rocketstream.model import ConsumeFromWhere, MessageModel, MessageQueue
-from tests.unit.client.model_cluster import ADDRESS, BROKER, QUEUES, TOPIC, Member, World
-
-ALL = [MessageQueue(TOPIC, BROKER, number) for number in range(QUEUES)]
-
-
-class Watched(Member):
-    """A member that says what it was asked, and locks as the test says."""
-
-    sharing = replace(Member.sharing, in_order=True, release_wait_ms=0)
-
-    def __init__(self, world: World, client_id: str) -> None:
-        super().__init__(world, client_id)
-        self.lockable: set[MessageQueue] = set(ALL)
-        self.unlocked: list[MessageQueue] = []
-        self.changes: list[tuple[int, int]] = []
-        self.given_up: list[int] = []
-        self.rounds = 0
-        self.queues._instance.rebalance_soon = self.rebalance_soon  # type: ignore[attr-defined]
-
-    def rebalance_soon(self) -> None:
-        self.rounds += 1
-
-    async def give_up(self, queues: Sequence[AssignedQueue]) -> None:
-        self.given_up += [queue.message_queue.queue_id for queue in queues]
-
-    async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
-        return [mq for mq in mqs if mq in self.lockable]
-
-    async def released(self, mqs: Sequence[MessageQueue]) -> None:
-        self.unlocked += mqs
-
-    async def queues_changed(
-        self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]
-    ) -> None:
-        self.changes.append((len(all_queues), len(mine)))
+from rocketstream.errors import RequestTimeoutError
+from rocketstream.model import MessageQueue
+from tests.unit.client.model_cluster import ADDRESS, QUEUES, TOPIC, World
+from tests.unit.client.watched_member import ALL, Watched, own
 
 
 @pytest.fixture
@@ -69,10 +34,6 @@ def one(world: World) -> Watched:
     world.members.append(member)
     world.broker.members.append("c1")
     return member
-
-
-def own(member: Member) -> list[int]:
-    return sorted(mq.queue_id for mq in member.queues.table)
 
 
 def test_a_first_round_takes_all_and_says_so(one: Watched) -> None:
@@ -115,7 +76,9 @@ def test_what_could_not_be_assigned_is_assigned_by_the_next_try(world: World, on
     assert own(one) == [0, 1, 2, 3]
 
 
-def test_unknown_members_keep_what_there_is(world: World, one: Watched) -> None:
+def test_unknown_members_keep_what_there_is(
+    world: World, one: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
     """Covers C-159, C-160, C-550: skipped, unbalanced, so asked again in a second."""
     one.rebalance()
 
@@ -125,6 +88,11 @@ def test_unknown_members_keep_what_there_is(world: World, one: Watched) -> None:
     one.queues._instance.api.consumer_ids = refuse  # type: ignore[method-assign]
     assert not one.rebalance()
     assert own(one) == [0, 1, 2, 3]
+    del one.queues._instance.api.consumer_ids
+    assert one.rebalance()
+    text = caplog.text
+    assert "asking for the members of g failed" in text
+    assert "asking for the members of g: works again" in text
 
 
 def test_a_member_the_broker_does_not_list_gives_up_and_asks_again(
@@ -264,7 +232,8 @@ def test_one_topic_s_failure_is_not_another_s(
     one.queues._topic_queues = broken  # type: ignore[method-assign]
     with caplog.at_level(logging.WARNING):
         assert not one.world.run(one.queues.rebalance(["A", TOPIC]))
-    assert own(one) == [0, 1, 2, 3]
+        assert own(one) == [0, 1, 2, 3]
+        assert not one.world.run(one.queues.rebalance([TOPIC, "A"]))
     assert "dividing the queues of A failed" in caplog.text
 
 
@@ -294,6 +263,7 @@ def test_a_repair_is_for_one_assignment_only(world: World, one: Watched) -> None
     queue = one.queues.table[ALL[0]]
     assert world.run(one.queues.restart(ALL[0], 7, queue))
     assert world.broker.offsets[0] == 7
+    assert queue.dropped
     assert not world.run(one.queues.restart(ALL[0], 3, queue))
     assert world.run(one.queues.restart(ALL[0], 3))
     assert world.broker.offsets[0] == 3
@@ -402,6 +372,8 @@ def test_a_queue_that_was_begun_anew_is_left_alone_when_its_listener_is_back(
     settle(world)
     assert one.queues.table[ALL[3]] is fresh
     assert (one.given_up, one.changes) == ([], [])
+    assert one.rebalance()
+    assert own(one) == [0, 1], "it leaves like any other in the next round"
 
 
 def test_nothing_leaves_later_once_the_consumer_ends(world: World, one: Watched) -> None:
@@ -411,12 +383,19 @@ def test_nothing_leaves_later_once_the_consumer_ends(world: World, one: Watched)
     queue.end()
     settle(world)
     assert (one.given_up, queue.dropped) == ([], False)
-    other = busy_again = one.queues.table[ALL[0]]
-    assert other is busy_again
     world.run(one.queues.close())
     assert own(one) == []
     assert queue.dropped
     assert sorted(one.unlocked) == ALL
+    assert world.broker.offsets == dict.fromkeys(range(QUEUES), 0)
+
+
+def test_the_end_takes_no_queue_any_more(world: World, one: Watched) -> None:
+    """Covers C-119: also without being told to stop before."""
+    one.rebalance()
+    world.run(one.queues.close())
+    assert one.rebalance()
+    assert own(one) == []
 
 
 def test_the_end_cancels_what_waits_for_a_listener(world: World, one: Watched) -> None:
@@ -452,7 +431,9 @@ class Concurrent(Watched):
 
 
 @pytest.mark.parametrize("kind", [Concurrent, Watched])
-def test_a_round_waits_for_listeners_only_so_long(world: World, kind: type[Watched]) -> None:
+def test_a_round_waits_for_listeners_only_so_long(
+    world: World, kind: type[Watched], caplog: pytest.LogCaptureFixture
+) -> None:
     """Covers C-179: queues consumed in order stay until theirs is back; nothing is kept waiting."""
 
     async def make() -> Watched:
@@ -465,6 +446,7 @@ def test_a_round_waits_for_listeners_only_so_long(world: World, kind: type[Watch
     queue = member.queues.table[ALL[3]]
     queue.begin()
     world.broker.members.append("c2")
+    caplog.set_level(logging.INFO)
     round_ = world.loop.create_task(member.queues.rebalance([TOPIC]))
     settle(world)
     assert member.given_up == [2], "what is free leaves at once"
@@ -475,280 +457,58 @@ def test_a_round_waits_for_listeners_only_so_long(world: World, kind: type[Watch
     settle(world)
     assert round_.done()
     assert queue.dropped is (kind is Concurrent)
+    told = [text for text in caplog.messages if "gave up" in text]
+    assert [str(ALL[3]) in text for text in told] == [False, True][: 1 + queue.dropped]
 
 
-# --- a round --------------------------------------------------------------------------------------
-
-
-def test_no_round_is_made_while_its_owner_is_not_active(
-    one: Watched, monkeypatch: pytest.MonkeyPatch
+def test_a_topic_that_is_not_wanted_any_more_leaves_when_its_listener_is_back(
+    world: World, one: Watched
 ) -> None:
-    """Covers C-119, C-151."""
-    monkeypatch.setattr(one, "is_active", lambda: False)
-    assert one.rebalance()
-    assert own(one) == []
-    monkeypatch.undo()
-    one.queues.stop()
-    assert one.rebalance()
-    assert one.world.run(one.queues.assign(ALL))
-    assert own(one) == []
-
-
-def test_a_shutdown_while_members_are_asked_ends_the_round(one: Watched) -> None:
-    """Covers C-119: nothing is taken, nor given up."""
-    real = one.queues._members
-
-    async def members(topic: str) -> list[str] | None:
-        one.queues.stop()
-        return await real(topic)
-
-    one.queues._members = members  # type: ignore[method-assign]
-    assert one.rebalance()
-    assert (own(one), one.changes) == ([], [])
-
-
-def test_what_is_assigned_no_more_is_given_up_and_new_topics_are_learnt(
-    one: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Covers C-506."""
-    learnt: list[str] = []
-
-    async def learn(instance: object, topic: str) -> None:
-        learnt.append(topic)
-
-    monkeypatch.setattr(assignment, "learn_route", learn)
-    one.world.run(one.queues.assign(ALL[:2]))
-    assert learnt == [TOPIC]
-    one.world.run(one.queues.assign(ALL[1:2]))
-    assert (learnt, one.given_up, own(one)) == ([TOPIC], [0], [1])
-
-
-def test_without_a_broker_of_the_topic_nobody_is_asked(
-    one: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Covers C-159."""
-    monkeypatch.setattr(one.queues._instance, "group_addresses", lambda topic: [])
-    assert not one.rebalance()
+    """Covers C-104, C-179."""
+    one.rebalance()
+    queue = one.queues.table[ALL[0]]
+    queue.begin()
+    assert world.run(one.queues.rebalance([]))
+    assert own(one) == [0]
+    queue.end()
+    settle(world)
     assert own(one) == []
 
 
-def test_broadcasting_takes_all_and_asks_nobody(
-    one: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Covers C-158."""
-    one.world.broker.members[:] = []
-    sharing = replace(one.sharing, message_model=MessageModel.BROADCASTING)
-    monkeypatch.setattr(one.queues, "_settings", sharing)
+def test_a_topic_that_is_wanted_again_meanwhile_keeps_its_queue(world: World, one: Watched) -> None:
+    """Covers C-104, C-557: begun anew, when the listener of before is back."""
+    one.rebalance()
+    queue = one.queues.table[ALL[0]]
+    queue.begin()
+    assert world.run(one.queues.rebalance([]))
     assert one.rebalance()
+    queue.end()
+    settle(world)
     assert own(one) == [0, 1, 2, 3]
+    assert one.queues.table[ALL[0]] is not queue
 
 
-@pytest.mark.parametrize(
-    ("errors", "is_told"),
-    [
-        ([BrokerError(1, "no consumer")], False),
-        ([BrokerError(1, "no consumer")] * 2, True),
-        ([RequestTimeoutError("no answer")], True),
-    ],
-)
-def test_a_broker_that_has_not_heard_of_the_group_is_told_and_asked_again(
-    one: Watched, caplog: pytest.LogCaptureFixture, errors: list[Exception], is_told: bool
+def test_a_pull_that_died_while_its_listener_is_just_back_is_begun_anew_at_once(
+    world: World,
 ) -> None:
-    """Covers C-159, C-165: no outage, unless it answers so again."""
-    instance: Any = one.queues._instance
-    left, beats = list(errors), []
+    """Covers C-176: within the round that waited for it."""
 
-    async def ask(address: str, group: str) -> list[str]:
-        if left:
-            raise left.pop(0)
-        return ["c1"]
+    async def make() -> Concurrent:
+        return Concurrent(world, "c1")
 
-    async def beat() -> None:
-        beats.append(1)
-
-    instance.consumer_ids, instance.send = ask, beat
-    with caplog.at_level(logging.WARNING):
-        assert one.rebalance() is (len(errors) == 1)
-    assert len(beats) == 1
-    assert ("asking for the members of g" in caplog.text) is is_told
-
-
-def test_a_member_named_twice_for_long_is_told(
-    world: World, one: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A broker may not know for two minutes that an earlier connection of ours is gone."""
+    member = world.run(make())
+    world.members.append(member)
     world.broker.members.append("c1")
-    for number in range(1, 9):
-        one.rebalance()
-        assert ("another process" in caplog.text) is (number > 6)
-    assert own(one) == [0, 1, 2, 3]
-
-
-def test_a_member_named_once_shares_its_id_with_nobody(
-    one: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
-    for _ in range(9):
-        one.rebalance()
-    assert "another process" not in caplog.text
-
-
-class Strategy:
-    """Allots what the test says."""
-
-    name = "mine"
-
-    def __init__(self, allot: Callable[..., Sequence[MessageQueue]]) -> None:
-        self.allocate = allot
-
-
-@pytest.mark.parametrize("is_empty", [False, True])
-def test_a_strategy_gets_lists_of_its_own_and_its_errors_keep_what_there_is(
-    one: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_empty: bool
-) -> None:
-    """Covers C-161, C-162: queues the topic does not have are told, and left out."""
-    one.rebalance()
-    asked: list[tuple[object, ...]] = []
-
-    def allot(
-        group: str, me: str, queues: list[MessageQueue], members: list[str]
-    ) -> list[MessageQueue]:
-        asked.append((group, me, list(queues), list(members)))
-        if is_empty:
-            raise ZeroDivisionError
-        mine = queues[:2]
-        queues.clear()
-        members.clear()
-        return [*mine, MessageQueue(TOPIC, "b", 9)]
-
-    sharing = replace(one.sharing, strategy=Strategy(allot))
-    monkeypatch.setattr(one.queues, "_settings", sharing)
-    assert one.rebalance() is not is_empty
-    assert own(one) == ([0, 1, 2, 3] if is_empty else [0, 1])
-    assert asked == [("g", "c1", ALL, ["c1"])]
-    text = "allocate strategy mine failed" if is_empty else "returned queues that topic T does not"
-    assert text in caplog.text
-    monkeypatch.setattr(one.queues._instance, "subscribe_queues", lambda topic: (), raising=False)
-    assert one.rebalance()
-    assert (len(asked), own(one)) == (1, []), "where there is no queue nobody is asked"
-
-
-def test_queues_of_a_broker_that_is_away_for_a_moment_are_kept(
-    one: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is finished of them is not consumed again; others leave."""
-    one.rebalance()
-    instance = one.queues._instance
-    monkeypatch.setattr(instance, "subscribe_queues", lambda topic: tuple(ALL[:2]), raising=False)
-    monkeypatch.setattr(instance, "is_away", lambda broker: broker == BROKER, raising=False)
-    one.queues.table[ALL[3]].leave()
-    assert one.rebalance()
-    assert own(one) == [0, 1, 2]
-    monkeypatch.setattr(instance, "is_away", lambda broker: False, raising=False)
-    assert one.rebalance()
-    assert own(one) == [0, 1]
-
-
-def test_a_retry_topic_without_a_route_is_told_to_nobody(
-    one: Watched, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Covers C-164: its broker makes it with the heartbeat."""
-    instance: Any = one.queues._instance
-    topic = f"%RETRY%{TOPIC}"
-
-    async def no_route(wanted: str) -> bool:
-        return False
-
-    monkeypatch.setattr(instance, "subscribe_queues", lambda wanted: None, raising=False)
-    monkeypatch.setattr(instance, "update", no_route, raising=False)
-    one.queues._routed.add(topic)
-    assert not one.world.run(one.queues.rebalance([topic]))
-    assert (one.changes, caplog.text) == ([], "")
-
-
-def test_a_route_that_the_name_server_knows_is_used_at_once(
-    one: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Covers C-158."""
-    instance: Any = one.queues._instance
-    known: list[tuple[MessageQueue, ...] | None] = [None]
-
-    async def update(topic: str) -> bool:
-        known[0] = tuple(reversed(ALL))
-        return True
-
-    monkeypatch.setattr(instance, "subscribe_queues", lambda topic: known[0], raising=False)
-    monkeypatch.setattr(instance, "update", update, raising=False)
-    begun: list[MessageQueue] = []
-    one.start_queue = lambda queue: begun.append(queue.message_queue)
-    assert one.rebalance()
-    assert begun == ALL, "in their order, whatever the route's"
-
-
-# --- where a queue begins -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("stored", "where", "topic", "start"),
-    [
-        (5, ConsumeFromWhere.LAST_OFFSET, TOPIC, 5),
-        (None, ConsumeFromWhere.LAST_OFFSET, TOPIC, 77),
-        (None, ConsumeFromWhere.FIRST_OFFSET, TOPIC, 0),
-        (None, ConsumeFromWhere.TIMESTAMP, TOPIC, 33),
-        (None, ConsumeFromWhere.LAST_OFFSET, f"%RETRY%{TOPIC}", 0),
-    ],
-)
-def test_where_a_queue_begins(
-    one: Watched,
-    monkeypatch: pytest.MonkeyPatch,
-    stored: int | None,
-    where: ConsumeFromWhere,
-    topic: str,
-    start: int,
-) -> None:
-    """Covers C-189 to C-196."""
-    mq = MessageQueue(topic, BROKER, 0)
-    instance: Any = one.queues._instance
-
-    async def read_store(asked: MessageQueue) -> int | None:
-        return stored
-
-    async def search(address: str, asked: MessageQueue, time_ms: int) -> int:
-        assert (address, asked, time_ms) == (ADDRESS, mq, 1_234)
-        return 33
-
-    async def end(address: str, asked: MessageQueue) -> int:
-        assert (address, asked) == (ADDRESS, mq)
-        return 77
-
-    instance.masters = {BROKER: ADDRESS}
-    instance.search_offset, instance.max_offset = search, end
-    sharing = replace(one.sharing, where=where, timestamp_ms=lambda: 1_234)
-    monkeypatch.setattr(one.queues, "_settings", sharing)
-    store: Any = SimpleNamespace(read_store=read_store)
-    assert one.world.run(one.queues.start_of(mq, store)) == start
-    instance.masters = {}
-    if start in (33, 77):
-        with pytest.raises(RouteNotFoundError, match=BROKER):
-            one.world.run(one.queues.start_of(mq, store))
-
-
-def test_a_mistake_of_ours_while_a_start_is_looked_for_is_no_outage(one: Watched) -> None:
-    async def breaks(mq: MessageQueue, store: Offsets) -> int:
-        raise ZeroDivisionError
-
-    one.queues.start_of = breaks  # type: ignore[method-assign]
-    with pytest.raises(ZeroDivisionError):
-        one.rebalance()
-
-
-def test_an_unknown_start_is_told_until_it_is_known(
-    world: World, one: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Covers C-189, C-561."""
-    world.broker.refusals = 4
-    with caplog.at_level(logging.WARNING):
-        assert not one.rebalance()
-        assert one.rebalance()
-    for mq in ALL:
-        assert f"asking where to start {mq} failed" in caplog.text
-        assert f"asking where to start {mq}: works again" in caplog.text
+    member.rebalance()
+    queue = member.queues.table[ALL[0]]
+    queue.begin()
+    world.advance(120_001)
+    pulls = len(world.pulls)
+    round_ = world.loop.create_task(member.queues.rebalance([TOPIC]))
+    settle(world)
+    assert not round_.done()
+    queue.end()
+    settle(world)
+    assert round_.result() is True
+    assert member.queues.table[ALL[0]] is not queue
+    assert len(world.pulls) == pulls + QUEUES, "three at once, and the fourth"

@@ -206,6 +206,17 @@ def test_a_message_on_request_is_timed_and_named_as_listeners_see_it(
     assert (around.before, around.after, around.figures) == ([], [], [])
 
 
+def test_a_message_of_another_topic_keeps_its_name_on_request() -> None:
+    """Covers C-256: though it has been retried before."""
+    message = queued(3)
+    message._topic = TOPIC
+    assert message.properties is not None
+    message.properties["RETRY_TOPIC"] = "Orders"
+    wanted = listener_of(lambda messages: SUCCESS, orderly=False)
+    asyncio.run(consume_directly(wanted, message, None, Around().observer))
+    assert message.topic == TOPIC
+
+
 @pytest.mark.parametrize("orderly", [False, True])
 def test_a_listener_on_request_has_the_context_of_its_kind(orderly: bool) -> None:
     """Covers C-269, C-295."""

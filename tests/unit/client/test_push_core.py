@@ -21,6 +21,7 @@ from rocketstream.client.consumer.consume.orderly import (
     ConsumeMessageOrderlyService,
 )
 from rocketstream.client.consumer.listener import listener_of
+from rocketstream.client.consumer.process_queue import Thresholds
 from rocketstream.client.consumer.push import impl
 from rocketstream.client.consumer.push.impl import PushConsumerImpl
 from rocketstream.client.consumer.queue import AssignedQueue
@@ -250,14 +251,15 @@ def test_the_end_takes_each_step_in_its_order(made: Made) -> None:
 
     async def shutdown(await_ms: float, caller: int | None = None) -> None:
         waits.append((await_ms, caller))
+        ended.append((world.machine.queues._closed, expiry is not None and expiry.done()))
         await real(await_ms, caller)
 
+    ended: list[tuple[bool, bool]] = []
     world.machine.service.shutdown = shutdown
     expiry = world.machine._expiry
     world.client.run(world.machine.shutdown(None, 9))
     assert waits == [(700, 9)]
-    assert expiry is not None
-    assert expiry.cancelled()
+    assert ended == [(True, True)], "no queue is taken, and none scanned, while listeners end"
     assert world.store.called("update") == [("update", MQ, 6, True)]
     assert world.store.called("persist for good") == [("persist for good", [MQ])]
     assert world.done == [("unregistered", GROUP), ("trace ended",)]
@@ -367,7 +369,7 @@ def test_a_full_queue_is_not_pulled_and_that_is_said_now_and_then(
     queue.put([queued(5), queued(6)], 7)
     wide.put([queued(5)], 6)
     wide.put([queued(90)], 91)
-    wide.thresholds = world.machine.settings.thresholds().__class__(count=9, span=5)
+    wide.thresholds = Thresholds(count=9, span=5)
     with caplog.at_level(logging.INFO):
         for _ in range(7):
             assert world.machine.may_pull(queue) is False
@@ -526,6 +528,14 @@ def test_brokers_are_told_of_the_subscription_anew_before_pulls_carry_it(world: 
     assert world.machine.subscriptions[TOPIC].sub_version == now_ms + 1
     world.client.run(world.machine.queues_changed("U", [], []))
     assert len(world.done) == 2
+
+
+def test_the_bounds_of_a_topic_are_shared_by_the_queues_there_are(made: Made) -> None:
+    """Covers C-32, C-163."""
+    world = made(pull_threshold_for_topic=10)
+    queue, _ = world.take(MQ, OTHER)
+    world.client.run(world.machine.queues_changed(TOPIC, [MQ, OTHER], [MQ, OTHER]))
+    assert queue.thresholds.count == 5
 
 
 def test_a_subscription_replaced_while_brokers_are_told_stays(

@@ -409,6 +409,7 @@ def test_a_cause_that_cannot_be_sent_is_left_out(
     telling.turn(59_999)
     telling.give_back(caused())
     assert len(telling.copies) == next_copies
+    assert len(telling.backs) == (1 if next_copies == 2 else 2)
     telling.turn(1)
     telling.give_back(caused())
     assert len(telling.copies) == next_copies + 1
@@ -509,12 +510,18 @@ def failing() -> Iterator[Failing]:
     made.loop.close()
 
 
-def test_failed_messages_are_done_once_they_are_back(failing: Failing) -> None:
+def test_failed_messages_are_done_once_they_are_back(
+    failing: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Covers C-264, C-270: with their level; the queue is not free before."""
     failing.back.opened = asyncio.Event()
     failing.submit(0, 1, level=3)
+    wakes: list[object] = []
+    monkeypatch.setattr(failing.loop, "call_soon_threadsafe", wakes.append)
     failing.submit(2)
+    monkeypatch.undo()
     assert (failing.back.given, failing.queue.is_free) == ([], False)
+    assert wakes == [], "the loop looks once for all that comes before it does"
     failing.turn()
     assert failing.back.given == [(0, 3), (1, 3), (2, 0)]
     assert (failing.noted, failing.queue.is_free) == ([], False)
@@ -606,9 +613,11 @@ def test_the_end_waits_for_what_was_submitted_and_retries_nothing(failing: Faili
     failing.submit(0)
     failing.turn()
     (timer,) = failing.failed._timers
+    failing.failed._inbox_due = True  # the loop has not looked yet
     failing.submit(1)
     failing.loop.run_until_complete(failing.failed.drain())
     assert failing.back.given == [(0, 0), (1, 0)]
+    assert failing.queue.is_free
     assert timer.cancelled()
     failing.turn(1_502)
     assert failing.again == []
