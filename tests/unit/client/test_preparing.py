@@ -296,9 +296,12 @@ def test_parts_make_one_result_of_the_worst_status() -> None:
 
 
 def gathered(count: int, wait: str = "true", **message: Any) -> GatheredSend:
-    settings = ProducerSettings("pg")
-    makes = MessagePreparer(settings, ManualClock())
-    members = [makes.one(Message("T", b"%d" % n, flag=n, **message)) for n in range(count)]
+    settings, clock = ProducerSettings("pg"), ManualClock()
+    makes = MessagePreparer(settings, clock)
+    members = []
+    for number in range(count):
+        members.append(makes.one(Message("T", b"%d" % number, flag=number, **message)))
+        clock.advance(1)
     return GatheredSend(settings.requests(), members, wait)
 
 
