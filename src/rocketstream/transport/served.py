@@ -231,7 +231,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
             if self._out_bytes > _FLUSH_ABOVE_BYTES:
                 self._flush()
             if until():
-                return self._steps is not None or decoder.bytes_pending > 0
+                return self._steps is not None or bool(decoder.bytes_pending)
 
     def _take_run(self, take_frames: FramesTaker, until: Callable[[], bool]) -> bool:
         """Take the next requests together; return whether any were taken."""
@@ -291,11 +291,9 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         if self._out_bytes <= _PIECE_BYTES:
             transport.write(self._take_out())
             return
-        given = 0
-        while self._out and not self._paused and given < _FLUSH_ABOVE_BYTES:
-            piece = self._take_piece()
-            given += len(piece)
-            transport.write(piece)
+        rest_bytes = self._out_bytes - _FLUSH_ABOVE_BYTES
+        while self._out and not self._paused and self._out_bytes > rest_bytes:
+            transport.write(self._take_piece())
         if self._out and not self._paused and not self._flush_due:
             self._flush_due = True  # the rest is sent in the next pass of the loop
             self._loop.call_soon(self._flush)
