@@ -459,6 +459,18 @@ def test_a_loop_that_stood_still_reads_before_it_blames(bench: Bench) -> None:
     assert bench.errors() == [RequestTimeoutError]
 
 
+def test_a_loop_that_is_always_late_looks_three_times_more(bench: Bench) -> None:
+    bench.ask(1_000)
+    for looks in range(4):
+        assert bench.errors() == []
+        timer = bench.timer()
+        bench.loop.timers.clear()
+        bench.loop.now_s = timer.at_s + 1
+        timer.call()
+        assert bench.connection._looks == (looks + 1) % 4
+    assert bench.errors() == [RequestTimeoutError]
+
+
 def test_a_request_made_while_others_time_out_has_its_own_time(bench: Bench) -> None:
     """The sweep that follows sets no later timer over it."""
     again: list[RemotingCommand] = []
