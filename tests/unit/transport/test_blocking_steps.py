@@ -574,6 +574,18 @@ def test_input_of_an_idle_connection_is_kept(bench: Bench) -> None:
     assert len(bench.waits) == waits
 
 
+def test_an_idle_connection_with_a_full_buffer_is_not_taken_for_closed(bench: Bench) -> None:
+    """Nothing can be read into no room, which looks like an end."""
+    connection = bench.connection
+    first = answer(connection.submit(request()))
+    second = request(39, bytes(KIB_256), oneway=True).frame()
+    bench.gives(first + second)
+    connection.receive(LONG_MS)
+    assert connection._end == KIB_256
+    assert not connection.is_stale()
+    assert connection._end - connection._start == len(second)
+
+
 def test_an_idle_connection_that_was_reset_is_stale(bench: Bench) -> None:
     bench.gives(OSError("reset"))
     assert bench.connection.is_stale()

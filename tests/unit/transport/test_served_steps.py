@@ -564,6 +564,14 @@ def test_a_great_answer_is_written_in_pieces_over_several_turns(bench: Bench) ->
     assert (bench.connection.bytes_buffered, bench.loop.due) == (0, [])
 
 
+def test_answers_as_long_as_a_piece_are_not_cut(bench: Bench) -> None:
+    bench.connection.send_frames(bytes(PIECE))
+    bench.connection.send_frames(bytes(PIECE))
+    bench.loop.turn()
+    assert [len(each) for each in bench.wire.written] == [PIECE, PIECE]
+    assert not bench.connection._out
+
+
 def test_pieces_stop_where_the_peer_does_not_take_them(bench: Bench) -> None:
     plain = bench.wire.write
 
