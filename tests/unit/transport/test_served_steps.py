@@ -140,6 +140,17 @@ def test_what_must_wait_is_done_in_its_turn(bench: Bench) -> None:
     assert bench.done == [1, 2, 3, 4], "it is in line no more"
 
 
+@pytest.mark.parametrize("is_free", [True, False])
+def test_answers_of_one_turn_leave_with_its_end(is_free: bool) -> None:
+    bench = Bench(echo)
+    bench.share.is_free = is_free
+    bench.comes(1, 2)
+    if not is_free:
+        bench.work()
+    assert (len(bench.wire.written), bench.loop.due) == (1, [])
+    assert len(bench.sent()) == 2
+
+
 def test_one_in_line_does_not_pass_itself(bench: Bench) -> None:
     bench.share.is_free = False
     bench.comes(1)
@@ -462,6 +473,16 @@ def test_room_is_asked_for_once_and_left_with_the_frame(bench: Bench) -> None:
     assert (bench.done, bench.share.left) == ([1], 1)
     bench.comes(2)
     assert bench.share.left == 1
+
+
+def test_room_is_asked_for_once_the_frames_before_are_done(bench: Bench) -> None:
+    bench.share.is_free = False
+    bench.connection.data_received(request(1).frame() + head(FREE))
+    assert bench.share.rooms == []
+    bench.share.has_room = False
+    bench.work()
+    assert bench.share.rooms == [FREE + 4]
+    assert not bench.wire.is_reading
 
 
 def test_a_frame_without_room_is_not_read_on(bench: Bench) -> None:
