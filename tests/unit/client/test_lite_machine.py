@@ -130,7 +130,10 @@ def world(made: Made) -> World:
 
 def test_a_start_learns_tells_and_divides_when_it_may(world: World) -> None:
     """Covers C-125: nothing is divided before listeners may use the consumer."""
+    world.machine.begin()
     assert not world.machine.is_active()
+    world.machine._dividing = False
+    world.done.clear()
     world.start()
     assert world.done == [("added", GROUP), ("route", TOPIC), ("beat",), ("checked", GROUP)]
     assert world.machine.running
@@ -173,7 +176,7 @@ def test_a_start_that_is_refused_leaves_nothing_behind(world: World) -> None:
 @pytest.mark.parametrize("auto_commit", [False, True])
 @pytest.mark.parametrize("commit", [False, True])
 def test_the_end_commits_what_the_caller_is_done_with(
-    made: Made, auto_commit: bool, commit: bool
+    made: Made, auto_commit: bool, commit: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Covers C-126, C-517: what was handed out last only where it counts as done."""
     world = made(auto_commit=auto_commit)
@@ -182,7 +185,15 @@ def test_the_end_commits_what_the_caller_is_done_with(
     world.bring(queue, 5, 6, 7)
     world.hand_out()
     world.hand_out()
+    real, closed = world.machine.topic_changes.stop, []
+
+    async def stop() -> None:
+        closed.append(world.machine.queues._closed)
+        await real()
+
+    monkeypatch.setattr(world.machine.topic_changes, "stop", stop)
     world.client.run(world.machine.shutdown(commit=commit))
+    assert closed == [True], "no queue is taken from the first step on"
     expected = [("update", MQ, 7 if commit else 6, False)] if auto_commit else []
     assert world.store.called("update") == expected
     assert world.machine.assignment() == []
@@ -514,6 +525,20 @@ def test_a_topic_that_is_unsubscribed_gives_its_queues_up_at_once(world: World) 
     assert MQ not in world.machine.queues.table
     assert MQ not in world.machine.cache.queues
     assert world.store.called("persist for good")
+
+
+def test_a_topic_that_is_unsubscribed_hands_nothing_out_though_no_round_is_made(
+    world: World,
+) -> None:
+    """Covers C-104: other topics do."""
+    queue, other = world.take(MQ, ELSEWHERE)
+    world.bring(queue, 5)
+    world.bring(other, 5)
+    world.plan.unsubscribe(TOPIC)
+    world.client.run(world.machine.unsubscribed(TOPIC))
+    assert world.machine.assignment() == [ELSEWHERE]
+    assert [each.queue_offset for each in world.hand_out(9)] == [5]
+    assert world.hand_out(9) == []
 
 
 # --- positions and commits ------------------------------------------------------------------------

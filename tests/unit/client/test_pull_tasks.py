@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -198,6 +199,41 @@ def test_the_end_of_an_asyncio_schedule_cancels_what_runs(schedule: Schedule) ->
     schedule.client.run(schedule.service.shutdown())
     assert ended == [0]
     assert schedule.service.state is ServiceState.SHUTDOWN_ALREADY
+
+
+def test_a_task_that_swallows_its_cancellation_is_not_called_again(schedule: Schedule) -> None:
+    """Covers C-503: the end waits for it."""
+    schedule.gate = asyncio.Event()
+
+    async def task(mq: MessageQueue, context: Any) -> None:
+        schedule.calls.append(mq)
+        assert schedule.gate is not None
+        with contextlib.suppress(asyncio.CancelledError):
+            await schedule.gate.wait()
+
+    async def shutdown() -> None:
+        """There is nothing to end."""
+
+    schedule.service.consumer.shutdown = shutdown
+    schedule.service._callbacks[TOPIC] = task
+    schedule.divide(MQ)
+    ending = schedule.client.loop.create_task(schedule.service.shutdown())
+    schedule.client.turn()
+    assert ending.done()
+    assert schedule.calls == [MQ]
+
+
+def test_an_asyncio_schedule_starts_its_consumer_once(schedule: Schedule) -> None:
+    """Covers C-500."""
+    started: list[int] = []
+
+    async def start() -> None:
+        started.append(1)
+
+    schedule.service.consumer.start = start
+    schedule.client.run(schedule.service.start())
+    assert started == [1]
+    assert schedule.service.state is ServiceState.RUNNING
 
 
 class Threads:
