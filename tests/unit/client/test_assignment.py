@@ -237,6 +237,21 @@ def test_one_topic_s_failure_is_not_another_s(
     assert "dividing the queues of A failed" in caplog.text
 
 
+def test_a_topic_whose_queues_can_be_divided_again_is_told(
+    one: Watched, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(topic: str) -> bool:
+        raise RequestTimeoutError("no answer")
+
+    instance = one.queues._instance
+    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
+        patched.setattr(instance, "subscribe_queues", lambda topic: None, raising=False)
+        patched.setattr(instance, "update", broken, raising=False)
+        assert not one.rebalance()
+    assert one.rebalance()
+    assert f"dividing the queues of {TOPIC}: works again" in caplog.text
+
+
 def test_an_expired_pull_loop_is_begun_anew_and_its_late_answer_discarded(
     world: World, one: Watched
 ) -> None:
@@ -410,6 +425,20 @@ def test_the_end_cancels_what_waits_for_a_listener(world: World, one: Watched) -
     assert one.given_up == []
 
 
+def test_the_end_waits_for_what_it_cancels(world: World, one: Watched) -> None:
+    """Covers C-119: also where there is no queue."""
+
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    async def end() -> asyncio.Task[None]:
+        task = one.queues._begin_task(forever())
+        await one.queues.close()
+        return task
+
+    assert world.run(end()).cancelled()
+
+
 def test_a_queue_that_cannot_be_given_up_is_logged(
     world: World, one: Watched, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -473,6 +502,31 @@ def test_a_topic_that_is_not_wanted_any_more_leaves_when_its_listener_is_back(
     queue.end()
     settle(world)
     assert own(one) == []
+
+
+def test_a_topic_that_is_not_wanted_any_more_waits_for_listeners_only_so_long(
+    world: World,
+) -> None:
+    """Covers C-104, C-179: its free queues leave at once."""
+
+    async def make() -> Concurrent:
+        return Concurrent(world, "c1")
+
+    member = world.run(make())
+    world.members.append(member)
+    world.broker.members.append("c1")
+    member.rebalance()
+    queue = member.queues.table[ALL[0]]
+    queue.begin()
+    round_ = world.loop.create_task(member.queues.rebalance([]))
+    settle(world)
+    assert own(member) == [0]
+    world.advance(399.8)
+    assert not queue.dropped
+    world.advance(0.4)
+    settle(world)
+    assert round_.result() is True
+    assert (queue.dropped, own(member)) == (True, [])
 
 
 def test_a_topic_that_is_wanted_again_meanwhile_keeps_its_queue(world: World, one: Watched) -> None:

@@ -249,7 +249,8 @@ def test_what_nobody_wanted_is_not_counted(world: World) -> None:
 
 def test_an_answer_without_messages_has_no_time_of_its_own(world: World) -> None:
     world.begin()
-    world.answer(pull_answer(NO_MATCH, 9, 20), took_ms=200)
+    world.turn(200)
+    world.pulls.pop(0)[2](pull_answer(NO_MATCH, 9, 20), None)
     assert world.figures == []
     assert [offset for offset, *_ in world.pulls] == [9]
 
