@@ -267,10 +267,12 @@ class BlockingConnection:
         try:
             if not (poller.poll(0) if poller is not None else _ready(sock, False, 0)):
                 return False
-            self._make_room(_PREFIX_BYTES)
-            while got := sock.recv_into(self._view[self._end :]):
-                self._end += got
+            while True:
                 self._make_room(self._end - self._start + _PREFIX_BYTES)
+                got = sock.recv_into(self._view[self._end :])
+                if not got:
+                    break
+                self._end += got
         except OSError as error:
             if _is_unready(error):
                 return False
