@@ -65,6 +65,7 @@ AREAS = (
         ("client/consumer/offsets",),
         (
             "unit/client/test_offset_stores.py",
+            "unit/client/test_user_offsets.py",
             "unit/client/test_remote_offsets.py",
             "unit/client/test_offset_view.py",
             "unit/client/test_push_machine.py",

@@ -38,6 +38,7 @@ def test_a_queue_that_another_thread_is_about_to_note_has_no_offset() -> None:
         assert store.read_memory(mq()) is None
         assert store.clone_offset_table() == {}
         assert store.piggyback_offset(mq()) == 0
+        assert store.overtaken([mq()]) == {}
         assert not store._queues[mq()].is_changed()
         store.update_offset(mq(), 0)
         assert store.read_memory(mq()) == 0
