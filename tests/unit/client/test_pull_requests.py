@@ -17,6 +17,7 @@ from rocketstream.client.consumer.pull_requests import (
     Losses,
     Pull,
     PullRequests,
+    PullTerms,
     active_version,
     filtered,
 )
@@ -25,9 +26,9 @@ from rocketstream.client.instance.routes import BrokerAddress
 from rocketstream.errors import NotSupportedError, RequestTimeoutError, RouteNotFoundError
 from rocketstream.model import PullStatus
 from rocketstream.protocol.bodies import SubscriptionData, TopicConfig
-from rocketstream.protocol.codes import VERSION_SQL92
+from rocketstream.protocol.codes import VERSION_SQL92, PullSysFlag
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.headers import PullMessageResponseHeader
+from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketstream.protocol.record import RecordFields, encode_batch, encode_record
 from rocketstream.protocol.subscription import build_subscription
 from tests.unit.client.fake_broker import GROUP, TOPIC, found, pull_answer
@@ -182,6 +183,23 @@ def test_a_broker_whose_version_the_heartbeat_brings_is_asked(
 def test_pulls_by_tags_have_no_version_and_conditions_their_own() -> None:
     """Covers C-493."""
     assert (active_version(ALL), active_version(SQL)) == (0, 7)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expression"),
+    [(PullSysFlag.SUSPEND, None), (PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION, "a > 1")],
+)
+def test_a_pull_says_what_it_is_asked_for(
+    requests: PullRequests, flags: int, expression: str | None
+) -> None:
+    """Covers C-212, C-213, C-217: the expression travels along only where the flags say so."""
+    terms = PullTerms(7, flags, 9, 15_000, 30_000, True, 4)
+    header = requests.command(MQ, SQL, 5, terms).header(PullMessageRequestHeader)
+    assert (header.consumer_group, header.topic, header.queue_id) == (GROUP, TOPIC, 0)
+    assert (header.queue_offset, header.max_msg_nums, header.commit_offset) == (5, 7, 4)
+    assert (header.sys_flag, header.suspend_timeout_millis) == (flags, 15_000)
+    assert (header.subscription, header.expression_type) == (expression, "SQL92")
+    assert (header.sub_version, header.bname) == (9, "broker-a")
 
 
 # --- what is in doubt ---------------------------------------------------------------------------
