@@ -390,8 +390,9 @@ def test_offset_below_zero_is_never_written(tmp_path: Path, store: LocalFileOffs
     """It would be refused at the next start."""
     store.update_offset(mq(0), -1)
     store.update_offset(mq(1), 7)
-    store.persist_all([mq(0), mq(1)])
-    assert dict(again(tmp_path).clone_offset_table()) == {mq(1): 7}
+    store.update_offset(mq(2), 0)
+    store.persist_all([mq(0), mq(1), mq(2)])
+    assert dict(again(tmp_path).clone_offset_table()) == {mq(1): 7, mq(2): 0}
 
 
 @pytest.mark.parametrize(

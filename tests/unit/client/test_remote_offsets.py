@@ -33,16 +33,31 @@ def test_a_queue_that_another_thread_is_about_to_note_has_no_offset() -> None:
     """It is there a moment before its first offset is."""
 
     async def use() -> None:
-        _, store = made()
+        brokers, store = made()
         store._queues[mq()] = QueueOffset()
         assert store.read_memory(mq()) is None
         assert store.clone_offset_table() == {}
         assert store.piggyback_offset(mq()) == 0
         assert store.overtaken([mq()]) == {}
         assert not store._queues[mq()].is_changed()
+        await store.persist_now([mq()])
         store.update_offset(mq(), 0)
         assert store.read_memory(mq()) == 0
         assert store.clone_offset_table() == {mq(): 0}
+        assert not brokers.sent
+
+    run(use())
+
+
+def test_all_that_a_caller_waits_for_is_tried_before_it_hears_of_an_error() -> None:
+    async def use() -> None:
+        brokers, store = made()
+        for number in range(3):
+            store.update_offset(mq(number), number)
+        brokers.refuse = [SystemBusyError(2, "busy")]
+        with pytest.raises(SystemBusyError):
+            await store.persist_now([mq(number) for number in range(3)])
+        assert brokers.offsets() == [1, 2]
 
     run(use())
 
