@@ -66,6 +66,7 @@ AREAS = (
         (
             "unit/client/test_offset_stores.py",
             "unit/client/test_user_offsets.py",
+            "unit/client/test_queue_offsets.py",
             "unit/client/test_remote_offsets.py",
             "unit/client/test_offset_view.py",
             "unit/client/test_push_machine.py",

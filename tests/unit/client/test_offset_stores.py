@@ -386,6 +386,18 @@ def test_file_deleted_or_damaged_while_the_consumer_runs_is_written_again(
         assert dict(again(tmp_path).clone_offset_table()) == {mq(0): offset, mq(1): 4}
 
 
+def test_damage_that_a_read_has_met_is_put_right_though_nothing_changed(
+    tmp_path: Path, store: LocalFileOffsetStore
+) -> None:
+    store.update_offset(mq(0), 5)
+    store.persist_all([mq(0)])
+    for path in (store.path, store.backup_path):
+        path.write_bytes(b"broken")
+    assert store.read_offset(mq(0), STORE) == 5
+    store.persist_all([mq(0)])
+    assert dict(again(tmp_path).clone_offset_table()) == {mq(0): 5}
+
+
 def test_offset_below_zero_is_never_written(tmp_path: Path, store: LocalFileOffsetStore) -> None:
     """It would be refused at the next start."""
     store.update_offset(mq(0), -1)
