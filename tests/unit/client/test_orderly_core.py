@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from rocketstream._util.clock import SYSTEM_CLOCK
+from rocketstream._util.clock import SYSTEM_CLOCK, SystemClock
 from rocketstream.client.consumer.consume.orderly_queue import Lease, OrderlyProcessQueue
 from rocketstream.client.consumer.listener import (
     USE_SETTING,
@@ -15,8 +15,8 @@ from rocketstream.client.consumer.listener import (
     step_of,
     suspend_ms,
 )
-from rocketstream.client.consumer.process_queue import Thresholds
-from rocketstream.client.consumer.queue import OrderlyQueue, QueueLinks
+from rocketstream.client.consumer.process_queue import ProcessQueue, Thresholds
+from rocketstream.client.consumer.queue import AssignedQueue, OrderlyQueue, QueueLinks
 from rocketstream.client.consumer.retry import (
     RECONSUME_FOREVER,
     dead_letter_message,
@@ -180,3 +180,21 @@ def test_a_lock_in_doubt_is_told_without_a_time() -> None:
     lease.doubt()
     info = queue.info(7)
     assert (info.commit_offset, info.locked, info.last_lock_timestamp) == (7, True, 0)
+
+
+class _Drifting(SystemClock):
+    """A wall clock whose whole milliseconds begin elsewhere at each reading."""
+
+    readings = 0
+
+    def now_ms(self) -> int:
+        self.readings += 1
+        return super().now_ms() + self.readings % 2
+
+
+def test_the_time_of_one_event_is_told_the_same_at_each_question() -> None:
+    """Covers C-540: operators see by it whether anything was consumed in between."""
+    links = QueueLinks(cast(Any, None), print, print, _Drifting())
+    queue = AssignedQueue(ProcessQueue(MessageQueue("T", "b", 0), 5.0), 7, Thresholds(), links)
+    told = {(i.last_pull_timestamp, i.last_consume_timestamp) for i in map(queue.info, [7] * 4)}
+    assert len(told) == 1

@@ -61,6 +61,7 @@ class AssignedQueue(OwnQueue):
     """
 
     __slots__ = (
+        "_began_ms",
         "_links",
         "_on_free",
         "_under_way",
@@ -83,6 +84,9 @@ class AssignedQueue(OwnQueue):
         self.finished: deque[MessageExt] = deque()
         self.lock = threading.Lock()
         self._links = links
+        # Wall time when the monotonic clock stood at 0: taken once, or the time of one event would
+        # be told differently at each question.
+        self._began_ms = links.clock.now_ms() - links.clock.monotonic_ms()
         self._under_way = 0
         self._on_free: list[Callable[[], object]] = []
 
@@ -111,16 +115,15 @@ class AssignedQueue(OwnQueue):
 
     def info(self, commit_offset: int) -> ProcessQueueInfo:
         """Return what operators are told of it (307; C-540)."""
-        clock, held = self._links.clock, self.process_queue
-        began_ms = clock.now_ms() - clock.monotonic_ms()  # when the monotonic clock stood at 0
+        held = self.process_queue
         with self.lock:
             info = ProcessQueueInfo(
                 commit_offset=commit_offset,
                 cached_msg_count=held.message_count,
                 cached_msg_size_in_mib=held.body_bytes // MIB,
                 droped=held.dropped,
-                last_pull_timestamp=int(began_ms + held.last_pull_ms),
-                last_consume_timestamp=int(began_ms + held.last_consume_ms),
+                last_pull_timestamp=int(self._began_ms + held.last_pull_ms),
+                last_consume_timestamp=int(self._began_ms + held.last_consume_ms),
             )
             if held.message_count:
                 info.cached_msg_min_offset = held.min_offset
@@ -302,7 +305,7 @@ class OrderlyQueue(AssignedQueue):
 
     def info(self, commit_offset: int) -> ProcessQueueInfo:
         """Return what operators are told of it, and of its lock."""
-        info, clock, held = super().info(commit_offset), self._links.clock, self.process_queue
+        info, held = super().info(commit_offset), self.process_queue
         with self.lock:
             taken = held.taken_offsets
             if held.message_count:
@@ -313,6 +316,5 @@ class OrderlyQueue(AssignedQueue):
         if held.lease is not None:
             info.locked = held.lease.locked
             if math.isfinite(held.lease.locked_ms):  # else it is in doubt, since nobody knows when
-                began_ms = clock.now_ms() - clock.monotonic_ms()
-                info.last_lock_timestamp = int(began_ms + held.lease.locked_ms)
+                info.last_lock_timestamp = int(self._began_ms + held.lease.locked_ms)
         return info
