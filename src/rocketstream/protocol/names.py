@@ -223,3 +223,14 @@ def is_system_group(group: str) -> bool:
 def is_not_allowed_send_topic(topic: str) -> bool:
     """Return whether clients must not send to a topic (C-96)."""
     return topic in NOT_ALLOWED_SEND_TOPICS
+
+
+def offsets_place(key: str) -> tuple[str, str] | None:
+    """Return topic and group of a key in a broker's table of offsets; None for any other key.
+
+    Brokers of 5.x keep ``topic@group@broadcast`` beside ``topic@group``: progress of one member of
+    a broadcasting group, which no group has.
+    """
+    topic, separator, group = key.rpartition("@")
+    is_broadcast = group == "broadcast" and "@" in topic
+    return (topic, group) if separator and not is_broadcast else None

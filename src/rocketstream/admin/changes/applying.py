@@ -28,6 +28,7 @@ from rocketstream.errors import (
     TransportError,
 )
 from rocketstream.model import MessageQueue
+from rocketstream.protocol import names
 from rocketstream.protocol.codes import ResponseCode
 
 _LOOK_EVERY_S: Final = 0.05
@@ -130,7 +131,9 @@ class ApplyAdmin(ResetAdmin):
 
     def _has_offsets(self, broker_name: str, group: str) -> bool:
         table = self._wire.all_offsets(self._client.master(broker_name))
-        return any(key.rpartition("@")[2] == group and table[key] for key in table)
+        return any(
+            (names.offsets_place(key) or ("", ""))[1] == group and table[key] for key in table
+        )
 
     def _offsets_in(self, broker_name: str, topic: str) -> list[tuple[str, MessageQueue, int]]:
         """Return the offsets a broker has stored for a topic: group, queue, offset."""
@@ -140,10 +143,10 @@ class ApplyAdmin(ResetAdmin):
             return []
         found: list[tuple[str, MessageQueue, int]] = []
         for key, offsets in table.items():
-            name, _, group = key.rpartition("@")
-            if name == topic:
+            place = names.offsets_place(key)
+            if place is not None and place[0] == topic:
                 found += [
-                    (group, MessageQueue(topic, broker_name, queue_id), offset)
+                    (place[1], MessageQueue(topic, broker_name, queue_id), offset)
                     for queue_id, offset in offsets.items()
                 ]
         return found

@@ -128,9 +128,8 @@ def by_group(table: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, Mapp
     """Return an offset table (code 43, ``topic@group`` first) by group and topic."""
     found: dict[str, dict[str, Mapping[int, int]]] = {}
     for key, offsets in table.items():
-        topic, separator, group = key.rpartition("@")
-        if separator:
-            found.setdefault(group, {})[topic] = offsets
+        if (place := names.offsets_place(key)) is not None:
+            found.setdefault(place[1], {})[place[0]] = offsets
     return found
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from rocketstream.admin.rows import LagRow
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.names import offsets_place
 
 
 def total_lag(rows: Iterable[LagRow]) -> tuple[int | None, int]:
@@ -32,10 +33,10 @@ def offsets_of_group(
     found: dict[MessageQueue, int] = {}
     for broker_name, table in tables.items():
         for key, offsets in table.items():
-            topic, _, owner = key.rpartition("@")
-            if owner == group:
+            place = offsets_place(key)
+            if place is not None and place[1] == group:
                 for queue_id, offset in offsets.items():
-                    found[MessageQueue(topic, broker_name, queue_id)] = offset
+                    found[MessageQueue(place[0], broker_name, queue_id)] = offset
     return found
 
 
@@ -44,7 +45,6 @@ def groups_of_offsets(tables: Mapping[str, Mapping[str, Mapping[int, int]]]) -> 
     found: dict[str, set[str]] = {}
     for table in tables.values():
         for key in table:
-            topic, separator, group = key.rpartition("@")
-            if separator:
-                found.setdefault(group, set()).add(topic)
+            if (place := offsets_place(key)) is not None:
+                found.setdefault(place[1], set()).add(place[0])
     return found

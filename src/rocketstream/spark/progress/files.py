@@ -18,6 +18,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol import fastjson
 from rocketstream.protocol.bodies import ConsumerOffsetTable, OffsetSerializeWrapper
 from rocketstream.protocol.bodies.files import unsealed
+from rocketstream.protocol.names import offsets_place
 from rocketstream.spark.options.progress import FileOptions
 
 BROKER_FILE: Final = "consumerOffset.json"
@@ -128,7 +129,7 @@ def _is_of_client(data: bytes) -> bool:
 def _broker_rows(path: Path, data: bytes, modified_ms: int) -> list[Row]:
     rows: list[Row] = []
     for key, offsets in ConsumerOffsetTable.decode_file(data).offset_table.items():
-        topic, _, group = key.rpartition("@")
+        topic, group = offsets_place(key) or ("", key)
         for queue_id, offset in sorted(offsets.items()):
             rows.append((str(path), None, group, topic, None, queue_id, offset, modified_ms))
     return rows
