@@ -5,7 +5,7 @@ Pure: frozen values. None means "not known", with the reason beside it; zero mea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -138,18 +138,15 @@ class GroupState:
 
     @property
     def lag(self) -> int | None:
-        """Messages waiting in topic and retry queues whose lag is known; None if none is."""
-        known = [q.lag for q in self.of_kind(QueueKind.TOPIC, QueueKind.RETRY) if q.lag is not None]
-        # Being ahead in one queue, which was deleted and made again, does not offset the lag in
-        # another.
-        return sum(max(lag, 0) for lag in known) if known else None
+        """Messages waiting in topic and retry queues; None as ``sum_of`` says."""
+        found = self.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
+        return sum_of(found, [q.lag for q in found])
 
     @property
     def waiting(self) -> int | None:
         """Messages the group will get: as ``lag``, or those its filter wants if that is known."""
         found = self.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
-        known = [q.waiting for q in found if q.waiting is not None]
-        return sum(max(waiting, 0) for waiting in known) if known else None
+        return sum_of(found, [q.waiting for q in found])
 
     @property
     def ages_unknown(self) -> int:
@@ -159,7 +156,7 @@ class GroupState:
 
     @property
     def queues_unknown(self) -> int:
-        """How many queues have an unknown lag, not counted in ``lag``."""
+        """How many queues have an unknown lag: of these a broker told all but a commit, or not."""
         return sum(q.lag is None for q in self.of_kind(QueueKind.TOPIC, QueueKind.RETRY))
 
     @property
@@ -188,10 +185,8 @@ class GroupState:
 
     @property
     def time_lag_ms(self) -> int | None:
-        """How long its oldest waiting message has waited; None when no queue's time is known."""
-        found = self.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
-        known = [lag for q in found if (lag := q.time_lag_ms(self.taken_ms)) is not None]
-        return max(known) if known else None
+        """How long its oldest waiting message has waited; None as ``longest_of`` says."""
+        return longest_of(self.of_kind(QueueKind.TOPIC, QueueKind.RETRY), self.taken_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +262,8 @@ class Verdict(StrEnum):
     OK = "OK"
     CATCHING_UP = "CATCHING UP"
     FALLING_BEHIND = "FALLING BEHIND"
+    FAILING = "FAILING"
+    LOSING = "LOSING"
     STALLED = "STALLED"
     STOPPED = "STOPPED"
     REWOUND = "REWOUND"
@@ -278,6 +275,8 @@ URGENCY: Final = (
     Verdict.PINNED,
     Verdict.STALLED,
     Verdict.STOPPED,
+    Verdict.LOSING,
+    Verdict.FAILING,
     Verdict.FALLING_BEHIND,
     Verdict.REWOUND,
     Verdict.UNKNOWN,
@@ -349,13 +348,15 @@ class CauseKind(StrEnum):
 
     PINNED_MESSAGE = "pinned message"
     POISON_MESSAGE = "poison message"
+    DEAD_LETTERS = "dead letters"
     STARVED_POOL = "starved pool"
     SLOW_LISTENER = "slow listener"
     SUBSCRIPTION_MISMATCH = "subscription mismatch"
     UNOWNED_QUEUE = "no member for a queue"
     IDLE_MEMBERS = "more members than queues"
     EXPIRED_OFFSET = "expired offset"
-    PAUSED = "paused or flow-controlled"
+    PAUSED = "paused"
+    FLOW_CONTROLLED = "flow-controlled"
     DEAD_LOCK_OWNER = "lock held by a dead owner"
     BROKER_READ_ONLY = "broker not readable or writable"
     FILTERED_TO_NOTHING = "filtered to nothing"
@@ -389,6 +390,7 @@ class WhyReport:
     Attributes:
         unknown: what could not be asked, and why; further causes may be hidden there.
         took_ms: how long finding out took.
+        pinned: the pinned messages among the causes, the one held longest first.
     """
 
     group: str
@@ -396,6 +398,29 @@ class WhyReport:
     causes: tuple[Cause, ...]
     unknown: tuple[str, ...] = ()
     took_ms: int = 0
+    pinned: tuple[PinnedMessage, ...] = ()
+
+
+def sum_of(queues: Sequence[QueueState], lags: Sequence[int | None]) -> int | None:
+    """Return the sum of queues' lags, of those in which something was ever committed.
+
+    None where no lag is known, or a broker did not tell of a queue: a sum of the others would look
+    like all that waits. Being ahead in one queue, which was deleted and made again, does not offset
+    the lag in another.
+    """
+    known = [max(lag, 0) for lag in lags if lag is not None]
+    if not known or any(queue.max_offset is None for queue in queues):
+        return None
+    return sum(known)
+
+
+def longest_of(queues: Sequence[QueueState], now_ms: int) -> int | None:
+    """Return the longest time a message has waited; None where no queue's is known, or a broker did
+    not tell of a queue."""
+    known = [lag for queue in queues if (lag := queue.time_lag_ms(now_ms)) is not None]
+    if not known or any(queue.max_offset is None for queue in queues):
+        return None
+    return max(known)
 
 
 def total(values: Iterable[int | None]) -> int | None:

@@ -17,6 +17,7 @@ from rocketstream.admin.state import (
     QueueKind,
     QueueState,
     TopicState,
+    sum_of,
     total,
 )
 from rocketstream.protocol.codes import version_text
@@ -228,8 +229,7 @@ def _add_diffs(out: Exposition, state: GroupState) -> None:
             continue
         retry = kind is QueueKind.RETRY
         name = "rocketmq_group_retrydiff" if retry else "rocketmq_group_diff"
-        known = [queue.lag for queue in queues if queue.lag is not None]
-        out.add(name, sum(known) if known else None, *labels)
+        out.add(name, sum_of(queues, [queue.lag for queue in queues]), *labels)
 
 
 def _by_topic(

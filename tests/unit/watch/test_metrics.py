@@ -19,6 +19,7 @@ from rocketstream.admin.state import (
 )
 from rocketstream.testing.clock import START_MS
 from rocketstream.watch import Cost, Outage
+from rocketstream.watch.core.measures import measures_of
 from rocketstream.watch.metrics import render
 from tests.unit.watch.states import group, queue
 from tests.unit.watch.strict_exposition import ReadFamily, read
@@ -207,8 +208,16 @@ def test_what_is_not_known_is_absent_and_counted() -> None:
 def test_an_unknown_queue_leaves_no_sum_and_no_worst_of_the_others() -> None:
     state = group("billing", START_MS, queue(), queue(queue_id=1, end=None, committed=None))
     families = read(render(state_at(START_MS, state), {}, queues=False))
-    assert "rocketmq_consumer_lag_messages" not in families
-    assert "rocketmq_group_get_latency_by_storetime" not in families
+    for name in (
+        "rocketmq_consumer_lag_messages",
+        "rocketmq_group_diff",
+        "rocketmq_group_get_latency_by_storetime",
+        "rocketstream_group_lag_messages",
+        "rocketstream_group_lag_seconds",
+    ):
+        assert name not in families
+    for measured in measures_of(state, None).values():
+        assert (measured.lag, measured.time_lag_ms, measured.queues_unknown) == (None, None, 1)
 
 
 def test_an_outage_tells_of_itself_alone() -> None:

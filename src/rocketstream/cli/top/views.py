@@ -20,6 +20,8 @@ from rocketstream.admin.state import (
     TopicState,
     Verdict,
     WhyReport,
+    longest_of,
+    sum_of,
 )
 from rocketstream.cli.top.fit import Head, Row
 from rocketstream.cli.top.words import NONE, bars, rank, rank_text, rate, span
@@ -30,6 +32,8 @@ STYLES: Final = {
     Verdict.PINNED: "bold red",
     Verdict.STALLED: "bold red",
     Verdict.STOPPED: "bold red",
+    Verdict.LOSING: "bold red",
+    Verdict.FAILING: "bold red",
     Verdict.FALLING_BEHIND: "yellow",
     Verdict.REWOUND: "yellow",
     Verdict.CATCHING_UP: "cyan",
@@ -475,11 +479,8 @@ class TopicGroups:
             group = seen.state.groups.get(name)
             verdict = seen.update.verdicts.get(name)
             queues = [q for q in group.queues if q.topic == self.topic] if group else []
-            lags = [queue.lag for queue in queues]
-            lag = None if not lags or None in lags else sum(each or 0 for each in lags)
-            waits = [queue.time_lag_ms(seen.state.taken_ms) for queue in queues]
-            known = [each for each in waits if each is not None]
-            waited = max(known) if known else None
+            lag = sum_of(queues, [queue.lag for queue in queues])
+            waited = longest_of(queues, seen.state.taken_ms)
             kind = Verdict.UNKNOWN if verdict is None else verdict.verdict
             rows.append(
                 Row(

@@ -11,7 +11,7 @@ from typing import Final
 from starlette.responses import Response
 
 from rocketstream import limits
-from rocketstream.admin.state import GroupState, GroupVerdict, TopicState
+from rocketstream.admin.state import GroupState, GroupVerdict, TopicState, longest_of, sum_of
 from rocketstream.dashboard.pages.overview import no_verdict
 from rocketstream.dashboard.rates import TopicRates
 from rocketstream.dashboard.site import Ask, get, pick
@@ -46,16 +46,13 @@ def consumers(update: Update, topic: TopicState) -> list[Consumer]:
     for name in sorted(mine | set(topic.consumers or ())):
         state = groups.get(name)
         queues = [q for q in state.queues if q.topic == topic.topic] if state else []
-        lags = [q.lag for q in queues]
-        ages = [q.time_lag_ms(state.taken_ms) for q in queues] if state else []
-        known = [age for age in ages if age is not None]
         found.append(
             Consumer(
                 group=name,
                 state=state,
                 verdict=update.verdicts.get(name) or no_verdict(name),
-                lag=None if not lags or None in lags else sum(lag or 0 for lag in lags),
-                time_lag_ms=max(known) if known else None,
+                lag=sum_of(queues, [q.lag for q in queues]),
+                time_lag_ms=longest_of(queues, state.taken_ms) if state else None,
             )
         )
     return sorted(found, key=lambda each: -(each.lag or 0))

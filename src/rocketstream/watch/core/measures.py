@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rocketstream.admin.state import GroupState, QueueKind, QueueState
+from rocketstream.admin.state import GroupState, QueueKind, QueueState, longest_of, sum_of
 
 WHOLE_GROUP: Final = ""
 """Names all topics of a group together, its retry topic included."""
@@ -21,7 +21,7 @@ class Measures:
     """The figures of one group, or of one topic of a group, at one moment.
 
     Attributes:
-        lag: messages waiting in the queues whose lag is known; None if no queue's lag is known.
+        lag: messages waiting in its queues; None where not known (``sum_of``).
         time_lag_ms: how long the oldest waiting message has waited.
         consume_rate: messages a second by which the committed offsets advanced since the previous
             sweep; None without a previous sweep, where an offset is not known, or where the group
@@ -65,13 +65,11 @@ def measures_of(state: GroupState, before: GroupState | None) -> dict[str, Measu
         topics[queue.topic].append(queue)
     for topic, queues in topics.items():
         lags = [queue.lag for queue in queues]
-        known = [lag for lag in lags if lag is not None]
-        waits = [lag for queue in queues if (lag := queue.time_lag_ms(state.taken_ms)) is not None]
         found[topic] = Measures(
-            sum(known) if known else None,
-            max(waits) if waits else None,
+            sum_of(queues, lags),
+            longest_of(queues, state.taken_ms),
             *_rates(queues, was, seconds),
-            queues_unknown=len(lags) - len(known),
+            queues_unknown=lags.count(None),
         )
     return found
 
