@@ -123,7 +123,6 @@ class Admin:
     group_lag = _asks(_Admin.group_lag)
     group_verdict = _asks(_Admin.group_verdict)
     group_why = _asks(_Admin.group_why)
-    pinned_messages = _asks(_Admin.pinned_messages)
     watch_group = _asks(_Admin.watch_group)
     group_members = _asks(_Admin.group_members)
     group_connections = _asks(_Admin.group_connections)

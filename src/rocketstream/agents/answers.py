@@ -49,8 +49,8 @@ class GroupLine(Shape):
     verdict: Annotated[
         str,
         Field(
-            description="OK, CATCHING UP, FALLING BEHIND, STALLED, STOPPED, REWOUND, PINNED or "
-            "UNKNOWN"
+            description="OK, CATCHING UP, FALLING BEHIND, FAILING, LOSING, STALLED, STOPPED, "
+            "REWOUND, PINNED or UNKNOWN"
         ),
     ]
     sentence: Annotated[str, Field(description="Explains the verdict with its figures.")]

@@ -89,8 +89,8 @@ class Looking:
         self,
         verdict: Annotated[
             Literal[
-                "OK", "CATCHING UP", "FALLING BEHIND", "STALLED", "STOPPED", "REWOUND", "PINNED",
-                "UNKNOWN",
+                "OK", "CATCHING UP", "FALLING BEHIND", "FAILING", "LOSING", "STALLED", "STOPPED",
+                "REWOUND", "PINNED", "UNKNOWN",
             ] | None,
             Field(description="Only groups with this verdict."),
         ] = None,
@@ -304,7 +304,7 @@ def _unknown(update: Update) -> list[str]:
         found.append(f"nothing has answered since {since}: {update.outage.error}")
     if update.state is None and update.outage is None:
         found.append("no sweep of the cluster has ended yet; ask again in a few seconds")
-    for broker in () if update.state is None else update.state.brokers:
-        if broker.error is not None:
-            found.append(f"broker {broker.broker_name} does not answer: {broker.error}")
+    for broker in update.down:
+        since = at(broker.since_ms)
+        found.append(f"broker {broker.broker_name} has not answered since {since}: {broker.error}")
     return showing.notes(found)

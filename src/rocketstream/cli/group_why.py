@@ -98,4 +98,5 @@ def report_json(report: WhyReport) -> dict[str, object]:
     told = as_json(report)
     told["verdict"] = as_json(report.verdict)
     told["causes"] = [as_json(cause) for cause in report.causes]
+    del told["pinned"]  # they are among the causes
     return told

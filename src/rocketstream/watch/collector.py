@@ -16,10 +16,17 @@ from typing import Final, Protocol, Self
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.workers import ThreadWorkers, Worker, Workers
 from rocketstream.admin.core.verdicts import judge
-from rocketstream.admin.state import ClusterState, GroupState, GroupVerdict, PinnedMessage
+from rocketstream.admin.state import (
+    Cause,
+    ClusterState,
+    GroupState,
+    GroupVerdict,
+    PinnedMessage,
+    WhyReport,
+)
 from rocketstream.errors import ClientStateError, ConfigurationError, RocketMQError
-from rocketstream.watch.core.looks import Looks
-from rocketstream.watch.core.outage import Outage
+from rocketstream.watch.core.looks import AT_ONCE_MAX, AT_ONCE_MS, Looks
+from rocketstream.watch.core.outage import BrokerDown, Outage, brokers_down
 from rocketstream.watch.core.pace import early_pause_s, pause_s
 from rocketstream.watch.core.takeover import Gap, Past, gap_before
 from rocketstream.watch.core.verdict_log import VerdictChange, VerdictLog, unanswered
@@ -38,8 +45,8 @@ class Asked(Protocol):
         """Return everything one sweep finds."""
         ...
 
-    def pinned_messages(self, window: Sequence[GroupState]) -> Sequence[PinnedMessage]:
-        """Return the messages that hold back queues that stand still; asks the group's members."""
+    def group_why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
+        """Return what a group is behind for, or loses; asks its members."""
         ...
 
     def close(self) -> None:
@@ -72,6 +79,7 @@ class Judge(Protocol):
         self,
         window: Sequence[GroupState],
         pinned: Sequence[PinnedMessage] = (),
+        causes: Sequence[Cause] = (),
         *,
         before: GroupVerdict | None = None,
     ) -> GroupVerdict:
@@ -111,6 +119,8 @@ class Update:
         verdicts: the verdict of every group, UNKNOWN while ``outage`` lasts.
         changes: the verdicts this sweep changed.
         outage: since when nothing answers; None when this sweep was answered.
+        down: brokers that do not answer while others, or a name server, do; as of the last sweep
+            that was answered.
         before: the state the previous sweep found, for rates; None where it was not answered.
         gap: the unwatched time before this collection began, where it was too long to continue from
             the previous collection; None where this one continues, or where there was none before.
@@ -120,6 +130,7 @@ class Update:
     verdicts: Mapping[str, GroupVerdict]
     changes: tuple[VerdictChange, ...] = ()
     outage: Outage | None = None
+    down: tuple[BrokerDown, ...] = ()
     before: ClusterState | None = None
     gap: Gap | None = None
 
@@ -432,7 +443,12 @@ class Collector:
         # An outage in between is not a verdict: the verdicts known before it count.
         known = self._judged
         self._judged = {
-            group: self._judge(window, self._looks.found(group), before=known.get(group))
+            group: self._judge(
+                window,
+                self._looks.pinned(group),
+                self._looks.causes(group),
+                before=known.get(group),
+            )
             for group, window in windows.items()
         }
         changes = self._log.add(self._judged, state.taken_ms)
@@ -441,21 +457,26 @@ class Collector:
             state,
             MappingProxyType(self._log.verdicts()),
             tuple(changes),
+            down=brokers_down(former.state, former.down, state),
             before=former.state if former.outage is None else None,
             gap=self._gap,
         )
 
     def _look(self, windows: Mapping[str, list[GroupState]], now_ms: int) -> None:
-        """Ask the members of one group that has a queue standing still for their running info."""
-        group = self._looks.next_group(windows, now_ms)
-        if group is None or self._admin is None:
-            return
-        try:
-            found = self._admin.pinned_messages(windows[group])
-        except (RocketMQError, OSError) as error:
-            _log.debug("members of %s were not asked: %s", group, error)
-            found = ()
-        self._looks.keep(group, found, now_ms)
+        """Ask the members of a few groups what they do, those first that stand still."""
+        began_ms = self._clock.monotonic_ms()
+        for _ in range(AT_ONCE_MAX):
+            group = self._looks.next_group(windows, now_ms)
+            if group is None or self._admin is None:
+                return
+            found: WhyReport | None = None
+            try:
+                found = self._admin.group_why(group, window=windows[group])
+            except (RocketMQError, OSError) as error:
+                _log.debug("members of %s were not asked: %s", group, error)
+            self._looks.keep(group, found, now_ms)
+            if self._clock.monotonic_ms() - began_ms >= AT_ONCE_MS:
+                return
 
     def _unanswered(self, state: ClusterState) -> Update:
         before = self._update
@@ -468,6 +489,7 @@ class Collector:
             MappingProxyType(self._log.verdicts()),
             tuple(changes),
             Outage(since, error, sweeps),
+            before.down,
             gap=self._gap,
         )
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 
-from rocketstream.admin.state import ClusterState, GroupState, PinnedMessage
+from rocketstream.admin.state import ClusterState, GroupState, WhyReport
 from rocketstream.agents.watching import Watching
 from rocketstream.watch import Collector
 from tests.unit.agents.conftest import run
@@ -23,8 +23,8 @@ class Cluster:
         self.sweeps += 1
         return ClusterState(1_000 * self.sweeps, 1, 3)
 
-    def pinned_messages(self, window: Sequence[GroupState]) -> Sequence[PinnedMessage]:
-        return ()
+    def group_why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
+        raise NotImplementedError
 
     def close(self) -> None:
         self.left.set()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rocketstream._util.workers import Step, Worker
 from rocketstream.admin.state import (
     BrokerState,
+    Cause,
     ClusterState,
     GroupState,
     GroupVerdict,
@@ -15,6 +16,7 @@ from rocketstream.admin.state import (
     QueueKind,
     QueueState,
     Verdict,
+    WhyReport,
 )
 from rocketstream.testing.clock import START_MS
 from rocketstream.watch.core.takeover import Past
@@ -70,6 +72,7 @@ def waiting(lag: int, at_ms: int = START_MS, name: str = "billing") -> ClusterSt
 def by_lag(
     window: Sequence[GroupState],
     pinned: Sequence[PinnedMessage] = (),
+    causes: Sequence[Cause] = (),
     *,
     before: GroupVerdict | None = None,
 ) -> GroupVerdict:
@@ -88,6 +91,7 @@ class Asked:
         self.closed = 0
         self.looked: list[str] = []
         self.pinned: list[PinnedMessage] = []
+        self.causes: list[Cause] = []
 
     def cluster_state(self) -> ClusterState:
         self.sweeps += 1
@@ -96,9 +100,14 @@ class Asked:
             raise answer
         return answer
 
-    def pinned_messages(self, window: Sequence[GroupState]) -> Sequence[PinnedMessage]:
-        self.looked.append(window[-1].group)
-        return self.pinned
+    def group_why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
+        self.looked.append(group)
+        return WhyReport(
+            group,
+            GroupVerdict(group, Verdict.UNKNOWN, "asked"),
+            tuple(self.causes),
+            pinned=tuple(self.pinned),
+        )
 
     def close(self) -> None:
         self.closed += 1

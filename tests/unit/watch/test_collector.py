@@ -12,7 +12,15 @@ from rocketstream._util.workers import Workers
 from rocketstream.admin.core.pinned import HELD_MS
 from rocketstream.admin.core.verdicts import judge
 from rocketstream.admin.rows import MemberRow
-from rocketstream.admin.state import ClusterState, PinnedMessage, Verdict
+from rocketstream.admin.state import (
+    Cause,
+    CauseKind,
+    ClusterState,
+    GroupState,
+    PinnedMessage,
+    Verdict,
+    WhyReport,
+)
 from rocketstream.errors import ClientStateError, ConfigurationError, ConnectError
 from rocketstream.testing.clock import START_MS, ManualClock
 from rocketstream.watch import Collector, Update
@@ -246,13 +254,34 @@ def standing(n: int, *names: str, members: bool = True) -> ClusterState:
     )
 
 
-def test_members_of_a_group_that_stands_are_asked_one_group_a_sweep_once_a_minute() -> None:
-    rig = Rig(*(standing(n, "a", "b") for n in range(13)))
+def running(n: int, name: str) -> GroupState:
+    """A group with a member that has consumed everything."""
+    found = group(name, START_MS + n * 10_000, queue(end=n, committed=n))
+    return dataclasses.replace(found, members=(MemberRow("c", "10.0.0.9:2", "JAVA", 405),))
+
+
+def test_each_group_with_members_is_looked_into_once_a_minute_those_first_that_stand() -> None:
+    def moving(n: int) -> ClusterState:
+        state = standing(n, "a", "b")
+        return dataclasses.replace(state, groups={**state.groups, "well": running(n, "well")})
+
+    rig = Rig(*(moving(n) for n in range(13)))
     for _ in range(13):
         rig.sweep()
-    assert rig.asked.looked == ["a", "b"] * 2, (
-        "first when they have stood for 30 s, then a minute on"
+    assert rig.asked.looked == ["a", "b", "well"] * 2, (
+        "first when they have stood, or run, for 30 s, then a minute on"
     )
+
+
+def test_a_few_groups_are_looked_into_after_a_sweep_and_the_others_after_the_next() -> None:
+    names = [f"g{k}" for k in range(6)]
+    rig = Rig(*(standing(n, *names) for n in range(13)))
+    looked = []
+    for _ in range(6):
+        rig.sweep()
+        looked.append(len(rig.asked.looked))
+    assert looked == [0, 0, 0, 4, 6, 6]
+    assert rig.asked.looked == names
 
 
 def test_members_are_first_asked_when_what_they_hold_may_be_called_pinned() -> None:
@@ -265,6 +294,19 @@ def test_members_are_first_asked_when_what_they_hold_may_be_called_pinned() -> N
     first_s = 10 * looked.index(1)
     assert first_s == HELD_MS / 1_000
     assert looked[-1] == 2
+
+
+def test_what_a_look_finds_makes_the_verdict() -> None:
+    """A group that skips messages has no lag at all."""
+    rig = Rig(*(cluster(START_MS + n * 10_000, running(n, "a")) for n in range(5)))
+    rig.collector._judge = judge
+    rig.asked.causes = [Cause(CauseKind.SUBSCRIPTION_MISMATCH, "They differ.")]
+    for _ in range(5):
+        rig.sweep()
+    verdict = rig.collector.verdicts()["a"]
+    assert (verdict.verdict, verdict.sentence) == (
+        Verdict.LOSING, "Loses messages: They differ.",
+    )  # fmt: skip
 
 
 def test_a_pinned_message_that_is_found_makes_the_verdict() -> None:
@@ -288,10 +330,10 @@ def test_nobody_is_asked_where_nobody_is_connected_or_nothing_waits() -> None:
 def test_members_that_cannot_be_asked_are_no_outage() -> None:
     rig = Rig(*(standing(n, "a") for n in range(5)))
 
-    def fail(window: object) -> list[PinnedMessage]:
+    def fail(group: str, *, window: object = ()) -> WhyReport:
         raise ConnectError("refused")
 
-    rig.asked.pinned_messages = fail  # type: ignore[method-assign]
+    rig.asked.group_why = fail  # type: ignore[method-assign]
     for _ in range(5):
         rig.sweep()
     assert rig.collector.outage() is None

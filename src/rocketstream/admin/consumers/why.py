@@ -16,19 +16,26 @@ from rocketstream import limits
 from rocketstream._util.stopping import wait_unless_stopped
 from rocketstream.admin.consumers.members import MemberAdmin
 from rocketstream.admin.core import reading
-from rocketstream.admin.core.causes import find_causes, verdict_with
-from rocketstream.admin.core.evidence import Evidence, FilterSeen, Look, Member, MessageFacts
+from rocketstream.admin.core.causes import LETTERS_MS, find_causes
+from rocketstream.admin.core.evidence import (
+    Evidence,
+    FilterSeen,
+    LettersSeen,
+    Look,
+    Member,
+    MessageFacts,
+)
 from rocketstream.admin.core.fields import permission
 from rocketstream.admin.core.joining import Matching
+from rocketstream.admin.core.letter_causes import CauseCount
 from rocketstream.admin.core.pinned import find_pinned
-from rocketstream.admin.core.verdicts import judge, suspects
+from rocketstream.admin.core.verdicts import judge
 from rocketstream.admin.core.windows import MATCH_ALL, stands_ms_of
 from rocketstream.admin.progress.filtered import count_matching
 from rocketstream.admin.rows import SubscriptionRow
 from rocketstream.admin.state import (
     GroupState,
     GroupVerdict,
-    PinnedMessage,
     QueueKind,
     QueueState,
     WhyReport,
@@ -62,6 +69,8 @@ CONDITION_MS = 1_000
 """Most time brokers are given to evaluate a condition."""
 RETRIES_READ_MAX = 16
 """Most of the newest messages read of a retry queue."""
+LETTERS_READ_MAX = 32
+"""Most of the newest dead letters read of a queue."""
 VERDICT_STEPS = 6
 """The least number of states taken for a verdict; they are at most 5 s apart."""
 STEP_MAX_MS = 5_000
@@ -89,13 +98,15 @@ class WhyAdmin(MemberAdmin):
         names.check_group(group)
         evidence, seen = self._evidence(group, window)
         standing = stands_ms_of(seen)
-        causes = find_causes(evidence, standing)
+        pinned = find_pinned(evidence, standing)
+        causes = find_causes(evidence, pinned)
         return WhyReport(
             group,
-            verdict_with(evidence.verdict, causes),
+            judge(seen, pinned, causes),
             causes,
             evidence.unknown,
             round(self._clock.monotonic_ms() - began_ms),
+            tuple(pinned),
         )
 
     def group_verdict(self, group: str, seconds: float = 30.0) -> GroupVerdict:
@@ -114,8 +125,7 @@ class WhyAdmin(MemberAdmin):
             RouteNotFoundError: there is no broker.
             ConnectError: no name server answered.
         """
-        states = self.watch_group(group, seconds)
-        return judge(states, self.pinned_messages(states))
+        return self.group_why(group, window=self.watch_group(group, seconds)).verdict
 
     def watch_group(self, group: str, seconds: float) -> list[GroupState]:
         """Return the states of a group over ``seconds``, oldest first; blocks for that long.
@@ -140,34 +150,6 @@ class WhyAdmin(MemberAdmin):
             states.append(self.group_state(group))
         return states
 
-    def pinned_messages(self, window: Sequence[GroupState]) -> tuple[PinnedMessage, ...]:
-        """Find the messages that hold back queues that stand still in a window of states.
-
-        Asks members only where a queue was seen standing still for 20 s, and then asks only its
-        owner, twice, two thirds of a second apart.
-
-        Args:
-            window: states of one group, oldest first.
-        """
-        standing = suspects(window)
-        if not standing:
-            return ()
-        state = window[-1]
-        asking = _Asking(self, masters=self._wire.masters())
-        with ThreadPoolExecutor(limits.ADMIN_LOOKS_AT_ONCE_MAX) as pool:
-            asking.pool = pool
-            reads = asking.start_reading(standing)
-            members = asking.two_looks(state.group, {queue.client_id for queue in standing})
-            evidence = Evidence(
-                state,
-                judge(window),
-                window[-2] if len(window) > 1 else None,
-                members,
-                messages=asking.messages(reads),
-                arrival_tps=reading.arrival_tps(window[max(len(window) - 7, 0)], state),
-            )
-        return tuple(find_pinned(evidence, stands_ms_of(window)))
-
     # --- evidence ---------------------------------------------------------------------------------
 
     def _evidence(
@@ -180,6 +162,7 @@ class WhyAdmin(MemberAdmin):
             looking = asking.start(lambda: asking.look_at_all(group))
             first = self.group_state(group, owners=False)
             reads = asking.start_reading(_oldest(first))
+            letters = asking.start(_later(asking.letters_of, first))
             failed = [asking.start(_later(asking.failed_of, queue)) for queue in _retries(first)]
             permissions = asking.start(lambda: asking.permissions(first))
             closed = [asking.start(_later(asking.is_closed, n, group)) for n in asking.masters]
@@ -194,23 +177,22 @@ class WhyAdmin(MemberAdmin):
                 after = asking.look_at(group, told, max(left_ms, LOOK_TIMEOUT_MS / 3))
                 second = again.result()
             members = _members(before, after, asking)
+            seen = [*window, first, second]
             evidence = Evidence(
                 second,
-                judge([*window, first, second]),
+                judge(seen),
                 first,
                 members,
                 permissions.result(),
                 asking.messages(reads),
                 tuple(m for each in failed for m in each.result()),
-                reading.arrival_tps(first, second),
+                reading.arrival_tps(seen[max(len(seen) - 8, 0)], second),
                 {found.topic: found for each in filters if (found := each.result()) is not None},
+                letters=letters.result(),
                 paused_at=tuple(name for each in closed if (name := each.result()) is not None),
             )
-        seen = [*window, first, second]
-        pinned = find_pinned(evidence, stands_ms_of(seen))
         unknown = (*second.errors, *dict.fromkeys(asking.unknown), *reading.not_told(evidence))
-        verdict = judge(seen, pinned)
-        return replace(evidence, verdict=verdict, unknown=tuple(dict.fromkeys(unknown))), seen
+        return replace(evidence, unknown=tuple(dict.fromkeys(unknown))), seen
 
 
 @dataclass(slots=True)
@@ -259,15 +241,6 @@ class _Asking:
         asked = {each: self._looked(group, each, timeout_ms) for each in members}
         return {client_id: future.result() for client_id, future in asked.items()}
 
-    def two_looks(self, group: str, members: Iterable[str | None]) -> tuple[Member, ...]:
-        """Look into members twice; a member of None means all, where the owner is not known."""
-        wanted = set(members)
-        before = self.look_at_all(group)
-        if None not in wanted:
-            before = {client: look for client, look in before.items() if client in wanted}
-        wait_unless_stopped(APART_MS / 1_000)
-        return _members(before, self.look_at(group, before), self)
-
     def _looked(self, group: str, client_id: str, timeout_ms: float) -> Future[Look | str]:
         address = self.addresses[client_id]
 
@@ -309,6 +282,26 @@ class _Asking:
         if at is not None and low <= at < offsets.start:
             found += self._read(queue, at, 1)
         return [reading.message_of(message, queue) for message in found]
+
+    def letters_of(self, state: GroupState) -> tuple[LettersSeen, ...]:
+        """Return the newest dead letters of the last minutes, by cause, the most frequent first."""
+        counted = CauseCount()
+        for queue in state.of_kind(QueueKind.DEAD_LETTER):
+            low, high = queue.min_offset or 0, queue.max_offset or 0
+            start = max(high - LETTERS_READ_MAX, low)
+            for letter in self._read(queue, start, high - start) if start < high else ():
+                if state.taken_ms - letter.store_timestamp < LETTERS_MS:
+                    counted.add(letter, is_redriven=False)
+        return tuple(
+            LettersSeen(
+                tally.key.id,
+                tally.key.cause,
+                tally.key.where,
+                tally.count,
+                tally.example.keys or None,
+            )
+            for tally in counted.tallies()
+        )
 
     def filter_of(self, state: GroupState, row: SubscriptionRow) -> FilterSeen | None:
         """Return which of the newest messages of a topic a group's filter matches."""

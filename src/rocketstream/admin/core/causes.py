@@ -9,7 +9,6 @@ is not evidence, and is reported beside the causes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from rocketstream.admin.core import member_causes as inside
 from rocketstream.admin.core.evidence import Evidence, FilterSeen, Look, MessageFacts
@@ -21,7 +20,6 @@ from rocketstream.admin.rows import SubscriptionRow
 from rocketstream.admin.state import (
     Cause,
     CauseKind,
-    GroupVerdict,
     PinnedMessage,
     QueueKind,
     QueueState,
@@ -32,29 +30,25 @@ from rocketstream.protocol import names
 
 RANK = (
     CauseKind.NO_MEMBERS,
-    CauseKind.PINNED_MESSAGE,
     CauseKind.STARVED_POOL,
+    CauseKind.PINNED_MESSAGE,
     CauseKind.DEAD_LOCK_OWNER,
     CauseKind.BROKER_READ_ONLY,
     CauseKind.UNOWNED_QUEUE,
+    CauseKind.SLOW_LISTENER,
     CauseKind.PAUSED,
     CauseKind.POISON_MESSAGE,
+    CauseKind.DEAD_LETTERS,
     CauseKind.SUBSCRIPTION_MISMATCH,
     CauseKind.EXPIRED_OFFSET,
-    CauseKind.SLOW_LISTENER,
     CauseKind.FILTERED_TO_NOTHING,
+    CauseKind.FLOW_CONTROLLED,
     CauseKind.IDLE_MEMBERS,
 )
 """Causes that stop messages altogether come before causes that only slow or lose some."""
-STALLING = frozenset(
-    {
-        CauseKind.STARVED_POOL,
-        CauseKind.DEAD_LOCK_OWNER,
-        CauseKind.UNOWNED_QUEUE,
-        CauseKind.PAUSED,
-    }
-)
-"""Causes that keep messages from being finished at all."""
+LETTERS_MIN = 3
+LETTERS_MS = 600_000
+"""Fewer dead letters than this in that time are single messages."""
 POISON_TIMES = 3
 """A message given back this often is not a passing fault."""
 EXAMINED_MIN = 50
@@ -66,16 +60,18 @@ NAMED_MAX = 8
 
 
 def find_causes(
-    evidence: Evidence, stands_ms: Mapping[MessageQueue, int] | None = None
+    evidence: Evidence, pinned: Sequence[PinnedMessage] | None = None
 ) -> tuple[Cause, ...]:
     """Return the causes the evidence shows, ranked.
 
     Args:
         evidence: the findings.
-        stands_ms: for how long each watched queue was seen standing still, in ms.
+        pinned: the pinned messages among them, where the queues were watched before; None finds
+            those that the evidence alone shows.
     """
     found: list[Cause] = []
-    pinned = find_pinned(evidence, stands_ms)
+    if pinned is None:
+        pinned = find_pinned(evidence)
     found += _no_members(evidence)
     found += _paused(evidence)
     found += _pinned(evidence, pinned)
@@ -83,6 +79,7 @@ def find_causes(
     found += _ownership(evidence)
     found += _permissions(evidence)
     found += _poison(evidence)
+    found += _letters(evidence)
     found += _mismatch(evidence)
     found += _expired(evidence)
     found += _filtered(evidence)
@@ -90,22 +87,7 @@ def find_causes(
     return tuple(sorted(found, key=lambda cause: RANK.index(cause.kind)))
 
 
-def verdict_with(verdict: GroupVerdict, causes: Sequence[Cause]) -> GroupVerdict:
-    """Return a verdict that was too early to give, as decided by the causes found.
-
-    Members report how long they have been idle, which two states do not show.
-    """
-    if verdict.verdict not in {Verdict.UNKNOWN, Verdict.OK}:
-        return verdict
-    stalling = next((c for c in causes if c.kind in STALLING and not c.is_latent), None)
-    if stalling is None:
-        # Nothing is held up yet: this is no fault, and still the first thing to know.
-        latent = "".join(f" {cause.sentence}" for cause in causes if cause.is_latent)
-        return replace(verdict, sentence=verdict.sentence + latent)
-    return replace(verdict, verdict=Verdict.STALLED, sentence=f"Stands: {stalling.sentence}")
-
-
-def _pinned(evidence: Evidence, pinned: list[PinnedMessage]) -> Iterator[Cause]:
+def _pinned(evidence: Evidence, pinned: Sequence[PinnedMessage]) -> Iterator[Cause]:
     for each in pinned[:NAMED_MAX]:
         yield inside.pinned_cause(evidence, each)
 
@@ -338,6 +320,28 @@ def _poison(evidence: Evidence) -> Iterator[Cause]:
         ),
         f"`rocketstream message view {topic} {worst.msg_id}` shows it; mend the listener: after "
         "its last try it becomes a dead letter (`rocketstream dlq`)",
+    )
+
+
+def _letters(evidence: Evidence) -> Iterator[Cause]:
+    """Messages the group gave up in the last minutes, by the reason their listener gave."""
+    number = sum(each.count for each in evidence.letters)
+    if number < LETTERS_MIN:
+        return
+    group, worst = evidence.state.group, evidence.letters[0]
+    lines = [
+        f"{plural(each.count, 'message')}: {each.cause}"
+        f"{f' at {each.where}' if each.where else ''}"
+        f"{f', the newest with key {each.example_key}' if each.example_key else ''}"
+        for each in evidence.letters[:NAMED_MAX]
+    ]
+    yield Cause(
+        CauseKind.DEAD_LETTERS,
+        f"{group} gives messages up: {number:,} of its newest became dead letters in the last "
+        f"{span(LETTERS_MS)}, most of them for: {worst.cause}.",
+        tuple(lines),
+        f"mend the listener, then `rocketstream dlq redrive {group} --cause {worst.id}` sends them "
+        f"again; `rocketstream dlq causes {group}` counts all",
     )
 
 

@@ -14,6 +14,15 @@ from rocketstream.admin.state import GroupState, GroupVerdict
 from rocketstream.model import MessageQueue
 
 AVERAGELY = "AllocateMessageQueueAveragely"
+SAME_MS = 50
+"""Times of one event that a member reports twice may differ by this: some add up two clocks."""
+
+
+def is_same_time(one: int | None, other: int | None) -> bool:
+    """Return whether two reported times are of the same event."""
+    if one is None or other is None:
+        return one is other
+    return abs(one - other) <= SAME_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +183,25 @@ class MessageFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class LettersSeen:
+    """Messages the group gave up lately, for one reason.
+
+    Attributes:
+        id: identifies the cause, as ``rocketstream dlq causes`` does.
+        cause: the exception, or what is known of the letters where none was recorded.
+        where: the place that raised it; None where it is not recorded.
+        count: how many of the newest letters have it.
+        example_key: the key of the newest of them; None where it has none.
+    """
+
+    id: str
+    cause: str
+    where: str | None
+    count: int
+    example_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FilterSeen:
     """Which of the newest messages of a topic a group's filter matches.
 
@@ -210,6 +238,7 @@ class Evidence:
         permissions: ``RW``, ``R``, ``W`` or empty, by topic and broker name, as clients see it.
         messages: the message each queue stands at, where it could be read.
         failed: the newest messages of the retry topic, and those at the group's offset.
+        letters: the newest dead letters by cause, of the last minutes.
         arrival_tps: messages a second sent to a topic over the last minute, all brokers together;
             a topic that no broker reported is absent.
         filters: the findings about each filter that was looked into.
@@ -228,6 +257,7 @@ class Evidence:
     arrival_tps: Mapping[str, float] = field(default_factory=dict)
     filters: Mapping[str, FilterSeen] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
+    letters: tuple[LettersSeen, ...] = ()
     paused_at: tuple[str, ...] = ()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rocketstream.admin.core.evidence import Evidence, HeldQueue, Look, Member
+from rocketstream.admin.core.evidence import Evidence, HeldQueue, Look, Member, is_same_time
 from rocketstream.admin.core.pinned import HELD_MS, SLOWER
 from rocketstream.admin.core.stacks import ThreadStack, busy_listeners, places
 from rocketstream.admin.core.words import plural, rate, some, span, waits
@@ -25,6 +25,8 @@ YOUNG_MS = 30_000
 SOON_MS = 300_000
 """A backlog that is worked off within this is not a slow listener's."""
 BUSY_SHARE = 0.8
+QUICKER = 5
+"""Threads that could finish this many times what is finished and arrives are not slow."""
 
 
 def waits_ms(evidence: Evidence, queue: QueueState) -> int:
@@ -118,11 +120,14 @@ def slow_listener(evidence: Evidence, member: Member) -> Cause | None:
     if held <= len(busy) * second.batch_size or not needs_help(evidence):
         return None
     finished = sum(r.ok_tps + r.failed_tps for r in rates.values())
+    pace = _lanes(second) * second.batch_size * 1_000 / usual_ms
+    if pace > QUICKER * max(finished, sum(evidence.arrival_tps.values())):
+        return None  # calls as long as the usual ones do not keep its threads busy
     return Cause(
         CauseKind.SLOW_LISTENER,
         f"The listener of {member.client_id} is slow: a call takes {span(usual_ms)}, so its "
-        f"{plural(_lanes(second), _kind(busy))} finish about "
-        f"{rate(_lanes(second) * second.batch_size * 1_000 / usual_ms)}.",
+        f"{plural(_lanes(second), _kind(busy))} {'finishes' if _lanes(second) == 1 else 'finish'} "
+        f"about {rate(pace)}.",
         (
             f"{len(busy)} of {_lanes(second)} {_kind(busy)}s are inside the listener, "
             f"{plural(held, 'message')} held",
@@ -150,7 +155,9 @@ def failing_in_order(evidence: Evidence, member: Member) -> Cause | None:
         if not stands or not held.held or waits_ms(evidence, queue) < HELD_MS:
             continue
         message = evidence.messages.get(at)
-        named = f"message {message.msg_id}" if message else f"offset {held.commit_offset:,}"
+        if message is not None and message.queue_offset != held.commit_offset:
+            message = None  # the oldest that is kept, where the failing one has expired
+        named = f"message {message.msg_id}" if message else "the message"
         keys = f" (key {message.keys})" if message and message.keys else ""
         return Cause(
             CauseKind.POISON_MESSAGE,
@@ -162,8 +169,9 @@ def failing_in_order(evidence: Evidence, member: Member) -> Cause | None:
                 f"{plural(rates.failed_hour, 'message')} in the last hour",
                 f"the committed offset stands, {waits(queue.waiting or 0)} behind",
             ),
-            "mend the listener, or skip the message with `rocketstream group reset "
-            f"{evidence.state.group} {at.topic}` once its members are stopped",
+            "mend the listener, or stop the members and skip the message: `rocketstream group "
+            f"reset {evidence.state.group} {at.topic} --queue {at.broker_name}:{at.queue_id} "
+            f"--to-offset {held.commit_offset + 1}`",
         )
     return None
 
@@ -222,7 +230,7 @@ def flow_controlled(evidence: Evidence, member: Member) -> Cause | None:
         return None
     at, held = max(full.items(), key=lambda each: each[1].held)
     return Cause(
-        CauseKind.PAUSED,
+        CauseKind.FLOW_CONTROLLED,
         f"{member.client_id} is flow-controlled: it holds as many messages as it may in "
         f"{plural(len(full), 'queue')} and pulls no more until its listener is done with some.",
         (
@@ -268,7 +276,7 @@ def _nothing_finished_ms(first: Look, second: Look) -> int | None:
     """Return how many ms of the member's clock nothing was finished; None if something was."""
     latest = max((q.last_consume_ms or 0 for q in second.queues.values()), default=0)
     before = max((q.last_consume_ms or 0 for q in first.queues.values()), default=0)
-    if not latest or latest != before or second.now_ms is None:
+    if not latest or not is_same_time(latest, before) or second.now_ms is None:
         return None
     return second.now_ms - latest
 
@@ -279,7 +287,7 @@ def _was_still(first: Look, second: Look, queue: QueueState, held: HeldQueue) ->
     return (
         before.held == held.held == 0
         and before.commit_offset == held.commit_offset
-        and before.last_consume_ms == held.last_consume_ms
+        and is_same_time(before.last_consume_ms, held.last_consume_ms)
     )
 
 

@@ -16,6 +16,7 @@ from rocketstream.admin.core.evidence import (
     Member,
     MessageFacts,
     TopicRates,
+    is_same_time,
 )
 from rocketstream.admin.core.stacks import ThreadStack, busy_listeners
 from rocketstream.admin.state import PinnedMessage, QueueState
@@ -95,16 +96,17 @@ class _Case:
         if not rates.consume_ms and not rates.ok_tps and not self.behind:
             return None  # nothing shows that listeners return sooner than that
         enough = max(HELD_MS, SLOWER * rates.consume_ms)
-        if stood_ms >= enough:
+        if stood_ms >= enough and self._is_in_hand:
             return stood_ms
         if (quiet_ms := self._quiet_ms()) >= enough:
             return quiet_ms
         since_ms = self._since_stored_ms()
         if enough > MINUTE_MS or since_ms < MINUTE_MS:
+            return None  # members tell their rates over a minute
+        passed_ms = MINUTE_MS if self._alone_for_a_minute() else min(self._passed_ms(), MINUTE_MS)
+        if passed_ms < enough:
             return None
-        if not (self._outnumbers_a_minute() or self._alone_for_a_minute()):
-            return None
-        return since_ms if self.all_pulled else MINUTE_MS
+        return since_ms if self.all_pulled else round(passed_ms)
 
     @property
     def behind(self) -> int:
@@ -133,19 +135,37 @@ class _Case:
             return 0
         return 0 if last_ms is None or now_ms is None else now_ms - last_ms
 
-    def _outnumbers_a_minute(self) -> bool:
-        """Whether more messages behind it were finished than in the last minute altogether.
+    def _passed_ms(self) -> float:
+        """Return how many ms it takes to finish as many messages as were finished behind it.
 
-        Messages of a queue are handed out in order, so all of them were finished since it was.
+        Messages of a queue are handed out in order, so all of them were finished since it was. The
+        member tells its rate for the whole topic: a queue has its share of it, up to twice that, or
+        as many as arrive there.
         """
-        finished = (self.rates.ok_tps + self.rates.failed_tps) * MINUTE_MS / 1_000
-        return self.behind > finished * ROUNDING
+        if not self.behind:
+            return 0.0
+        queue, earlier = self.queue, self.evidence.earlier
+        finished = (self.rates.ok_tps + self.rates.failed_tps) * ROUNDING
+        owned = max(sum(at.topic == queue.topic for at in self.second.queues), 1)
+        share = min(finished, 2 * finished / owned)
+        if earlier is not None and (took_ms := self.evidence.state.taken_ms - earlier.taken_ms):
+            before = next((q for q in earlier.queues if _is_same(q, queue)), None)
+            came = (queue.max_offset or 0) - ((before.max_offset if before else None) or 0)
+            share = min(finished, max(share, came * 1_000 / took_ms)) if before else share
+        return self.behind * 1_000 / share if share else float(MINUTE_MS)
 
     def _alone_for_a_minute(self) -> bool:
         """Whether nothing was pulled or finished for a minute: it had a thread that long."""
         rates = self.rates
         idle = not (rates.pull_tps or rates.ok_tps or rates.failed_tps)
         return idle and rates.consume_ms > 0 and self._all_in_hand and self._has_run_long
+
+    @property
+    def _is_in_hand(self) -> bool:
+        """Whether a thread must have it: others behind it were finished, or all held ones are."""
+        in_hand = self.second.pool_size * self.second.batch_size
+        held = sum(each.held for each in self.second.queues.values())
+        return self.behind > 0 or held <= in_hand
 
     @property
     def all_pulled(self) -> bool:
@@ -170,7 +190,7 @@ class _Case:
     @property
     def _pull_waits(self) -> bool:
         """Whether its pull waits at the broker, so that there is nothing more to pull."""
-        return self.before.last_pull_ms == self.held.last_pull_ms
+        return is_same_time(self.before.last_pull_ms, self.held.last_pull_ms)
 
     @property
     def _is_flow_controlled(self) -> bool:
@@ -191,6 +211,11 @@ class _Case:
         if started_ms is not None and now_ms is not None:
             age_ms = min(age_ms, now_ms - started_ms)
         return age_ms
+
+
+def _is_same(one: QueueState, other: QueueState) -> bool:
+    place = (one.topic, one.broker_name, one.queue_id)
+    return place == (other.topic, other.broker_name, other.queue_id)
 
 
 def _pinned(

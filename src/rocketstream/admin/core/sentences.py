@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rocketstream.admin.core.windows import Rewind, Track
+from rocketstream.admin.core.windows import Failures, Rewind, Track
 from rocketstream.admin.core.words import plural, rate, some, span, waits
 from rocketstream.admin.state import GroupState, PinnedMessage, QueueKind, QueueState
 
@@ -31,23 +31,48 @@ def fine(now: GroupState, waiting: int, age_ms: int, rates: Rates | None) -> str
     return f"Keeps up: {_messages(waiting)} on the way{least}.{pace}"
 
 
-def failing(now: GroupState, given_up: int, over_ms: int) -> str:
-    """The failures a lag does not show; empty where no message failed.
+def failing(seen: Failures) -> str:
+    """FAILING."""
+    lost = plural(seen.given_up, "message") if seen.given_up else ""
+    again = plural(seen.retried, "message") if seen.retried else ""
+    told = [
+        *([f"{lost} became dead letters"] if seen.given_up > 1 else []),
+        *([f"{lost} became a dead letter"] if seen.given_up == 1 else []),
+        *([f"{again} came for another try"] if again else []),
+    ]
+    return (
+        f"Fails: {' and '.join(told)} in the last {span(seen.over_ms)}, while "
+        f"{plural(seen.finished, 'message')} {'was' if seen.finished == 1 else 'were'} consumed."
+    )
+
+
+def losing(expired: int, over_ms: int) -> str:
+    """LOSING, by retention."""
+    return (
+        f"Loses messages: {plural(expired, 'message')} {'was' if expired == 1 else 'were'} deleted "
+        f"in the last {span(over_ms)} before the group consumed them."
+    )
+
+
+def tried_again(now: GroupState) -> str:
+    """The messages that failed and come again, which no lag shows; empty where there are none."""
+    again = (now.retrying or 0) + (now.delayed or 0)
+    return f" {_messages(again)} failed and will be tried again." if again else ""
+
+
+def dead_letters(now: GroupState, given_up: int, over_ms: int) -> str:
+    """The dead letters; empty where there are none.
 
     Args:
         now: the newest state.
         given_up: how many messages became dead letters while the group was watched.
         over_ms: for how long it was watched.
     """
-    again = (now.retrying or 0) + (now.delayed or 0)
-    text = f" {_messages(again)} failed and will be tried again." if again else ""
     kept = now.dead_letters or 0
     if given_up:
         became = "became a dead letter" if given_up == 1 else "became dead letters"
-        text += f" {_messages(given_up)} {became} in the last {span(over_ms)}."
-    elif kept:
-        text += f" {plural(kept, 'dead letter')} {'is' if kept == 1 else 'are'} kept."
-    return text
+        return f" {_messages(given_up)} {became} in the last {span(over_ms)}."
+    return f" {plural(kept, 'dead letter')} {'is' if kept == 1 else 'are'} kept." if kept else ""
 
 
 def catching_up(now: GroupState, waiting: int, age_ms: int, rates: Rates, eta_ms: int) -> str:
@@ -128,7 +153,9 @@ def pinned(worst: PinnedMessage, held: int) -> str:
     behind = (
         f" while {plural(worst.finished_behind, 'later one')} were consumed"
         if worst.finished_behind > 1
-        else " while later ones are consumed"
+        else " while a later one was consumed"
+        if worst.finished_behind
+        else ""
     )
     return (
         f"Pinned: {what}{keys} at offset {worst.queue_offset:,} of {queue_name(worst)} is in the "

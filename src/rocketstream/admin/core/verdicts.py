@@ -16,22 +16,27 @@ from itertools import pairwise
 
 from rocketstream.admin.core import sentences
 from rocketstream.admin.core.windows import (
+    Failures,
     Rewind,
     Track,
     cadence_ms,
-    given_up,
+    failures_of,
     group_stands_since_ms,
+    queue_cadence_ms,
     rates_of,
+    relevant,
     rewinds_of,
     tracks_of,
     waiting_after_commits,
 )
 from rocketstream.admin.state import (
+    URGENCY,
+    Cause,
+    CauseKind,
     GroupState,
     GroupVerdict,
     PinnedMessage,
     QueueKind,
-    QueueState,
     Verdict,
 )
 
@@ -48,6 +53,8 @@ STALL_MS = 120_000
 """
 HANDFUL_PER_MEMBER = 20
 """This many messages may all be with the listeners of one member (20 threads by default)."""
+HELD_PER_QUEUE = 1_000
+"""A member holds this many messages of a queue before it pulls no more of it, by default."""
 CONSUME_TIMEOUT_MS = 15 * 60_000
 """RocketMQ itself gives a listener this long for one message."""
 STOP_MS = 180_000
@@ -58,8 +65,24 @@ PATIENCE = 2.5
 """The longest pause seen between commits may be exceeded by this factor."""
 TREND_MS = 240_000
 """Growth for less than this may be a burst; no gain for less than this may be a pause."""
-SUSPECT_MS = 20_000
-"""A queue that stands still this long is worth asking its member about."""
+FAILING_MS = 300_000
+"""Failures are counted over this span: long enough for a share, short enough to be over soon."""
+LETTERS_MIN = 3
+RETRIES_MIN = 10
+"""Fewer dead letters, or tries that failed, are single messages; more fail the group, where they
+are a twentieth, or half, of what is consumed.
+"""
+STALLING = frozenset(
+    {
+        CauseKind.STARVED_POOL,
+        CauseKind.DEAD_LOCK_OWNER,
+        CauseKind.UNOWNED_QUEUE,
+        CauseKind.PAUSED,
+    }
+)
+"""Causes that keep messages from being finished at all."""
+SKIPPING = frozenset({CauseKind.SUBSCRIPTION_MISMATCH, CauseKind.FILTERED_TO_NOTHING})
+"""Causes that have messages passed which somebody wants."""
 MARGIN = 1.05
 SHORT_MARGIN = 1.3
 """The factor by which one rate must exceed the other; more in a short window, which blurs both."""
@@ -123,6 +146,7 @@ class _View:
 def judge(
     window: Sequence[GroupState],
     pinned: Sequence[PinnedMessage] = (),
+    causes: Sequence[Cause] = (),
     *,
     before: GroupVerdict | None = None,
 ) -> GroupVerdict:
@@ -132,7 +156,9 @@ def judge(
         window: its states, in any order. The more of the last 20 minutes they cover, the more the
             verdict can say; one state shows only whether the group is behind, not whether it
             catches up.
-        pinned: messages found to be pinned (``pinned_messages``); outdated findings are ignored.
+        pinned: messages the last look into its members found to be pinned; outdated findings are
+            ignored.
+        causes: the causes that look found.
         before: the previous verdict: a fault that began before the window keeps its beginning.
     """
     states = sorted(window, key=lambda state: state.taken_ms)
@@ -140,10 +166,61 @@ def judge(
         return GroupVerdict("", Verdict.UNKNOWN, "Nothing was asked about the group yet.")
     since_ms = states[-1].taken_ms - WINDOW_MS
     kept = [s for s in states if s.group == states[-1].group and s.taken_ms >= since_ms]
-    verdict = _judged(kept, pinned, before)
+    verdict = _with_causes(_judged(kept, pinned, before), causes)
+    verdict = _went_on(_with_failures(verdict, kept, causes, before), before)
     # A group that fails every message has no lag: its sentence must not sound as if all were well.
-    failing = sentences.failing(kept[-1], *given_up(kept))
-    return replace(verdict, sentence=verdict.sentence + failing) if failing else verdict
+    more = sentences.tried_again(kept[-1])
+    if verdict.verdict is not Verdict.FAILING:
+        seen = failures_of(kept)
+        more += sentences.dead_letters(kept[-1], seen.given_up, seen.over_ms)
+    return replace(verdict, sentence=verdict.sentence + more) if more else verdict
+
+
+def _with_causes(verdict: GroupVerdict, causes: Sequence[Cause]) -> GroupVerdict:
+    """Return a verdict that was too early to give, as decided by the causes found.
+
+    Members report how long they have been idle, which two states do not show.
+    """
+    if verdict.verdict not in {Verdict.UNKNOWN, Verdict.OK}:
+        return verdict
+    stalling = next((c for c in causes if c.kind in STALLING and not c.is_latent), None)
+    if stalling is None:
+        # Nothing is held up yet: this is no fault, and still the first thing to know.
+        latent = "".join(f" {cause.sentence}" for cause in causes if cause.is_latent)
+        return replace(verdict, sentence=verdict.sentence + latent)
+    return replace(verdict, verdict=Verdict.STALLED, sentence=f"Stands: {stalling.sentence}")
+
+
+def _with_failures(
+    verdict: GroupVerdict,
+    window: Sequence[GroupState],
+    causes: Sequence[Cause],
+    before: GroupVerdict | None,
+) -> GroupVerdict:
+    """Return LOSING or FAILING where messages are skipped or fail, whatever the lag."""
+    if URGENCY.index(verdict.verdict) < URGENCY.index(Verdict.LOSING):
+        return verdict
+    losing = next((cause for cause in causes if cause.kind in SKIPPING), None)
+    if losing is not None:
+        text = f"Loses messages: {losing.sentence}"
+        return replace(verdict, verdict=Verdict.LOSING, sentence=text, since_ms=None)
+    seen = failures_of(window, FAILING_MS)
+    if seen.expired and window[-1].members:
+        text = f"{sentences.losing(seen.expired, seen.over_ms)} {verdict.sentence}"
+        return replace(verdict, verdict=Verdict.LOSING, sentence=text, since_ms=None)
+    failed_before = before is not None and before.verdict is Verdict.FAILING
+    if _fails(seen, still=failed_before):
+        text = f"{sentences.failing(seen)} {verdict.sentence}"
+        return replace(verdict, verdict=Verdict.FAILING, sentence=text, since_ms=None)
+    return verdict
+
+
+def _fails(seen: Failures, *, still: bool) -> bool:
+    """Whether so many of the messages fail that somebody must look; ``still`` asks for less."""
+    if still:
+        return seen.given_up > 0 or seen.retried * 4 >= max(seen.finished, 1)
+    letters = seen.given_up >= LETTERS_MIN and seen.given_up * 20 >= seen.finished
+    return letters or (seen.retried >= RETRIES_MIN and seen.retried * 2 >= seen.finished)
 
 
 def _judged(
@@ -157,19 +234,6 @@ def _judged(
     if rates is not None:
         verdict = replace(verdict, consume_rate=rates[0], arrival_rate=rates[1])
     return _went_on(verdict, before)
-
-
-def suspects(window: Sequence[GroupState]) -> tuple[QueueState, ...]:
-    """Return the queues that have stood still long enough to ask their member for the cause."""
-    states = sorted(window, key=lambda state: state.taken_ms)
-    if not states:
-        return ()
-    now_ms = states[-1].taken_ms
-    return tuple(
-        track.queue
-        for track in tracks_of(states)
-        if (since := track.stands_since_ms()) is not None and now_ms - since >= SUSPECT_MS
-    )
 
 
 def _plainly_fine(window: Sequence[GroupState]) -> GroupVerdict | None:
@@ -308,7 +372,9 @@ def _stands_alone(view: _View, since_ms: int, stood_ms: int) -> GroupVerdict | N
     elif had_members:
         away_ms = now.taken_ms - gone_ms
         enough = gone_ms <= view.window[0].taken_ms and long_ms >= STOP_MS
-        stopped = enough or (away_ms >= STOP_MS and stood_ms >= max(STOP_MS, PATIENCE * cadence))
+        # A program that comes and goes is given its time; how slow its listener was says nothing.
+        usual_ms = PATIENCE * _longest_absence_ms(view.window)
+        stopped = enough or (away_ms >= max(STOP_MS, usual_ms) and stood_ms >= STOP_MS)
     elif any(track.lingers() for track in view.tracks):
         stopped = stood_ms >= max(STOP_MS, PATIENCE * cadence)
     else:
@@ -358,7 +424,7 @@ def _one_stands(view: _View) -> GroupVerdict | None:
     now = view.now
     if not now.members:
         return None
-    patience = max(float(STALL_MS), PATIENCE * cadence_ms(view.tracks))
+    patience = max(float(STALL_MS), PATIENCE * queue_cadence_ms(view.tracks))
     changed_ms = _members_changed_ms(view.window)
     worst: tuple[int, Track] | None = None
     for track in view.behind:
@@ -366,10 +432,23 @@ def _one_stands(view: _View) -> GroupVerdict | None:
         assert since is not None
         stood_ms = now.taken_ms - max(since, changed_ms)
         few = track.last.waiting <= HANDFUL_PER_MEMBER
-        enough = stood_ms >= (max(CONSUME_TIMEOUT_MS, patience) if few else patience)
+        usual_ms = max(patience, _turn_ms(view, track))
+        enough = stood_ms >= (max(CONSUME_TIMEOUT_MS, usual_ms) if few else usual_ms)
         if enough and (worst is None or stood_ms > worst[0]):
             worst = (stood_ms, track)
     return None if worst is None else _stalled(view, now.taken_ms - worst[0], worst[1])
+
+
+def _turn_ms(view: _View, own: Track) -> float:
+    """Return how long a queue may wait for its turn among the messages members hold, in ms.
+
+    A member's threads take messages in the order they were pulled, of all queues.
+    """
+    rates = rates_of(view.tracks)
+    if rates is None or not rates[0]:
+        return 0.0
+    others = (track.last.waiting for track in view.behind if track is not own)
+    return SHORT_MARGIN * sum(min(each, HELD_PER_QUEUE) for each in others) * 1_000 / rates[0]
 
 
 def _stalled(view: _View, since_ms: int, track: Track | None) -> GroupVerdict:
@@ -410,7 +489,16 @@ def _trend(view: _View) -> GroupVerdict | None:
     if not view.age_is_known:
         return _unknown(view, sentences.trend_unknown(view.now, view.waiting, age_ms))
     steady_ms = STEADY_MS if view.span_ms >= STEADY_MS else SHORT_STEADY_MS
-    if age_ms < max(steady_ms, PATIENCE * cadence):
+    changed_ms = _members_changed_ms(view.window)
+    # A query that commits every few minutes shows a trend only over several commits.
+    trend_ms = max(TREND_MS, 4 * cadence)
+    worse_ms = _worse_for_ms(view, trend_ms, changed_ms) if age_ms >= steady_ms else 0
+    # Where listeners may have all of them in hand, each queue stands as long as a call takes.
+    in_hand = view.waiting <= HANDFUL_PER_MEMBER * max(len(view.now.members or ()), 1)
+    usual_ms = queue_cadence_ms(view.tracks) if in_hand else cadence
+    if not worse_ms and (
+        age_ms < max(steady_ms, PATIENCE * usual_ms) or (in_hand and _keeps_pace(view, trend_ms))
+    ):
         return None
     points = waiting_after_commits(view.tracks)
     if len(points) < MOVES_MIN and view.now.members and view.waiting <= HANDFUL_PER_MEMBER:
@@ -420,14 +508,11 @@ def _trend(view: _View) -> GroupVerdict | None:
     gain = _gain(view, max(STEADY_MS, int(PATIENCE * cadence)))
     if gain is not None:
         return gain
-    changed_ms = _members_changed_ms(view.window)
-    # A query that commits every few minutes shows a trend only over several commits.
-    trend_ms = max(TREND_MS, 4 * cadence)
     since_ms = view.now.taken_ms - trend_ms
     recent = [point for point in points if point[0] >= max(since_ms, changed_ms)]
     watched_ms = view.now.taken_ms - max(view.window[0].taken_ms, changed_ms)
     if watched_ms >= trend_ms and len(recent) >= MOVES_MIN:
-        if _grows(recent):
+        if worse_ms >= TREND_MS or _grows(recent):
             return _falling(view, recent[0][0], age_ms, growing=True)
         if recent[-1][1] >= recent[0][1] / MARGIN and age_ms >= TREND_MS:
             return _falling(view, recent[0][0], age_ms, growing=False)
@@ -436,6 +521,51 @@ def _trend(view: _View) -> GroupVerdict | None:
     if short and rates and age_ms >= TREND_MS and rates[1] > rates[0] * SHORT_MARGIN:
         return _falling(view, view.window[0].taken_ms, age_ms, growing=True)
     return _unknown(view, sentences.trend_unknown(view.now, view.waiting, age_ms))
+
+
+def _worse_for_ms(view: _View, span_ms: int, changed_ms: int) -> int:
+    """Return for how many ms of a span more arrived than was consumed, and messages grew older.
+
+    0 where this does not hold in each third of it, or shows for less than a minute: a burst fills
+    no such span. Store times of two moments are compared, so that differing clocks do not count.
+    """
+    since_ms = max(view.now.taken_ms - span_ms, changed_ms)
+    recent = [state for state in view.window if state.taken_ms >= since_ms]
+    took_ms = view.now.taken_ms - recent[0].taken_ms
+    if took_ms < STEADY_MS:
+        return 0
+    marks = [recent[0].taken_ms + took_ms * third // 3 for third in range(4)]
+    for began_ms, ended_ms in pairwise(marks):
+        part = tracks_of([state for state in recent if began_ms <= state.taken_ms <= ended_ms])
+        rates = rates_of(part)
+        if rates is None or rates[1] <= rates[0] * MARGIN:
+            return 0
+    before_ms, now_ms = _stored_age_ms(recent[0]), _stored_age_ms(view.now)
+    older = before_ms is not None and now_ms is not None and now_ms > before_ms
+    return took_ms if older else 0
+
+
+def _keeps_pace(view: _View, span_ms: int) -> bool:
+    """Whether over a span as much was consumed as arrived, and the oldest message is no older."""
+    then = next(s for s in view.window if s.taken_ms >= view.now.taken_ms - span_ms)
+    took_ms = view.now.taken_ms - then.taken_ms
+    rates = rates_of(view.tracks, took_ms)
+    before_ms, now_ms = _stored_age_ms(then), _stored_age_ms(view.now)
+    if took_ms < TREND_MS or rates is None or before_ms is None or now_ms is None:
+        return False
+    # A message that is never finished grows older by the whole span.
+    return rates[0] * SHORT_MARGIN >= rates[1] and now_ms - before_ms < took_ms / 3
+
+
+def _stored_age_ms(state: GroupState) -> int | None:
+    """Return how long the oldest message has been stored; None where a queue does not tell."""
+    ages = [
+        queue.time_lag_ms(state.taken_ms)
+        for queue in state.queues
+        if relevant(state, queue) and (queue.waiting or 0) > 0
+    ]
+    told = [age for age in ages if age is not None]
+    return max(told, default=0) if len(told) == len(ages) else None
 
 
 def _gain(view: _View, span_ms: int) -> GroupVerdict | None:
@@ -513,6 +643,19 @@ def _nobody_since_ms(window: Sequence[GroupState]) -> int:
             break
         since = state.taken_ms
     return since
+
+
+def _longest_absence_ms(window: Sequence[GroupState]) -> int:
+    """Return the longest time nobody was connected before somebody was again, in ms."""
+    longest = 0
+    since: int | None = None
+    for state in window:
+        if state.members:
+            longest = max(longest, 0 if since is None else state.taken_ms - since)
+            since = None
+        elif state.members is not None and since is None:
+            since = state.taken_ms
+    return longest
 
 
 def _members_changed_ms(window: Sequence[GroupState]) -> int:

@@ -215,9 +215,36 @@ def group_stands_since_ms(tracks: Sequence[Track]) -> int | None:
     return max(min(standing), *moves) if moves else min(standing)
 
 
-def cadence_ms(tracks: Sequence[Track]) -> int:
+def queue_cadence_ms(tracks: Sequence[Track]) -> int:
     """Return the longest time any queue stood before it moved on, in ms; 0 when none did."""
     return max((wait for track in tracks for wait in track.waits_ms()), default=0)
+
+
+def cadence_ms(tracks: Sequence[Track]) -> int:
+    """Return the longest time in which messages waited and nothing was committed, in ms.
+
+    Of any queue: where a few threads take the messages of many queues in turn, each queue stands
+    for minutes and the group commits all the time. Counts only times whose both ends were seen.
+    """
+    moments: dict[int, tuple[bool, bool]] = {}
+    for track in tracks:
+        before: Point | None = None
+        for point in track.points:
+            moved = before is not None and point.committed > before.committed
+            before = point
+            any_moved, any_waits = moments.get(point.taken_ms, (False, False))
+            moments[point.taken_ms] = (any_moved or moved, any_waits or point.waiting > 0)
+    longest, seen = 0, False
+    since: int | None = None
+    for at_ms, (moved, waits) in sorted(moments.items()):
+        if moved and seen and since is not None:
+            longest = max(longest, at_ms - since)
+        seen = seen or moved or not waits
+        if not waits:
+            since = None
+        elif moved or since is None:
+            since = at_ms
+    return longest
 
 
 def rewinds_of(tracks: Sequence[Track]) -> list[Rewind]:
@@ -246,18 +273,49 @@ def rates_of(tracks: Sequence[Track], span_ms: int | None = None) -> tuple[float
     return (consumed, arrived) if told else None
 
 
-def given_up(window: Sequence[GroupState]) -> tuple[int, int]:
-    """Return how many messages became dead letters over a window, and how long that was, in ms."""
-    oldest, newest = window[0], window[-1]
-    ends = {_key(queue): queue.max_offset for queue in oldest.of_kind(QueueKind.DEAD_LETTER)}
-    more = 0
-    for queue in newest.of_kind(QueueKind.DEAD_LETTER):
-        # The topic is made with the first letter: before that its queues count as empty.
-        before = ends.get(_key(queue), 0)
-        if queue.max_offset is not None and before is not None:
-            more += max(queue.max_offset - before, 0)
-    over_ms = newest.taken_ms - oldest.taken_ms
-    return (more, over_ms) if over_ms else (0, 0)
+class Failures(NamedTuple):
+    """The failures of a window, which no lag shows.
+
+    Attributes:
+        finished: messages of its topics whose offset was committed.
+        retried: messages that came to its retry topic for another try.
+        given_up: messages that became dead letters.
+        expired: messages that were deleted before they were consumed.
+        over_ms: how long it was watched.
+    """
+
+    finished: int = 0
+    retried: int = 0
+    given_up: int = 0
+    expired: int = 0
+    over_ms: int = 0
+
+
+def failures_of(window: Sequence[GroupState], span_ms: int | None = None) -> Failures:
+    """Return what failed over a window, or over its last ``span_ms``; oldest state first."""
+    newest = window[-1]
+    since_ms = window[0].taken_ms if span_ms is None else newest.taken_ms - span_ms
+    oldest = next(state for state in window if state.taken_ms >= since_ms)
+    before = {_key(queue): queue for queue in oldest.queues}
+    finished = retried = letters = expired = 0
+    for queue in newest.queues:
+        old = before.get(_key(queue))
+        if queue.kind is QueueKind.TOPIC:
+            if old is not None and relevant(newest, queue):
+                finished += _gain(old.committed_offset, queue.committed_offset)
+                expired += _gain(old.expired, queue.expired)
+            continue
+        # The topic is made with the first message: before that its queues count as empty.
+        more = _gain(0 if old is None else old.max_offset, queue.max_offset)
+        if queue.kind is QueueKind.RETRY:
+            retried += more
+        else:
+            letters += more
+    return Failures(finished, retried, letters, expired, newest.taken_ms - oldest.taken_ms)
+
+
+def _gain(before: int | None, now: int | None) -> int:
+    return 0 if before is None or now is None else max(now - before, 0)
 
 
 def waiting_after_commits(tracks: Sequence[Track]) -> list[tuple[int, int]]:
