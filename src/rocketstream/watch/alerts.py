@@ -119,7 +119,7 @@ class Alerts:
     def tell(self, update: Update) -> None:
         """Send the notices of one sweep; returns at once."""
         notices = self._alerting.step(
-            update.state, update.verdicts, update.outage, self._clock.now_ms()
+            update.state, update.verdicts, update.outage, self._clock.now_ms(), update.down
         )
         for notice in notices:
             for webhook in notice.webhooks:

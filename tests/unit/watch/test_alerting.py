@@ -7,7 +7,7 @@ import pytest
 from rocketstream.admin.state import ClusterState, GroupVerdict, Verdict
 from rocketstream.errors import ConfigurationError
 from rocketstream.testing.clock import START_MS
-from rocketstream.watch import Outage
+from rocketstream.watch import BrokerDown, Outage
 from rocketstream.watch.core.alert_config import read_config
 from rocketstream.watch.core.alerting import Alerting, Event, Notice, Rule
 from tests.unit.watch.states import cluster, group, queue
@@ -80,7 +80,48 @@ def test_unknown_ends_nothing() -> None:
     play.see(Verdict.STALLED, 100)
     assert play.see(Verdict.UNKNOWN, 600) == []
     assert play.see(Verdict.STALLED, 600) == []
-    assert play.see(Verdict.CATCHING_UP, 100) == [Event.RECOVERED]
+    assert play.see(Verdict.OK, 100) == [Event.RECOVERED]
+
+
+def test_catching_up_is_told_and_the_trouble_is_over_only_with_the_last_message() -> None:
+    """It may take an hour, and the pace may drop: an incident is closed too early otherwise."""
+    play = settled()
+    play.see(Verdict.STALLED, 100)
+    assert play.see(Verdict.CATCHING_UP, 600) == [Event.CATCHING_UP]
+    assert play.see(Verdict.UNKNOWN, 100) == []
+    assert play.see(Verdict.STALLED, 100) == [Event.CHANGED]
+    play.see(Verdict.CATCHING_UP, 100)
+    assert play.see(Verdict.OK, 600) == [Event.RECOVERED]
+
+
+def test_two_bad_verdicts_in_turn_are_one_trouble() -> None:
+    """Which of them a group has may change with every look into its members."""
+    play = settled()
+    told = [event for _ in range(5) for event in (
+        *play.see(Verdict.STALLED, 120), *play.see(Verdict.PINNED, 120),
+    )]  # fmt: skip
+    assert told == [Event.RAISED, Event.CHANGED]
+    assert play.told[-1].verdict is Verdict.PINNED, "the more urgent one"
+    assert play.see(Verdict.FALLING_BEHIND, 400) == [Event.CHANGED], "which lasts"
+
+
+def test_a_broker_that_does_not_answer_is_one_notice_and_its_return_another() -> None:
+    play = settled()
+    down = (BrokerDown("broker-a", play.now_ms, "no answer within 5000 ms"),)
+
+    def sweeps(seconds: int, found: tuple[BrokerDown, ...]) -> list[Notice]:
+        told: list[Notice] = []
+        for _ in range(seconds // 10):
+            play.now_ms += 10_000
+            told += play.alerting.step(play.state("billing"), {}, None, play.now_ms, found)
+        return told
+
+    assert sweeps(50, down) == []
+    (told,) = sweeps(600, down)
+    assert (told.event, told.group, told.webhooks) == (Event.BROKER_DOWN, None, OPS)
+    assert told.sentence == "Broker broker-a does not answer: no answer within 5000 ms"
+    (back,) = sweeps(100, ())
+    assert (back.event, back.sentence) == (Event.BROKER_BACK, "Broker broker-a answers again.")
 
 
 def test_it_is_told_again_as_often_as_the_rule_says() -> None:

@@ -233,13 +233,13 @@ def test_what_was_told_is_kept_without_a_word_in_the_file(
     config = dataclasses.replace(load_config(file_of(tmp_path, receiver)), remember=None)
     memory = tmp_path / "state" / "told.json"
     clock = ManualClock()
-    for verdict in (Verdict.STALLED, Verdict.STALLED, Verdict.STOPPED):
+    for verdict in (Verdict.STALLED, Verdict.STALLED, Verdict.PINNED):
         with Alerts(config, "c", clock=clock, memory=memory) as alerts:
             alerts.tell(Update(waiting(7), {"billing": GroupVerdict("billing", verdict, "x")}))
     told = [(each["event"], each["verdict"]) for each in receiver.until(2)]
-    assert told == [("raised", "STALLED"), ("changed", "STOPPED")], "what changed while it was down"
+    assert told == [("raised", "STALLED"), ("changed", "PINNED")], "what changed while it was down"
     with Alerts(dataclasses.replace(config, remember=""), "c", memory=memory) as alerts:
-        alerts.tell(Update(waiting(7), {"billing": GroupVerdict("billing", Verdict.STOPPED, "x")}))
+        alerts.tell(Update(waiting(7), {"billing": GroupVerdict("billing", Verdict.PINNED, "x")}))
     assert len(receiver.until(3)) == 3, "an empty name forgets"
 
 

@@ -510,12 +510,18 @@ class Top(App[None]):
         place, update = self._place, seen.update
         alarm = self.query_one("#alarm", Static)
         outage = update.outage
-        alarm.display = outage is not None
+        alarm.display = outage is not None or bool(update.down)
         if outage is not None:
-            ago = span(seen.now_ms - outage.since_ms)
-            text = f"NOT ANSWERING since {moment(outage.since_ms)} ({ago}): {shown(outage.error)}"
+            text = f"NOT ANSWERING {_since(outage.since_ms, seen.now_ms)}: {shown(outage.error)}"
             if update.state is not None:
                 text += f"; below is what was found at {moment(update.state.taken_ms)}"
+            alarm.update(Text(text))
+        elif update.down:
+            each = update.down[0]
+            text = f"NOT ANSWERING: broker {each.broker_name} "
+            text += f"{_since(each.since_ms, seen.now_ms)}: {shown(each.error)}"
+            if len(update.down) > 1:
+                text += f"; and {len(update.down) - 1} more"
             alarm.update(Text(text))
         lines = [f"{place.view.title} of {self._where}"]
         if place.wanted:
@@ -544,6 +550,10 @@ class Top(App[None]):
             if len(text) + 3 + len(part) <= self._room:
                 text += f" | {part}"
         foot.update(Text(text))
+
+
+def _since(at_ms: int, now_ms: int) -> str:
+    return f"since {moment(at_ms)} ({span(now_ms - at_ms)})"
 
 
 def _summary(update: Update) -> str:

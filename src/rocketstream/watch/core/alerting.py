@@ -11,24 +11,30 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
 
-from rocketstream.admin.state import ClusterState, GroupVerdict, Verdict
-from rocketstream.watch.core.outage import Outage
+from rocketstream.admin.state import URGENCY, ClusterState, GroupVerdict, Verdict
+from rocketstream.watch.core.outage import BrokerDown, Outage
 
 BAD: Final = (
     Verdict.PINNED,
     Verdict.STALLED,
     Verdict.STOPPED,
+    Verdict.LOSING,
+    Verdict.FAILING,
     Verdict.FALLING_BEHIND,
     Verdict.REWOUND,
 )
 """The verdicts that lead to notices unless a rule names others."""
-GOOD: Final = (Verdict.OK, Verdict.CATCHING_UP)
-"""The verdicts that end a reported trouble; UNKNOWN ends nothing."""
 HOLD_MS: Final = 60_000
+CHANGE_HOLD_MS: Final = 300_000
+"""A reported trouble that seems to be a less urgent one must seem so for this long: which of two
+bad verdicts a group has may change with every look.
+"""
 STEADY_MS: Final = 300_000
 """No recovery is reported in the first minutes: a window that has only begun shows no trouble."""
 THE_CLUSTER: Final = ""
 """Used in place of a group's name for notices about the cluster itself."""
+A_BROKER: Final = "broker "
+"""Stands before a broker's name in place of a group's: no group has a blank in its name."""
 
 
 class Event(StrEnum):
@@ -37,9 +43,12 @@ class Event(StrEnum):
     RAISED = "raised"
     CHANGED = "changed"
     REPEATED = "repeated"
+    CATCHING_UP = "catching up"
     RECOVERED = "recovered"
     OUTAGE = "outage"
     OUTAGE_OVER = "outage over"
+    BROKER_DOWN = "broker down"
+    BROKER_BACK = "broker back"
     TEST = "test"
 
 
@@ -54,7 +63,7 @@ class Rule:
         webhooks: names of the webhooks that get the notices.
         hold_ms: how long a verdict must hold before it is told.
         repeat_ms: how often the notice is repeated while the verdict holds; 0 never repeats it.
-        recovered: also tell when the trouble is over.
+        recovered: also tell when the group catches up, and when the trouble is over: OK.
     """
 
     webhooks: tuple[str, ...]
@@ -109,9 +118,9 @@ class Alerting:
 
     Args:
         rules: the first rule that applies to a group counts.
-        outage_webhooks: the webhooks that get a notice when no broker answers, and when they answer
-            again.
-        outage_hold_ms: how long an outage must last before its notice.
+        outage_webhooks: the webhooks that get a notice when nothing answers, or one broker does
+            not, and when it answers again.
+        outage_hold_ms: how long that must last before its notice.
     """
 
     def __init__(
@@ -147,6 +156,7 @@ class Alerting:
         verdicts: Mapping[str, GroupVerdict],
         outage: Outage | None,
         now_ms: int,
+        down: Sequence[BrokerDown] = (),
     ) -> list[Notice]:
         """Take the findings of a sweep and return the notices to send now.
 
@@ -158,8 +168,10 @@ class Alerting:
         found = self._of_outage(outage, now_ms)
         if outage is not None or state is None:
             return found
+        found += self._of_brokers(down, now_ms)
         for group in [group for group in self._told if group and group not in verdicts]:
-            del self._told[group]  # The group was deleted: nobody waits for its recovery.
+            if not group.startswith(A_BROKER):
+                del self._told[group]  # The group was deleted: nobody waits for its recovery.
         self._seen = {g: seen for g, seen in self._seen.items() if g in verdicts}
         for group, verdict in verdicts.items():
             rule = next((rule for rule in self._rules if rule.is_for(group)), None)
@@ -179,10 +191,10 @@ class Alerting:
         told = self._told.get(group)
         if event is Event.RECOVERED:
             del self._told[group]
-            if not rule.recovered:
-                return None
         else:
             self._told[group] = _Told(verdict.verdict, now_ms)
+        if event in (Event.RECOVERED, Event.CATCHING_UP) and not rule.recovered:
+            return None
         found = state.groups.get(group)
         return Notice(
             event,
@@ -203,15 +215,25 @@ class Alerting:
             seen = self._seen[group] = (verdict, now_ms)
         told = self._told.get(group)
         if told is not None and told.verdict is verdict:
-            again = rule.repeat_ms and now_ms - told.at_ms >= rule.repeat_ms
+            again = (
+                verdict in rule.verdicts
+                and rule.repeat_ms
+                and now_ms - told.at_ms >= rule.repeat_ms
+            )
             return Event.REPEATED if again else None
-        if now_ms - seen[1] < rule.hold_ms:
+        lasts_ms = now_ms - seen[1]
+        if lasts_ms < rule.hold_ms:
             return None
         if verdict in rule.verdicts:
-            return Event.RAISED if told is None else Event.CHANGED
-        steady = now_ms - (self._began_ms or 0) >= STEADY_MS
-        over = told is not None and verdict in GOOD and steady
-        return Event.RECOVERED if over else None
+            if told is None:
+                return Event.RAISED
+            is_worse = told.verdict is None or _urgency(verdict) < _urgency(told.verdict)
+            return Event.CHANGED if is_worse or lasts_ms >= CHANGE_HOLD_MS else None
+        if told is None or now_ms - (self._began_ms or 0) < STEADY_MS:
+            return None
+        if verdict is Verdict.CATCHING_UP:
+            return Event.CATCHING_UP
+        return Event.RECOVERED if verdict is Verdict.OK else None
 
     def _of_outage(self, outage: Outage | None, now_ms: int) -> list[Notice]:
         if not self._outage_webhooks:
@@ -229,3 +251,29 @@ class Alerting:
         del self._told[THE_CLUSTER]
         text = "The cluster answers again."
         return [Notice(Event.OUTAGE_OVER, now_ms, text, self._outage_webhooks)]
+
+    def _of_brokers(self, down: Sequence[BrokerDown], now_ms: int) -> list[Notice]:
+        found: list[Notice] = []
+        if not self._outage_webhooks:
+            return found
+        for each in down:
+            name = A_BROKER + each.broker_name
+            if name in self._told or now_ms - each.since_ms < self._outage_hold_ms:
+                continue
+            self._told[name] = _Told(None, now_ms)
+            text = f"Broker {each.broker_name} does not answer: {each.error}"
+            found.append(
+                Notice(
+                    Event.BROKER_DOWN, now_ms, text, self._outage_webhooks, since_ms=each.since_ms
+                )
+            )
+        still = {A_BROKER + each.broker_name for each in down}
+        for name in [n for n in self._told if n.startswith(A_BROKER) and n not in still]:
+            del self._told[name]
+            text = f"Broker {name.removeprefix(A_BROKER)} answers again."
+            found.append(Notice(Event.BROKER_BACK, now_ms, text, self._outage_webhooks))
+        return found
+
+
+def _urgency(verdict: Verdict) -> int:
+    return URGENCY.index(verdict)

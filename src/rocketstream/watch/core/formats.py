@@ -42,6 +42,8 @@ def title(notice: Notice) -> str:
         return "The cluster does not answer"
     if notice.event is Event.OUTAGE_OVER:
         return "The cluster answers again"
+    if notice.event in (Event.BROKER_DOWN, Event.BROKER_BACK):
+        return notice.sentence.split(":")[0].rstrip(".")
     if notice.event is Event.RECOVERED:
         return f"{group}: {verdict} again"
     if notice.event is Event.REPEATED:
