@@ -546,7 +546,7 @@ def _worse_for_ms(view: _View, span_ms: int, changed_ms: int) -> int:
 
 
 def _keeps_pace(view: _View, span_ms: int) -> bool:
-    """Whether over a span as much was consumed as arrived, and the oldest message is no older."""
+    """Whether over a span as much was consumed as arrived, and the oldest message did not age."""
     then = next(s for s in view.window if s.taken_ms >= view.now.taken_ms - span_ms)
     took_ms = view.now.taken_ms - then.taken_ms
     rates = rates_of(view.tracks, took_ms)
