@@ -432,15 +432,15 @@ def _one_stands(view: _View) -> GroupVerdict | None:
         assert since is not None
         stood_ms = now.taken_ms - max(since, changed_ms)
         few = track.last.waiting <= HANDFUL_PER_MEMBER
-        usual_ms = max(patience, _turn_ms(view, track))
+        usual_ms = max(patience, _queued_ms(view, track))
         enough = stood_ms >= (max(CONSUME_TIMEOUT_MS, usual_ms) if few else usual_ms)
         if enough and (worst is None or stood_ms > worst[0]):
             worst = (stood_ms, track)
     return None if worst is None else _stalled(view, now.taken_ms - worst[0], worst[1])
 
 
-def _turn_ms(view: _View, own: Track) -> float:
-    """Return how long a queue may wait for its turn among the messages members hold, in ms.
+def _queued_ms(view: _View, own: Track) -> float:
+    """Return how long a queue may wait behind the messages members hold of others, in ms.
 
     A member's threads take messages in the order they were pulled, of all queues.
     """
