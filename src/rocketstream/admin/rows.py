@@ -84,12 +84,19 @@ class TopicStatusRow:
 
 @dataclass(frozen=True, slots=True, order=True)
 class MemberRow:
-    """One connected member of a consumer group."""
+    """One connected member of a consumer group.
+
+    Attributes:
+        address: where it is connected from, ``host:port``.
+        twins: where others are connected from, at the same broker, under the same client id: they
+            are programs of their own, and are given the same queues.
+    """
 
     client_id: str
     address: str
     language: str
     version: int
+    twins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -361,6 +361,7 @@ class CauseKind(StrEnum):
     BROKER_READ_ONLY = "broker not readable or writable"
     FILTERED_TO_NOTHING = "filtered to nothing"
     NO_MEMBERS = "no members"
+    SHARED_ID = "two clients with one id"
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,12 @@ def members(group: Group, namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = F
     )
     for each in row.subscriptions:
         print_prose(f"subscribes {each.topic} {each.expression_type} {each.expression}")
+    for member in row.members:
+        if member.twins:
+            print_prose(
+                f"{member.client_id} is {len(member.twins) + 1} programs: also connected from "
+                f"{', '.join(member.twins)}; each is given the same queues"
+            )
     print_line(f"{plural(len(row.members), 'member')}, {row.message_model}, {row.consume_type}")
 
 

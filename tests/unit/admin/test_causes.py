@@ -12,7 +12,7 @@ from rocketstream.admin.core.evidence import Evidence, FilterSeen, LettersSeen, 
 from rocketstream.admin.core.pinned import find_pinned
 from rocketstream.admin.core.reading import look_of
 from rocketstream.admin.core.verdicts import judge
-from rocketstream.admin.rows import SubscriptionRow
+from rocketstream.admin.rows import MemberRow, SubscriptionRow
 from rocketstream.admin.state import (
     Cause,
     CauseKind,
@@ -351,6 +351,18 @@ def test_what_is_given_up_is_told_by_its_reasons() -> None:
     assert cause.kind is CauseKind.DEAD_LETTERS
     said(cause, "23 of its newest", "ValueError: <n> is no price at shop/prices.py:12", "order-7")
     assert "rocketstream dlq redrive billing --cause 1a2b3c4d" in (cause.remedy or "")
+
+
+def test_two_clients_with_one_id_are_named_with_where_they_are() -> None:
+    """Nothing is behind: each message is consumed twice."""
+    scene = healthy()
+    twin = MemberRow("c1", "10.0.0.7:41", "PYTHON", 409, ("10.0.0.8:52",))
+    scene.state_more = {"members": (twin,)}
+    evidence = scene.evidence()
+    cause = only(scene)
+    assert cause.kind is CauseKind.SHARED_ID
+    said(cause, "2 programs are connected as one member, c1", "10.0.0.7:41", "10.0.0.8:52")
+    assert cause.sentence in judge(seen_of(evidence), causes=(cause,)).sentence
 
 
 def test_two_dead_letters_are_no_cause() -> None:

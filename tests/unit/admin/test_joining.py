@@ -16,6 +16,7 @@ from rocketstream.admin.core.joining import (
     by_group,
     group_state,
     kind_of,
+    member_rows,
     times_of,
     topics_of,
 )
@@ -319,3 +320,17 @@ def test_the_kind_of_a_topic_is_in_its_name_or_told_by_the_name_server() -> None
     assert topic_kind("%DLQ%g", ()) == "dead letter"
     assert topic_kind("DefaultCluster_REPLY_TOPIC", {"DefaultCluster"}) == "system"
     assert topic_kind("orders", {"DefaultCluster"}) == "normal"
+
+
+def test_two_programs_with_one_id_are_one_member_from_two_places() -> None:
+    """At one broker: to several brokers every member is connected."""
+
+    def seen(*addresses: str) -> ConsumerConnection:
+        found = [Connection(client_id="c1", client_addr=address) for address in addresses]
+        return ConsumerConnection(connection_set=found, message_model="CLUSTERING")
+
+    lone = [seen("10.0.0.7:41"), seen("10.0.0.7:42")]
+    assert [row.twins for row in member_rows(lone)] == [()]
+    twins = [seen("10.0.0.7:41"), seen("10.0.0.8:52", "10.0.0.7:42")]
+    (row,) = member_rows(twins)
+    assert (row.client_id, row.address, row.twins) == ("c1", "10.0.0.7:42", ("10.0.0.8:52",))

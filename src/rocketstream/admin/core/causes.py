@@ -30,6 +30,7 @@ from rocketstream.protocol import names
 
 RANK = (
     CauseKind.NO_MEMBERS,
+    CauseKind.SHARED_ID,
     CauseKind.STARVED_POOL,
     CauseKind.PINNED_MESSAGE,
     CauseKind.DEAD_LOCK_OWNER,
@@ -73,6 +74,7 @@ def find_causes(
     if pinned is None:
         pinned = find_pinned(evidence)
     found += _no_members(evidence)
+    found += _shared_id(evidence)
     found += _paused(evidence)
     found += _pinned(evidence, pinned)
     found += _in_members(evidence, {each.client_id for each in pinned})
@@ -144,6 +146,23 @@ def _no_members(evidence: Evidence) -> Iterator[Cause]:
         ),
         "start its program; if it runs, it is connected to another cluster or under another group",
     )
+
+
+def _shared_id(evidence: Evidence) -> Iterator[Cause]:
+    """Programs with one client id: queues are divided by ids, so each takes the same ones."""
+    for member in evidence.state.members or ():
+        if not member.twins:
+            continue
+        number = plural(1 + len(member.twins), "program")
+        yield Cause(
+            CauseKind.SHARED_ID,
+            f"{number} are connected as one member, {member.client_id}: each is given the same "
+            "queues, so that messages are consumed twice, or half of the queues by nobody.",
+            (f"connected from {some([member.address, *member.twins])}",),
+            "give each an instance name of its own (instance_name, instanceName), or none, where "
+            "the client makes one of its process; containers may share address and process id",
+            is_latent=True,
+        )
 
 
 # --- owners of queues -----------------------------------------------------------------------------

@@ -431,18 +431,30 @@ def _untold(group: str, broker: BrokerAnswers) -> list[str]:
 def _members(
     group: str, brokers: Iterable[BrokerAnswers], connections: Iterable[ConsumerConnection]
 ) -> tuple[MemberRow, ...] | None:
-    found = {
-        member.client_id: MemberRow(
-            member.client_id, member.client_addr, str(member.language), member.version
-        )
-        for connection in connections
-        for member in connection.connection_set
-    }
+    found = member_rows(connections)
     # A member connects to every broker, so one broker's answer is enough; a silent one proves
     # nothing.
     about = about_members(group)
     if not found and any(about in b.refused or b.error is not None for b in brokers):
         return None
+    return found
+
+
+def member_rows(connections: Iterable[ConsumerConnection]) -> tuple[MemberRow, ...]:
+    """Return the members that brokers tell of, one answer a broker, sorted by id."""
+    found: dict[str, MemberRow] = {}
+    for connection in connections:
+        places: dict[str, list[str]] = {}
+        for member in connection.connection_set:
+            places.setdefault(member.client_id, []).append(member.client_addr)
+            row = MemberRow(
+                member.client_id, member.client_addr, str(member.language), member.version
+            )
+            found.setdefault(member.client_id, row)
+        for client_id, addresses in places.items():
+            first, *others = sorted(addresses)
+            if len(others) > len(found[client_id].twins):
+                found[client_id] = replace(found[client_id], address=first, twins=tuple(others))
     return tuple(sorted(found.values()))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from rocketstream.admin.core.joining import member_rows
 from rocketstream.admin.core.lag import offsets_of_group
 from rocketstream.admin.progress.sweep import SweepAdmin
 from rocketstream.admin.rows import GroupRow, LagRow, MemberRow, TopicStatusRow
@@ -51,16 +52,7 @@ class GroupAdmin(SweepAdmin):
 
     def group_members(self, group: str) -> list[MemberRow]:
         """Return the connected members of a group; empty when nobody is connected."""
-        found: dict[str, MemberRow] = {}
-        for connection in self._connections(group, self._wire.masters()).values():
-            for member in connection.connection_set:
-                found[member.client_id] = MemberRow(
-                    client_id=member.client_id,
-                    address=member.client_addr,
-                    language=str(member.language),
-                    version=member.version,
-                )
-        return sorted(found.values())
+        return list(member_rows(self._connections(group, self._wire.masters()).values()))
 
     def group_lag(self, group: str, topic: str | None = None) -> list[LagRow]:
         """Return how far a group is in each queue it consumes (C-526 to C-529).

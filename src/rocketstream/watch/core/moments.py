@@ -99,12 +99,17 @@ def _read_group(value: list[Any], names: Mapping[str, list[str]]) -> GroupState:
         **found,
         members=None
         if members is None
-        else tuple(MemberRow(**_known(each, names["member"], _MEMBER)) for each in members),
+        else tuple(_read_member(each, names["member"]) for each in members),
         subscriptions=tuple(
             SubscriptionRow(**_known(each, names["sub"], _SUBSCRIPTION)) for each in subscriptions
         ),
         queues=tuple(_read_queue(each, names["queue"]) for each in queues),
     )
+
+
+def _read_member(value: list[Any], names: list[str]) -> MemberRow:
+    found = _known(value, names, _MEMBER)
+    return MemberRow(**{**found, "twins": tuple(found.get("twins", ()))})
 
 
 def _read_queue(value: list[Any], names: list[str]) -> QueueState:
