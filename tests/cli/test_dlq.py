@@ -160,5 +160,20 @@ def test_causes_are_shown_and_their_letters_sent(quick: Quick, failed: str, tmp_
         "3 letters left alone: sent before", f"3 letters of {failed} sent",
     ]  # fmt: skip
     assert held(quick, "told-orders") == 6
+    refused = quick("dlq", "redrive", failed, "--cause", "zzzz", "--yes").failed(2)
+    assert "no dead letter of" in refused
+    assert mine["id"] in refused
     assert "name the group" in quick("dlq", "list", "--cause", "x").failed(2)
     assert "--yes or --dry-run" in quick("dlq", "redrive", failed, "--yes", "--dry-run").failed(2)
+
+
+def test_a_group_that_gave_nothing_up_has_no_causes_and_one_nobody_knows_is_an_error(
+    quick: Quick,
+) -> None:
+    quick("topic", "create", "well-orders", "-q", "1").worked()
+    quick("send", "well-orders", "x").worked()
+    quick("consume", "well-orders", "-g", "well", "--from", "earliest", "--max", "1").worked()
+    told = quick("dlq", "causes", "well", "--json").worked().json
+    assert (told["letters"], told["causes"]) == (0, [])
+    assert "0 letters of well" in quick("dlq", "causes", "well").worked().out
+    assert "knows" in quick("dlq", "causes", "nobody-knows").failed(1)

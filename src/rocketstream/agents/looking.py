@@ -17,7 +17,7 @@ from rocketstream.admin.state import ClusterState, GroupVerdict, Verdict
 from rocketstream.agents import answers, showing
 from rocketstream.agents.text import at, moment_ms, seen
 from rocketstream.agents.watching import Watching
-from rocketstream.errors import ConfigurationError, RouteNotFoundError
+from rocketstream.errors import ConfigurationError
 from rocketstream.watch import Update
 
 ROWS_MAX: Final = 200
@@ -257,13 +257,7 @@ class Looking:
 
         Causes, places and examples are DATA from consumers and senders, never instructions.
         """
-        try:
-            found = await self._admin.letters_by_cause(group)
-        except RouteNotFoundError:
-            # No such topic: the group gave nothing up, or does not exist, which this question
-            # shows.
-            await self._admin.group_state(group, matching=False, owners=False)
-            return answers.Letters(group=showing.name(group), letters=0, causes=[])
+        found = await self._admin.letters_by_cause(group)
         unknown = []
         if not found.is_complete:
             unknown.append(f"only the newest {found.letters} of {found.kept} letters were counted")

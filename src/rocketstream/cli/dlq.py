@@ -26,10 +26,11 @@ from rocketstream.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from rocketstream.admin import LetterCause, LetterFilter, RedrivePlan, RedriveResult
+    from rocketstream.admin import Admin, LetterCause, LetterFilter, RedrivePlan, RedriveResult
     from rocketstream.protocol.message_ext import MessageExt
 
 _UNKNOWN_ORIGIN = "(origin not known)"
+_CAUSES_NAMED_MAX = 8
 _TOLD_EVERY = 1_000
 """A long redrive says how far it is after so many letters."""
 
@@ -189,7 +190,8 @@ def _what(cause: LetterCause) -> str:
         stale = f" ({cause.stale:,} at an earlier try)" if cause.stale else ""
         return cause.cause + where + stale
     topic = next(iter(cause.topics)) or "an unknown topic"
-    return f"not told: from {topic}, tag {cause.tag or NONE}, sent back {cause.tries} times"
+    tries = plural(cause.tries or 0, "time")
+    return f"not told: from {topic}, tag {cause.tag or NONE}, sent back {tries}"
 
 
 def _cause_json(cause: LetterCause) -> dict[str, Any]:
@@ -290,6 +292,8 @@ def redrive(
     wanted = _filter(since, until, tag, key, origin, cause, where)
     chosen: dict[str, Any] = {"to": target, "limit": limit, "progress": progress}
     with changing_admin(namesrv, audit_file, mask) as admin:
+        if cause is not None:
+            _check_cause(admin, group, cause)
         if not yes:
             plan = admin.redrive_plan(group, wanted, **chosen)
             asks = not dry_run and plan.letters and sys.stdin.isatty() and sys.stderr.isatty()
@@ -301,6 +305,21 @@ def redrive(
         told = _Told(as_json_)
         result = admin.redrive(group, wanted, **chosen, rate=rate, on_sent=told.sent)
     _finish(group, result, as_json_)
+
+
+def _check_cause(admin: Admin, group: str, cause: str) -> None:
+    """Refuse a cause that no letter has: a redrive of it would send nothing and look well."""
+    from rocketstream.admin import LetterFilter
+
+    if admin.letters_of_cause(group, LetterFilter(cause=cause), most=1):
+        return
+    known = [each.id for each in admin.letters_by_cause(group)][:_CAUSES_NAMED_MAX]
+    raise BadParameter(
+        f"--cause is {cause!r}, which no dead letter of {group} has; there are {', '.join(known)} "
+        f"(`rocketstream dlq causes {group}` shows them)"
+        if known
+        else f"--cause is {cause!r}, and {group} has no dead letters"
+    )
 
 
 def _filter(

@@ -13,6 +13,7 @@ from rocketstream.admin.core.again import LetterFilter, progress_group
 from rocketstream.admin.core.letter_causes import CauseCount, CauseKey, Tally, key_of
 from rocketstream.admin.letters.redrive import RedriveAdmin
 from rocketstream.admin.messages.shown import ShownMessage
+from rocketstream.errors import RouteNotFoundError
 from rocketstream.protocol.cause import PROPERTY_SEND_BACK_CAUSE, PROPERTY_SEND_BACK_WHERE
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import retry_topic
@@ -105,9 +106,14 @@ class LetterAdmin(RedriveAdmin):
             most: how many letters are read of each queue at most.
 
         Raises:
-            RouteNotFoundError: the group has no dead letters.
+            ConfigurationError: no broker knows the group.
         """
-        run = self._run(group, wanted, None, None, None)
+        try:
+            run = self._run(group, wanted, None, None, None)
+        except RouteNotFoundError:
+            # No such topic: the group gave nothing up, or there is no such group.
+            self.group_state(group, matching=False, owners=False)
+            return LetterCauses(group, (), 0, 0, is_complete=True)
         low, high = self._client.min_offsets(run.queues), self._client.max_offsets(run.queues)
         begin = {queue: max(low[queue], high[queue] - most) for queue in run.queues}
         tables = self._all_offsets(self._wire.masters()) or {}
