@@ -282,11 +282,6 @@ DASHBOARD_SESSION_MS: Final = 12 * 60 * 60_000
 """It ends after so long in any case."""
 DASHBOARD_SESSIONS_MAX: Final = 1_024
 """Logins at once; one more ends the oldest."""
-DASHBOARD_FAILURES_WITHIN_MS: Final = 60_000
-DASHBOARD_FAILURES_MAX: Final = 5
-"""Wrong tokens an address may try within that time; then it waits."""
-DASHBOARD_FAILURES_ALL_MAX: Final = 100
-"""Wrong tokens all addresses together may try within that time."""
 DASHBOARD_BODY_BYTES_MAX: Final = 64 * 1024
 """Largest form the dashboard takes."""
 DASHBOARD_ASKING_MAX: Final = 4

@@ -151,14 +151,11 @@ def test_logging_out_ends_the_session(tokens: dict[str, str]) -> None:
         assert browser.get("/").status_code == 303
 
 
-def test_wrong_tokens_are_counted_and_then_not_even_looked_at(tokens: dict[str, str]) -> None:
-    with browsing(tokens=TokenFile(Path(tokens["path"]))) as (browser, rig):
-        for _ in range(limits.DASHBOARD_FAILURES_MAX):
+def test_wrong_tokens_keep_nobody_out(tokens: dict[str, str]) -> None:
+    """Behind a proxy all have one address."""
+    with browsing(tokens=TokenFile(Path(tokens["path"]))) as (browser, _):
+        for _ in range(150):
             assert browser.post("/login", data={"token": "wrong"}).status_code == 401
-        answer = browser.post("/login", data={"token": tokens["look"]})
-        assert answer.status_code == 429
-        assert int(answer.headers["retry-after"]) > 0
-        rig.clock.advance(limits.DASHBOARD_FAILURES_WITHIN_MS)
         log_in(browser, tokens["look"])
 
 

@@ -1,4 +1,7 @@
-"""Sessions: the users logged in, for how long, and how often login attempts are allowed.
+"""Sessions: the users logged in, and for how long.
+
+Tokens are 256 random bits: nobody guesses one, so wrong ones are not counted. A count would let
+anybody behind the same proxy keep everybody out.
 
 Law: in memory only; bounded, and lost when the process ends.
 """
@@ -8,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from rocketstream import limits
@@ -54,8 +57,6 @@ class Sessions:
         self._clock = clock
         self._secret = secrets.token_bytes(32)
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
-        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
-        self._all_failures: deque[float] = deque()
 
     def new_id(self) -> str:
         """Return an id that nobody can guess."""
@@ -97,35 +98,3 @@ class Sessions:
     def end(self, session_id: str) -> None:
         """End a session."""
         self._sessions.pop(session_id, None)
-
-    # --- trying -----------------------------------------------------------------------------------
-
-    def wait_s(self, address: str) -> int:
-        """Return how many seconds an address must wait to log in again; 0 if it may now."""
-        mine = self._recent(self._failures.get(address, deque()))
-        everybody = self._recent(self._all_failures)
-        now = self._clock.monotonic_ms()
-        left = 0.0
-        for found, most in (
-            (mine, limits.DASHBOARD_FAILURES_MAX),
-            (everybody, limits.DASHBOARD_FAILURES_ALL_MAX),
-        ):
-            if len(found) >= most:
-                left = max(left, found[0] + limits.DASHBOARD_FAILURES_WITHIN_MS - now)
-        return -int(-left // 1_000)
-
-    def failed(self, address: str) -> None:
-        """Note a failed login: a token that is not in the file."""
-        now = self._clock.monotonic_ms()
-        while (
-            address not in self._failures and len(self._failures) >= limits.DASHBOARD_SESSIONS_MAX
-        ):
-            self._failures.popitem(last=False)
-        self._recent(self._failures.setdefault(address, deque())).append(now)
-        self._recent(self._all_failures).append(now)
-
-    def _recent(self, found: deque[float]) -> deque[float]:
-        since = self._clock.monotonic_ms() - limits.DASHBOARD_FAILURES_WITHIN_MS
-        while found and found[0] <= since:
-            found.popleft()
-        return found

@@ -119,24 +119,6 @@ def test_sessions_are_bounded(path: Path) -> None:
     assert sessions.find(last) is not None
 
 
-def test_five_wrong_tokens_make_an_address_wait_and_no_other(path: Path) -> None:
-    clock, _, sessions, _ = rig(path)
-    for _ in range(limits.DASHBOARD_FAILURES_MAX):
-        assert sessions.wait_s("10.0.0.1") == 0
-        sessions.failed("10.0.0.1")
-    assert 0 < sessions.wait_s("10.0.0.1") <= 60
-    assert sessions.wait_s("10.0.0.2") == 0
-    clock.advance(limits.DASHBOARD_FAILURES_WITHIN_MS)
-    assert sessions.wait_s("10.0.0.1") == 0
-
-
-def test_many_addresses_together_wait_too(path: Path) -> None:
-    _, _, sessions, _ = rig(path)
-    for number in range(limits.DASHBOARD_FAILURES_ALL_MAX):
-        sessions.failed(f"10.0.{number // 250}.{number % 250}")
-    assert sessions.wait_s("192.168.0.1") > 0
-
-
 def test_a_form_token_is_of_one_session(path: Path) -> None:
     _, _, sessions, _ = rig(path)
     assert sessions.is_form_token("a", sessions.form_token("a"))

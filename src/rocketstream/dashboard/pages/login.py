@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from rocketstream.dashboard.guard import client_address, set_cookie
+from rocketstream.dashboard.guard import set_cookie
 from rocketstream.dashboard.sessions import User
 from rocketstream.dashboard.site import Ask, Site, post
 from rocketstream.dashboard.tokens import Role
@@ -37,19 +37,11 @@ async def login(request: Request) -> Response:
     ask = Ask(request, site, user)
     if request.method == "GET":
         return ask.show("login.html", title="Log in", back=back, problem=None)
-    address = client_address(request.scope)
-    wait_s = site.sessions.wait_s(address)
-    if wait_s:
-        problem = f"Too many wrong tokens. Try again in {wait_s} s."
-        answer = ask.show("login.html", 429, title="Log in", back=back, problem=problem)
-        answer.headers["Retry-After"] = str(wait_s)
-        return answer
     async with request.form(max_files=0, max_fields=8) as form:
         given = form.get("token", "")
         back = local_path(str(form.get("next", "/")))
     entry = site.settings.tokens.find(given.strip() if isinstance(given, str) else "")
     if entry is None:
-        site.sessions.failed(address)
         problem = "This token is not known."
         return ask.show("login.html", 401, title="Log in", back=back, problem=problem)
     answer = RedirectResponse(back, 303)
