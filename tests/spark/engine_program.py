@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from rocketstream.admin import Admin
+from rocketstream.errors import BrokerError, RequestTimeoutError
 from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeFromWhere
 from rocketstream.spark import SparkPushConsumer
 from tests.spark.conftest import session_builder
@@ -69,8 +70,17 @@ def consume(
                 break
         print(len(list(notes.iterdir())))
         client_id = str(consumer.client_id)
-        asked = admin.consume_message(f"group-{topic}", client_id, topic, msg_id)
-        print(int(asked.result == "CR_SUCCESS"))
+        print(int(asked_of(admin, f"group-{topic}", client_id, topic, msg_id) == "CR_SUCCESS"))
+
+
+def asked_of(admin: Admin, group: str, client_id: str, topic: str, msg_id: str) -> str:
+    """Have a member consume a message; a broker waits ten seconds for it, a busy Spark longer."""
+    for _ in range(6):
+        try:
+            return admin.consume_message(group, client_id, topic, msg_id).result
+        except (BrokerError, RequestTimeoutError) as error:
+            refused = error
+    raise refused
 
 
 def main(master: str, name_server: str, topic: str, copy: str, root: Path) -> None:

@@ -124,6 +124,7 @@ def test_an_example_runs_by_path_without_a_cluster(name: str, said: str, tmp_pat
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # three runs, each of which starts Spark and has a bound of its own
 def test_a_pipeline_bills_every_order_once_over_several_runs(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
