@@ -193,6 +193,8 @@ def _add_group(out: Exposition, state: GroupState, verdict: GroupVerdict | None)
     out.add("rocketstream_group_lag_seconds", _seconds(state.time_lag_ms), group)
     out.add("rocketstream_group_retrying_messages", state.retrying, group)
     out.add("rocketstream_group_dead_letters", state.dead_letters, group)
+    letters = [queue.max_offset for queue in state.of_kind(QueueKind.DEAD_LETTER)]
+    out.add("rocketstream_group_dead_letters_total", total(letters), group)
     out.add("rocketstream_group_expired_messages", state.expired, group)
     out.add("rocketstream_group_unknown_queues", state.queues_unknown, group)
     out.add("rocketstream_group_errors", len(state.errors), group)

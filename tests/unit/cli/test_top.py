@@ -392,6 +392,15 @@ def test_help_names_every_key_and_any_key_ends_it() -> None:
     assert drive(Watched(THREE), play).return_code == 0
 
 
+@pytest.mark.parametrize("before", ["j", "slash"])
+def test_ctrl_c_ends_it_also_while_a_line_is_typed(before: str) -> None:
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        await pilot.press(before)
+        await pilot.press("ctrl+c")
+
+    assert drive(Watched(THREE), play).return_code == 0
+
+
 def test_a_resize_fits_the_table_anew() -> None:
     async def play(pilot: Pilot[None], app: Top) -> None:
         before = len(app.query_one(DataTable).columns)

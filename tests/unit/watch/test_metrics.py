@@ -169,11 +169,23 @@ def test_metrics_equal_what_every_other_face_shows() -> None:
         "members": 2,
         "retrying_messages": state.retrying,
         "dead_letters": state.dead_letters,
+        "dead_letters_total": 4,
         "expired_messages": state.expired,
         "unknown_queues": 0,
         "errors": 0,
     }
     assert value(families, "rocketstream_group_verdict", verdict="STALLED") == 1
+
+
+def test_dead_letters_that_retention_deletes_are_none_less_of_those_given_up() -> None:
+    """An alert on those that are kept fires when some are deleted."""
+    letters = [QueueState("%DLQ%billing", "broker-a", 0, QueueKind.DEAD_LETTER, low, 9)
+               for low in (0, 7)]  # fmt: skip
+    told = [read(render(state_at(START_MS, group("billing", START_MS, each)), {}))
+            for each in letters]  # fmt: skip
+    name = "rocketstream_group_dead_letters"
+    assert [value(each, name, group="billing") for each in told] == [9, 2]
+    assert [value(each, f"{name}_total", group="billing") for each in told] == [9, 9]
 
 
 def test_rates_come_from_two_sweeps() -> None:

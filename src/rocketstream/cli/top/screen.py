@@ -12,7 +12,7 @@ from typing import ClassVar, Final, Protocol
 from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.coordinate import Coordinate
 from textual.message import Message
 from textual.widgets import DataTable, Input, Static
@@ -149,6 +149,7 @@ class Top(App[None]):
         ("ctrl+f", "page(1)"),
         ("ctrl+b", "page(-1)"),
         ("q", "quit"),
+        Binding("ctrl+c", "quit", priority=True),  # also while a line is typed
     ]
 
     class Swept(Message):

@@ -179,6 +179,9 @@ OURS: Final[dict[str, Family]] = {
         "gauge", "Failed messages that are due for another try.", ("group",)
     ),
     "rocketstream_group_dead_letters": Family("gauge", "Messages given up and kept.", ("group",)),
+    "rocketstream_group_dead_letters_total": Family(
+        "counter", "Messages given up, kept or not; grows only.", ("group",)
+    ),
     "rocketstream_group_expired_messages": Family(
         "gauge", "Messages retention deleted before the group consumed them.", ("group",)
     ),
