@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import socket
 from dataclasses import dataclass
@@ -9,15 +10,61 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rocketstream._util.loops import LoopThread
 from rocketstream.errors import ConfigurationError, PortInUseError
 
 CONNECTIONS_MAX: Final = 256
+HEAD_S: Final = 10.0
+"""The time a client has to send the head of a request."""
 ENDING_S: Final = 3
 HEAD_BYTES_MAX: Final = 32 * 1024
+
+
+class _Connection(H11Protocol):
+    """A connection that is closed where the head of a request stays away.
+
+    Half a request must not keep others out: of connections that wait for the rest of one, the
+    oldest is closed as soon as there are too many.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection (called by asyncio)."""
+        self._head: asyncio.TimerHandle | None = None
+        waiting = [each for each in self.connections if isinstance(each, _Connection)]
+        heads = [(each._head.when(), each) for each in waiting if each._head is not None]
+        if len(self.connections) >= CONNECTIONS_MAX - 1 and heads:
+            oldest = min(heads, key=lambda each: each[0])[1]
+            oldest._stop_waiting()
+            oldest.transport.abort()
+            self.connections.discard(oldest)  # else it counts until its end is told
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes (called by asyncio)."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+        elif self._head is None:
+            self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take the end of a connection (called by asyncio)."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait_for_head(self) -> None:
+        self._head = self.loop.call_later(HEAD_S, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +108,12 @@ class DashboardServer:
             raise ConfigurationError("TLS takes a certificate and its key: give both, or neither")
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=_Connection,
             ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
             server_header=False,
-            # The address in a header may be made up, so failures are not counted by it.
             proxy_headers=False,
             limit_concurrency=CONNECTIONS_MAX,
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
