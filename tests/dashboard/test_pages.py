@@ -97,6 +97,22 @@ def test_an_outage_is_said_on_every_page_and_the_last_sweep_stays() -> None:
         assert browser.get("/healthz").status_code == 503
 
 
+def test_a_broker_that_is_down_is_said_on_every_page() -> None:
+    """Others answer: the name server does, at least."""
+    with browsing() as (browser, rig):
+        (state,) = rig.asked.answers
+        assert isinstance(state, ClusterState)
+        silent = dataclasses.replace(state.brokers[0], error="no answer within 5000 ms")
+        rig.asked.answers = [dataclasses.replace(state, brokers=(silent,))]
+        rig.clock.advance(10_000)
+        rig.hand.step()
+        for path in ("/", "/topics", "/group?name=billing", "/brokers"):
+            text = browser.get(path).text
+            assert "Broker broker-a does not answer since" in text, path
+            assert "no answer within 5000 ms" in text
+        assert browser.get("/healthz").status_code == 200
+
+
 def test_before_the_first_answer_pages_say_so() -> None:
     with browsing(ConnectError("nobody")) as (browser, _):
         assert "Nothing answers" in browser.get("/").text

@@ -35,7 +35,7 @@ from rocketstream.cli.top.screen import Top
 from rocketstream.cli.top.words import bars, rank, rank_text, rate, span
 from rocketstream.errors import ConnectError
 from rocketstream.testing.clock import START_MS, ManualClock
-from rocketstream.watch import Cost, Outage, Update
+from rocketstream.watch import BrokerDown, Cost, Outage, Update
 from tests.unit.watch.states import group, queue
 
 LONG = "a-consumer-group-whose-name-is-much-longer-than-any-column-of-a-narrow-terminal"
@@ -350,6 +350,20 @@ def test_new_figures_appear_in_their_place() -> None:
 
     watched = Watched(THREE)
     drive(watched, play)
+
+
+def test_a_broker_that_is_down_is_said_above_everything() -> None:
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        alarm = text_of(app, "alarm")
+        assert "NOT ANSWERING: broker broker-b since" in alarm
+        assert "no answer within 5000 ms; and 1 more" in alarm
+
+    down = (
+        BrokerDown("broker-b", START_MS - 42_000, "no answer within 5000 ms"),
+        BrokerDown("broker-c", START_MS, "refused"),
+    )
+    update = update_of((behind("billing", 5), Verdict.UNKNOWN))
+    drive(Watched(dataclasses.replace(update, down=down)), play)
 
 
 def test_an_outage_says_since_when_and_keeps_what_was_found() -> None:
