@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from textual.binding import Binding
 
 from rocketstream.cli.top.screen import Top
 from rocketstream.server.embedded import EmbeddedCluster
@@ -47,7 +48,11 @@ def test_every_metric_named_is_one() -> None:
 
 
 def test_every_key_of_the_terminal_is_bound() -> None:
-    bound = {key for binding in Top.BINDINGS for key in binding[0].split(",")}  # type: ignore[index]
+    bound = {
+        key
+        for each in Top.BINDINGS
+        for key in (each.key if isinstance(each, Binding) else each[0]).split(",")
+    }
     names = {":": "colon", "/": "slash", "?": "question_mark", "esc": "escape"}
     table = PAGE.partition("| Key |")[2].partition("\n\n")[0]
     for row in table.splitlines()[2:]:

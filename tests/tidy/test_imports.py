@@ -238,6 +238,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "rich": ("rocketstream.cli",),
     "textual": ("rocketstream.cli.top",),
     "starlette": ("rocketstream.dashboard",),
+    "h11": ("rocketstream.dashboard.running",),
     "uvicorn": ("rocketstream.dashboard",),
     "jinja2": ("rocketstream.dashboard",),
     "markupsafe": ("rocketstream.dashboard",),

@@ -292,8 +292,7 @@ def redrive(
     wanted = _filter(since, until, tag, key, origin, cause, where)
     chosen: dict[str, Any] = {"to": target, "limit": limit, "progress": progress}
     with changing_admin(namesrv, audit_file, mask) as admin:
-        if cause is not None:
-            _check_cause(admin, group, cause)
+        _check_cause(admin, group, cause)
         if not yes:
             plan = admin.redrive_plan(group, wanted, **chosen)
             asks = not dry_run and plan.letters and sys.stdin.isatty() and sys.stderr.isatty()
@@ -302,16 +301,15 @@ def redrive(
                 return
             pace = "" if rate is None else f", {rate:g} a second at most"
             confirm([f"{plural(plan.letters, 'letter')} of {group} will be sent{pace}"], False)
-        told = _Told(as_json_)
-        result = admin.redrive(group, wanted, **chosen, rate=rate, on_sent=told.sent)
+        result = admin.redrive(group, wanted, **chosen, rate=rate, on_sent=_Told(as_json_).sent)
     _finish(group, result, as_json_)
 
 
-def _check_cause(admin: Admin, group: str, cause: str) -> None:
+def _check_cause(admin: Admin, group: str, cause: str | None) -> None:
     """Refuse a cause that no letter has: a redrive of it would send nothing and look well."""
     from rocketstream.admin import LetterFilter
 
-    if admin.letters_of_cause(group, LetterFilter(cause=cause), most=1):
+    if cause is None or admin.letters_of_cause(group, LetterFilter(cause=cause), most=1):
         return
     known = [each.id for each in admin.letters_by_cause(group)][:_CAUSES_NAMED_MAX]
     raise BadParameter(
