@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from rocketstream._util.clock import Clock
+from rocketstream._util.when import TIMES, moment_ms
 from rocketstream.admin import LetterFilter, RedrivePlan
 from rocketstream.admin.aio import Admin
 from rocketstream.admin.core.moves import ResetDone, ResetPlan, ResetTarget
@@ -22,7 +23,6 @@ from rocketstream.admin.safety.undo import default_undo_directory
 from rocketstream.agents import answers, showing
 from rocketstream.agents.looking import ROWS_MAX, Group, Moment, TopicName
 from rocketstream.agents.pending import PendingChanges
-from rocketstream.agents.text import moment_ms
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.protocol.names import retry_topic
 
@@ -136,10 +136,12 @@ class Changing:
             return ResetTarget.copy_of(value)
         try:
             if to == "time":
-                return ResetTarget.time(moment_ms(value, self._clock.now_ms()))
+                now_ms = self._clock.now_ms()
+                return ResetTarget.time(moment_ms(value, now_ms, needs_zone=True))
             number = int(value)
-        except ValueError:
-            raise ConfigurationError(f"value {value!r} cannot be used with to={to}") from None
+        except ValueError as error:
+            why = f": {error}" if to == "time" else ""
+            raise ConfigurationError(f"value {value!r} cannot be used with to={to}{why}") from None
         return ResetTarget.offset(number) if to == "offset" else ResetTarget.shift(number)
 
     # --- dead letters ----------------------------------------------------------------------------
@@ -324,9 +326,9 @@ class Changing:
         if text is None:
             return None
         try:
-            return moment_ms(text, self._clock.now_ms())
-        except ValueError:
-            raise ConfigurationError(f"{what} is {text!r}, which is not a time") from None
+            return moment_ms(text, self._clock.now_ms(), needs_zone=True)
+        except ValueError as error:
+            raise ConfigurationError(f"{what} is {text!r}; accepted are {TIMES}: {error}") from None
 
 
 def _begins(plan: RedrivePlan) -> dict[object, int]:

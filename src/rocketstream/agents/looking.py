@@ -11,11 +11,12 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from rocketstream._util.clock import Clock
+from rocketstream._util.when import TIMES, moment_ms
 from rocketstream.admin.aio import Admin
 from rocketstream.admin.messages.search import MessageFilter
 from rocketstream.admin.state import ClusterState, GroupVerdict, Verdict
 from rocketstream.agents import answers, showing
-from rocketstream.agents.text import at, moment_ms, seen
+from rocketstream.agents.text import at, seen
 from rocketstream.agents.watching import Watching
 from rocketstream.errors import ConfigurationError
 from rocketstream.watch import Update
@@ -273,12 +274,9 @@ class Looking:
         if text is None:
             return None
         try:
-            return moment_ms(text, self._clock.now_ms())
-        except ValueError:
-            raise ConfigurationError(
-                f"{what} is {text!r}; accepted are 2026-05-01T12:00:00Z, milliseconds since 1970, "
-                "and -15m, -2h or -1d"
-            ) from None
+            return moment_ms(text, self._clock.now_ms(), needs_zone=True)
+        except ValueError as error:
+            raise ConfigurationError(f"{what} is {text!r}; accepted are {TIMES}: {error}") from None
 
 
 def _taken_at(state: ClusterState | None) -> str | None:

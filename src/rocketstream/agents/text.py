@@ -38,23 +38,3 @@ def at(timestamp_ms: int | None) -> str | None:
 def seconds(duration_ms: float | None) -> float | None:
     """Return a duration in seconds; None for None."""
     return None if duration_ms is None else round(duration_ms / 1000, 3)
-
-
-def moment_ms(text: str, now_ms: int) -> int:
-    """Return the time a text names: ISO 8601 (UTC without a zone), ms since 1970, or ``-15m``.
-
-    Raises:
-        ValueError: the text is not one of these.
-    """
-    word = text.strip()
-    if word.startswith("-") and word[-1:] in _UNITS and word[1:-1].isdecimal():
-        return now_ms - int(word[1:-1]) * _UNITS[word[-1]]
-    if word.isdecimal() and len(word) >= 12:
-        return int(word)
-    moment = datetime.datetime.fromisoformat(word)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return int(moment.timestamp() * 1000)
-
-
-_UNITS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -26,7 +26,7 @@ from rocketstream.cli.output import (
     print_table,
     shown,
 )
-from rocketstream.cli.spans import parse_span
+from rocketstream.cli.start import parse_span
 
 if TYPE_CHECKING:
     from rocketstream.admin.state import GroupState, QueueState

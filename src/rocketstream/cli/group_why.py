@@ -8,7 +8,7 @@ from rocketstream.cli.declare import Argument, Commands, Option
 from rocketstream.cli.layout import fold
 from rocketstream.cli.options import DEFAULT_NAMESRV, Json, Namesrv
 from rocketstream.cli.output import as_json, print_json, print_line, room, shown
-from rocketstream.cli.spans import parse_span
+from rocketstream.cli.start import parse_span
 
 if TYPE_CHECKING:
     from rocketstream.admin.state import Cause, WhyReport

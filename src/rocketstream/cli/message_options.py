@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK
+from rocketstream._util.when import TIMES, moment_ms
 from rocketstream.cli.declare import BadParameter, Option
 from rocketstream.cli.output import NONE, Column, moment, print_fields, print_table, shown
-from rocketstream.cli.start import parse_start
 
 if TYPE_CHECKING:
     from rocketstream.admin import Admin, BodyFormat, MessageFilter, ShownMessage
 
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _BODY_CELLS: Final = 40
 
 Mask = Annotated[
@@ -94,17 +93,14 @@ def time_ms(text: str | None, option: str) -> int | None:
     """Return the time an option names, ms since 1970; None where it is not given.
 
     Raises:
-        ConfigurationError, BadParameter: the value cannot be used.
+        BadParameter: the value cannot be read as a time.
     """
     if text is None:
         return None
-    word = text.strip()
-    if word[:-1].isascii() and word[:-1].isdigit() and len(word) < 10 and word[-1:] in _UNITS_S:
-        return SYSTEM_CLOCK.now_ms() - int(word[:-1]) * _UNITS_S[word[-1]] * 1_000
-    timestamp_ms = parse_start(text, option).timestamp_ms
-    if timestamp_ms is None:
-        raise BadParameter(f"{option} is {text!r}; it takes a time")
-    return timestamp_ms
+    try:
+        return moment_ms(text, SYSTEM_CLOCK.now_ms())
+    except ValueError as error:
+        raise BadParameter(f"{option} is {text!r}; it takes {TIMES} ({error})") from None
 
 
 def print_messages(messages: Sequence[ShownMessage], *, time_title: str = "Stored") -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rocketstream.cli.declare import Option
-from rocketstream.cli.spans import parse_span
+from rocketstream.cli.start import parse_span
 
 DEFAULT_STORE = Path("~/.rocketstream/store")
 

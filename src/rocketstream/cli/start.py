@@ -1,18 +1,16 @@
-"""The place where reading begins, as given by ``--from``.
+"""Times and spans as they are given on the command line.
 
-Law: no clock.
+No clock is read here.
 """
 
 from __future__ import annotations
 
 import datetime
-import re
 from dataclasses import dataclass
 
+from rocketstream._util.when import SPANS, moment_ms, span_ms
+from rocketstream.cli.declare import BadParameter
 from rocketstream.errors import ConfigurationError
-
-_EPOCH_MS = re.compile(r"\d{12,13}")
-_UPSTREAM = re.compile(r"\d{14}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +33,9 @@ def parse_start(text: str, option: str = "--from") -> StartPosition:
     word = text.strip()
     if word in ("earliest", "latest"):
         return StartPosition(word)
-    if _EPOCH_MS.fullmatch(word):
-        return StartPosition("timestamp", int(word))
     try:
-        if _UPSTREAM.fullmatch(word):
-            moment = datetime.datetime.strptime(word, "%Y%m%d%H%M%S")
-        else:
-            moment = datetime.datetime.fromisoformat(word)
-        return StartPosition("timestamp", int(moment.timestamp() * 1000))
-    except (ValueError, OverflowError, OSError):
+        return StartPosition("timestamp", moment_ms(word))
+    except ValueError:
         raise ConfigurationError(
             f"{option} is {text!r}; accepted are earliest, latest, a time like "
             "2024-05-01T12:00:00 or 2024-05-01T12:00:00Z, or milliseconds since 1970",
@@ -54,3 +46,11 @@ def parse_start(text: str, option: str = "--from") -> StartPosition:
 def upstream_timestamp(timestamp_ms: int) -> str:
     """Return the moment as ``yyyyMMddHHmmss`` in local time, the form consumers take (C-33)."""
     return datetime.datetime.fromtimestamp(timestamp_ms / 1000).strftime("%Y%m%d%H%M%S")
+
+
+def parse_span(text: str) -> int:
+    """Return a span like ``90s``, ``5m``, ``2h30m``, ``1d`` in ms."""
+    found = span_ms(text)
+    if found is None:
+        raise BadParameter(f"{text!r} is not a span of time; give one like {SPANS}")
+    return found

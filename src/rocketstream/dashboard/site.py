@@ -6,7 +6,6 @@ checked here.
 
 from __future__ import annotations
 
-import datetime
 import functools
 import json
 from collections.abc import Awaitable, Callable
@@ -22,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from rocketstream._util.when import moment_ms
 from rocketstream.admin.core import words as figures
 from rocketstream.admin.core.words import plural
 from rocketstream.dashboard import words
@@ -261,11 +261,9 @@ def time_ms(name: str, text: str) -> int | None:
     """
     if not text:
         return None
-    if text.isascii() and text.isdigit() and len(text) in (12, 13):
-        return int(text)
     try:
-        return round(datetime.datetime.fromisoformat(text).timestamp() * 1_000)
-    except (ValueError, OverflowError, OSError):
+        return moment_ms(text)
+    except ValueError:
         raise PageError(
             400,
             f"{name} is {words.visible(text)!r}; it takes a time such as 2024-05-01T12:00:00, or "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketstream.agents.text import at, moment_ms, seconds, seen
+from rocketstream.agents.text import at, seconds, seen
 
 NOON_MS = 1_777_636_800_000
 
@@ -36,18 +36,3 @@ def test_times_are_utc_and_unknown_stays_unknown() -> None:
     assert at(None) is None
     assert at(10**18) is None
     assert (seconds(1500), seconds(None)) == (1.5, None)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["2026-05-01T12:00:00Z", "2026-05-01T12:00:00", "2026-05-01T14:00+02:00", str(NOON_MS)],
-)
-def test_moments_can_be_said_in_many_ways(text: str) -> None:
-    assert moment_ms(text, 0) == NOON_MS
-
-
-def test_a_moment_can_be_so_long_ago() -> None:
-    assert moment_ms("-15m", NOON_MS) == NOON_MS - 900_000
-    for wrong in ("-15", "soon", "-m", "12"):
-        with pytest.raises(ValueError):
-            moment_ms(wrong, NOON_MS)

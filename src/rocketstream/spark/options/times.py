@@ -10,19 +10,8 @@ import datetime
 import re
 from typing import Final
 
-_UNIT_MS: Final = {
-    "ms": 1,
-    "s": 1_000,
-    "sec": 1_000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-    "w": 604_800_000,
-}
-_WORDS: Final = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d",
-                 "week": "w"}  # fmt: skip
-_LENGTH: Final = re.compile(r"([0-9]{1,12})\s*([a-z]+)", re.ASCII)
+from rocketstream._util.when import span_ms
+
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 _SECONDS: Final = range(10**9, 10**11)
@@ -75,8 +64,4 @@ def length_ms(text: str, bare_ms: bool = True) -> int | None:
     text = text.strip().lower()
     if bare_ms and _NUMBER.fullmatch(text):
         return int(text)
-    found = _LENGTH.fullmatch(text)
-    if found is None:
-        return None
-    unit_ms = _UNIT_MS.get(_WORDS.get(found[2].removesuffix("s"), found[2]))
-    return None if unit_ms is None else int(found[1]) * unit_ms
+    return span_ms(text)
