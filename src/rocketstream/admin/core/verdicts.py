@@ -87,6 +87,8 @@ MARGIN = 1.05
 SHORT_MARGIN = 1.3
 """The factor by which one rate must exceed the other; more in a short window, which blurs both."""
 MOVES_MIN = 4
+WORSE_MIN = 10
+"""Where fewer messages more arrive than are consumed, chance or one long call explains them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -534,12 +536,16 @@ def _worse_for_ms(view: _View, span_ms: int, changed_ms: int) -> int:
     took_ms = view.now.taken_ms - recent[0].taken_ms
     if took_ms < STEADY_MS:
         return 0
+    more = 0.0
     marks = [recent[0].taken_ms + took_ms * third // 3 for third in range(4)]
     for began_ms, ended_ms in pairwise(marks):
         part = tracks_of([state for state in recent if began_ms <= state.taken_ms <= ended_ms])
         rates = rates_of(part)
         if rates is None or rates[1] <= rates[0] * MARGIN:
             return 0
+        more += (rates[1] - rates[0]) * (ended_ms - began_ms) / 1_000
+    if more < WORSE_MIN:
+        return 0
     before_ms, now_ms = _stored_age_ms(recent[0]), _stored_age_ms(view.now)
     older = before_ms is not None and now_ms is not None and now_ms > before_ms
     return took_ms if older else 0
