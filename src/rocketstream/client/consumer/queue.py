@@ -84,9 +84,7 @@ class AssignedQueue(OwnQueue):
         self.finished: deque[MessageExt] = deque()
         self.lock = threading.Lock()
         self._links = links
-        # Wall time when the monotonic clock stood at 0: taken once, or the time of one event would
-        # be told differently at each question.
-        self._began_ms = links.clock.now_ms() - links.clock.monotonic_ms()
+        self._began_ms: float | None = None
         self._under_way = 0
         self._on_free: list[Callable[[], object]] = []
 
@@ -122,13 +120,23 @@ class AssignedQueue(OwnQueue):
                 cached_msg_count=held.message_count,
                 cached_msg_size_in_mib=held.body_bytes // MIB,
                 droped=held.dropped,
-                last_pull_timestamp=int(self._began_ms + held.last_pull_ms),
-                last_consume_timestamp=int(self._began_ms + held.last_consume_ms),
+                last_pull_timestamp=self._wall_ms(held.last_pull_ms),
+                last_consume_timestamp=self._wall_ms(held.last_consume_ms),
             )
             if held.message_count:
                 info.cached_msg_min_offset = held.min_offset
                 info.cached_msg_max_offset = held.min_offset + held.max_span
         return info
+
+    def _wall_ms(self, monotonic_ms: float) -> int:
+        """Return a time of the monotonic clock as ms since 1970.
+
+        The clocks are compared once: else one event would have another time at each question.
+        """
+        if self._began_ms is None:
+            clock = self._links.clock
+            self._began_ms = clock.now_ms() - clock.monotonic_ms()
+        return int(self._began_ms + monotonic_ms)
 
     # --- messages come ----------------------------------------------------------------------------
 
@@ -316,5 +324,5 @@ class OrderlyQueue(AssignedQueue):
         if held.lease is not None:
             info.locked = held.lease.locked
             if math.isfinite(held.lease.locked_ms):  # else it is in doubt, since nobody knows when
-                info.last_lock_timestamp = int(self._began_ms + held.lease.locked_ms)
+                info.last_lock_timestamp = self._wall_ms(held.lease.locked_ms)
         return info
