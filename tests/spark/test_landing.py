@@ -254,9 +254,10 @@ def test_rows_and_dead_letters_may_go_to_topics(
     )
     assert ingest(spark, plan).landed == 2
     rows = read(good, "body BINARY").collect()
-    assert sorted(bytes(row.body) for row in rows) == [
+    # A topic gets each row at least once: a query that is started again repeats its batch.
+    assert {bytes(row.body) for row in rows} == {
         b'{"id":0,"city":"c0"}', b'{"id":1,"city":"c1"}',
-    ]  # fmt: skip
+    }  # fmt: skip
     letters = {bytes(row.body): row for row in read(bad).collect()}
     assert letters.keys() == {b"\xff{", b" "}
     letter, empty = letters[b"\xff{"], letters[b" "]
