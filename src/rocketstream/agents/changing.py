@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from rocketstream._util.clock import Clock
-from rocketstream._util.when import TIMES, moment_ms
+from rocketstream._util.when import moment_ms
 from rocketstream.admin import LetterFilter, RedrivePlan
 from rocketstream.admin.aio import Admin
 from rocketstream.admin.core.moves import ResetDone, ResetPlan, ResetTarget
@@ -23,6 +23,7 @@ from rocketstream.admin.safety.undo import default_undo_directory
 from rocketstream.agents import answers, showing
 from rocketstream.agents.looking import ROWS_MAX, Group, Moment, TopicName
 from rocketstream.agents.pending import PendingChanges
+from rocketstream.agents.text import moment_of
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.protocol.names import retry_topic
 
@@ -172,8 +173,8 @@ class Changing:
             cause=cause_id,
             key=key,
             tag=tag,
-            since_ms=self._moment("since", since),
-            until_ms=self._moment("until", until),
+            since_ms=moment_of("since", since, self._clock.now_ms()),
+            until_ms=moment_of("until", until, self._clock.now_ms()),
         )
         to = retry_topic(group) if to_group_only else None
         plan = await self._admin.redrive_plan(group, wanted, to=to, limit=limit)
@@ -321,14 +322,6 @@ class Changing:
         """
         answer: answers.Applied = await self._pending.take(token).apply()
         return answer
-
-    def _moment(self, what: str, text: str | None) -> int | None:
-        if text is None:
-            return None
-        try:
-            return moment_ms(text, self._clock.now_ms(), needs_zone=True)
-        except ValueError as error:
-            raise ConfigurationError(f"{what} is {text!r}; accepted are {TIMES}: {error}") from None
 
 
 def _begins(plan: RedrivePlan) -> dict[object, int]:

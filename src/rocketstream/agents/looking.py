@@ -11,12 +11,11 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from rocketstream._util.clock import Clock
-from rocketstream._util.when import TIMES, moment_ms
 from rocketstream.admin.aio import Admin
 from rocketstream.admin.messages.search import MessageFilter
 from rocketstream.admin.state import ClusterState, GroupVerdict, Verdict
 from rocketstream.agents import answers, showing
-from rocketstream.agents.text import at, seen
+from rocketstream.agents.text import at, moment_of, seen
 from rocketstream.agents.watching import Watching
 from rocketstream.errors import ConfigurationError
 from rocketstream.watch import Update
@@ -202,8 +201,8 @@ class Looking:
         page = await self._admin.message_search(
             topic,
             key=key,
-            since_ms=self._moment("since", since),
-            until_ms=self._moment("until", until),
+            since_ms=moment_of("since", since, self._clock.now_ms()),
+            until_ms=moment_of("until", until, self._clock.now_ms()),
             wanted=wanted if wanted else None,
             newest_first=newest_first,
             most=limit,
@@ -269,14 +268,6 @@ class Looking:
             unknown=unknown,
             left_out=max(len(found.causes) - limit, 0),
         )
-
-    def _moment(self, what: str, text: str | None) -> int | None:
-        if text is None:
-            return None
-        try:
-            return moment_ms(text, self._clock.now_ms(), needs_zone=True)
-        except ValueError as error:
-            raise ConfigurationError(f"{what} is {text!r}; accepted are {TIMES}: {error}") from None
 
 
 def _taken_at(state: ClusterState | None) -> str | None:

@@ -9,6 +9,8 @@ import datetime
 from typing import Final
 
 from rocketstream._util.unseen import spelled_out
+from rocketstream._util.when import TIMES, moment_ms
+from rocketstream.errors import ConfigurationError
 
 TEXT_CHARS_MAX: Final = 2_000
 """Most characters of one text; a tool may cut earlier."""
@@ -38,3 +40,17 @@ def at(timestamp_ms: int | None) -> str | None:
 def seconds(duration_ms: float | None) -> float | None:
     """Return a duration in seconds; None for None."""
     return None if duration_ms is None else round(duration_ms / 1000, 3)
+
+
+def moment_of(what: str, text: str | None, now_ms: int) -> int | None:
+    """Return the time an agent gave for ``what``, ms since 1970; None where it gave none.
+
+    Raises:
+        ConfigurationError: the text cannot be read as a time, or names no zone.
+    """
+    if text is None:
+        return None
+    try:
+        return moment_ms(text, now_ms, needs_zone=True)
+    except ValueError as error:
+        raise ConfigurationError(f"{what} is {text!r}; accepted are {TIMES}: {error}") from None
