@@ -35,13 +35,8 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection (called by asyncio)."""
         self._head: asyncio.TimerHandle | None = None
-        waiting = [each for each in self.connections if isinstance(each, _Connection)]
-        heads = [(each._head.when(), each) for each in waiting if each._head is not None]
-        if len(self.connections) >= CONNECTIONS_MAX - 1 and heads:
-            oldest = min(heads, key=lambda each: each[0])[1]
-            oldest._stop_waiting()
-            oldest.transport.abort()
-            self.connections.discard(oldest)  # else it counts until its end is told
+        if len(self.connections) >= CONNECTIONS_MAX - 1:
+            self._close_oldest_head()
         super().connection_made(transport)
         self._wait_for_head()
 
@@ -57,6 +52,15 @@ class _Connection(H11Protocol):
         """Take the end of a connection (called by asyncio)."""
         self._stop_waiting()
         super().connection_lost(exc)
+
+    def _close_oldest_head(self) -> None:
+        others = [each for each in self.connections if isinstance(each, _Connection)]
+        heads = [(each._head.when(), each) for each in others if each._head is not None]
+        if heads:
+            _, oldest = min(heads, key=lambda each: each[0])
+            oldest._stop_waiting()
+            oldest.transport.abort()
+            self.connections.discard(oldest)  # else it counts until its end is told
 
     def _wait_for_head(self) -> None:
         self._head = self.loop.call_later(HEAD_S, self.transport.abort)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from rocketstream.admin.changes.refusing import refuse_changed, refuse_problems
 from rocketstream.admin.changes.resets import ResetAdmin
+from rocketstream.admin.core.lag import offsets_of_group
 from rocketstream.admin.core.steps import (
     ChangeDone,
     ChangePlan,
@@ -131,9 +132,7 @@ class ApplyAdmin(ResetAdmin):
 
     def _has_offsets(self, broker_name: str, group: str) -> bool:
         table = self._wire.all_offsets(self._client.master(broker_name))
-        return any(
-            (names.offsets_place(key) or ("", ""))[1] == group and table[key] for key in table
-        )
+        return bool(offsets_of_group({broker_name: table}, group))
 
     def _offsets_in(self, broker_name: str, topic: str) -> list[tuple[str, MessageQueue, int]]:
         """Return the offsets a broker has stored for a topic: group, queue, offset."""

@@ -33,13 +33,9 @@ def fine(now: GroupState, waiting: int, age_ms: int, rates: Rates | None) -> str
 
 def failing(seen: Failures) -> str:
     """FAILING."""
-    lost = plural(seen.given_up, "message") if seen.given_up else ""
-    again = plural(seen.retried, "message") if seen.retried else ""
-    told = [
-        *([f"{lost} became dead letters"] if seen.given_up > 1 else []),
-        *([f"{lost} became a dead letter"] if seen.given_up == 1 else []),
-        *([f"{again} came for another try"] if again else []),
-    ]
+    told = [_given_up(seen.given_up)] if seen.given_up else []
+    if seen.retried:
+        told.append(f"{_messages(seen.retried)} came for another try")
     return (
         f"Fails: {' and '.join(told)} in the last {span(seen.over_ms)}, while "
         f"{plural(seen.finished, 'message')} {'was' if seen.finished == 1 else 'were'} consumed."
@@ -70,8 +66,7 @@ def dead_letters(now: GroupState, given_up: int, over_ms: int) -> str:
     """
     kept = now.dead_letters or 0
     if given_up:
-        became = "became a dead letter" if given_up == 1 else "became dead letters"
-        return f" {_messages(given_up)} {became} in the last {span(over_ms)}."
+        return f" {_given_up(given_up)} in the last {span(over_ms)}."
     return f" {plural(kept, 'dead letter')} {'is' if kept == 1 else 'are'} kept." if kept else ""
 
 
@@ -248,6 +243,10 @@ def trend_unknown(now: GroupState, waiting: int, age_ms: int) -> str:
 
 def _messages(waiting: int) -> str:
     return plural(waiting, "message")
+
+
+def _given_up(number: int) -> str:
+    return f"{_messages(number)} became {'a dead letter' if number == 1 else 'dead letters'}"
 
 
 def _connected(now: GroupState) -> str:
