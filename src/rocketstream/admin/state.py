@@ -64,6 +64,11 @@ class QueueState:
     matching_range: tuple[int, int] | None = None
 
     @property
+    def key(self) -> tuple[str, str, int]:
+        """Topic, broker name and queue id, by which it is found in another state."""
+        return self.topic, self.broker_name, self.queue_id
+
+    @property
     def expired(self) -> int | None:
         """Messages deleted before the group consumed them: lost to retention, and not lag."""
         if self.committed_offset is None or self.min_offset is None:

@@ -359,7 +359,7 @@ def group_state(
         subscriptions=_subscriptions(connections),
         queues=tuple(
             replace(queue, client_id=_owner(queue, only, subscribed, owners))
-            for queue in sorted(queues, key=_place)
+            for queue in sorted(queues, key=lambda queue: queue.key)
         ),
         consume_tps=tps,
         delayed=sum(told) if told else None,
@@ -481,7 +481,3 @@ def _owner(
 def _same(values: Iterable[object]) -> str | None:
     found = {str(value) for value in values}
     return found.pop() if len(found) == 1 else None
-
-
-def _place(queue: QueueState) -> tuple[str, str, int]:
-    return queue.topic, queue.broker_name, queue.queue_id

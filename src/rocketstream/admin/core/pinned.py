@@ -149,7 +149,7 @@ class _Case:
         owned = max(sum(at.topic == queue.topic for at in self.second.queues), 1)
         share = min(finished, 2 * finished / owned)
         if earlier is not None and (took_ms := self.evidence.state.taken_ms - earlier.taken_ms):
-            before = next((q for q in earlier.queues if _is_same(q, queue)), None)
+            before = next((q for q in earlier.queues if q.key == queue.key), None)
             came = (queue.max_offset or 0) - ((before.max_offset if before else None) or 0)
             share = min(finished, max(share, came * 1_000 / took_ms)) if before else share
         return self.behind * 1_000 / share if share else float(MINUTE_MS)
@@ -211,11 +211,6 @@ class _Case:
         if started_ms is not None and now_ms is not None:
             age_ms = min(age_ms, now_ms - started_ms)
         return age_ms
-
-
-def _is_same(one: QueueState, other: QueueState) -> bool:
-    place = (one.topic, one.broker_name, one.queue_id)
-    return place == (other.topic, other.broker_name, other.queue_id)
 
 
 def _pinned(

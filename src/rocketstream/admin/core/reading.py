@@ -95,10 +95,10 @@ def arrival_tps(first: GroupState, second: GroupState) -> dict[str, float]:
     took_ms = second.taken_ms - first.taken_ms
     if took_ms < RATES_MIN_MS:
         return {}
-    ends = {_key(q): q.max_offset for q in first.queues}
+    ends = {queue.key: queue.max_offset for queue in first.queues}
     found: dict[str, float] = {}
     for queue in second.of_kind(QueueKind.TOPIC):
-        before = ends.get(_key(queue))
+        before = ends.get(queue.key)
         if before is not None and queue.max_offset is not None:
             came = max(queue.max_offset - before, 0)
             found[queue.topic] = found.get(queue.topic, 0.0) + came * 1_000 / took_ms
@@ -150,10 +150,6 @@ def _rates(status: ConsumeStatus) -> TopicRates:
         status.consume_failed_tps,
         status.consume_failed_msgs,
     )
-
-
-def _key(queue: QueueState) -> tuple[str, str, int]:
-    return queue.topic, queue.broker_name, queue.queue_id
 
 
 def _known(timestamp: int) -> int | None:

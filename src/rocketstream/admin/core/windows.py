@@ -177,11 +177,11 @@ def is_filtered(state: GroupState, topic: str) -> bool:
 def tracks_of(window: Sequence[GroupState]) -> list[Track]:
     """Return a track of each queue that counts in the newest state; ``window`` is oldest first."""
     newest = window[-1]
-    wanted = {_key(queue): queue for queue in newest.queues if relevant(newest, queue)}
+    wanted = {queue.key: queue for queue in newest.queues if relevant(newest, queue)}
     points: dict[QueueKey, list[Point]] = {key: [] for key in wanted}
     for state in window:
         for queue in state.queues:
-            found = points.get(_key(queue))
+            found = points.get(queue.key)
             point = None if found is None else _point(state.taken_ms, queue)
             if found is None or point is None:
                 continue
@@ -296,10 +296,10 @@ def failures_of(window: Sequence[GroupState], span_ms: int | None = None) -> Fai
     newest = window[-1]
     since_ms = window[0].taken_ms if span_ms is None else newest.taken_ms - span_ms
     oldest = next(state for state in window if state.taken_ms >= since_ms)
-    before = {_key(queue): queue for queue in oldest.queues}
+    before = {queue.key: queue for queue in oldest.queues}
     finished = retried = letters = expired = 0
     for queue in newest.queues:
-        old = before.get(_key(queue))
+        old = before.get(queue.key)
         if queue.kind is QueueKind.TOPIC:
             if old is not None and relevant(newest, queue):
                 finished += _gain(old.committed_offset, queue.committed_offset)
@@ -335,10 +335,6 @@ def waiting_after_commits(tracks: Sequence[Track]) -> list[tuple[int, int]]:
         for older, newer in pairwise(whole)
         if any(b.committed > a.committed for a, b in zip(older, newer, strict=True))
     ]
-
-
-def _key(queue: QueueState) -> QueueKey:
-    return queue.topic, queue.broker_name, queue.queue_id
 
 
 def _point(taken_ms: int, queue: QueueState) -> Point | None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from rocketstream.admin.core.pinned import HELD_MS
 from rocketstream.admin.core.windows import relevant
-from rocketstream.admin.state import Cause, GroupState, PinnedMessage, QueueState, WhyReport
+from rocketstream.admin.state import Cause, GroupState, PinnedMessage, WhyReport
 
 STANDS_MS: Final = HELD_MS
 """A queue that stood still for less is not asked about: its member may simply be working on a
@@ -79,15 +79,11 @@ def has_standing(window: Sequence[GroupState]) -> bool:
     older = next((s for s in reversed(window) if now.taken_ms - s.taken_ms >= STANDS_MS), None)
     if older is None:
         return False
-    before = {_place(queue): queue.committed_offset for queue in older.queues}
+    before = {queue.key: queue.committed_offset for queue in older.queues}
     return any(
         (queue.waiting or 0) > 0
         and relevant(now, queue)
-        and _place(queue) in before
-        and before[_place(queue)] == queue.committed_offset
+        and queue.key in before
+        and before[queue.key] == queue.committed_offset
         for queue in now.queues
     )
-
-
-def _place(queue: QueueState) -> tuple[str, str, int]:
-    return queue.topic, queue.broker_name, queue.queue_id

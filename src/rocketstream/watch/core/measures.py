@@ -78,7 +78,7 @@ _Key = tuple[str, str, int]
 
 
 def _by_key(queues: Iterable[QueueState]) -> dict[_Key, QueueState]:
-    return {(q.topic, q.broker_name, q.queue_id): q for q in queues}
+    return {queue.key: queue for queue in queues}
 
 
 def _rates(
@@ -91,7 +91,7 @@ def _rates(
     arrived: int | None = 0
     asked = 0
     for queue in queues:
-        old = was.get((queue.topic, queue.broker_name, queue.queue_id))
+        old = was.get(queue.key)
         if old is None:
             consumed = arrived = None  # a new queue: nobody knows since when it has existed
             break
