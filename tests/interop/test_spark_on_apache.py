@@ -30,6 +30,7 @@ from tests.interop.messages import Sent, digest, per_queue, read_sent
 from tests.interop.ours import send_many
 from tests.interop.referee import Referee
 from tests.plugins.waiting import wait_until
+from tests.spark.support import run_to_end
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -143,15 +144,13 @@ def run_available_now(
     stream = stream.options(
         topic=topic, group=group, startingOffsets="earliest", maxOffsetsPerTrigger="2000"
     )
-    query = (
+    run_to_end(
         stream.load()
         .writeStream.format("parquet")
         .option("path", str(folder / "table"))
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
-    assert query.awaitTermination(120)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from rocketstream.server.embedded import EmbeddedCluster
 from tests.interop.cluster import BROKER_NAME, SHORT_DELAYS, ApacheCluster
 from tests.interop.referee import Referee
 from tests.plugins.waiting import wait_until
+from tests.spark.support import run_to_end
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -142,7 +143,7 @@ def land(spark: Any, brokers: Brokers, topics: str, folder: Path, **options: Any
     )
     writer = stream.load().writeStream.format("parquet").option("path", str(folder / "table"))
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    run_to_end(writer.trigger(availableNow=True))
 
 
 OWN_PLACES = ("storeTimestamp", "bornTimestamp", "storeHost", "bornHost", "commitLogOffset")

@@ -19,6 +19,7 @@ from rocketstream.spark.driver.batch import batch_ranges
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.executor.rows import read_rows
 from rocketstream.spark.options import read_options
+from rocketstream.spark.push.queries import STARTS_MAX, is_given_up
 from rocketstream.spark.scan import PartitionPlan, new_scan
 from rocketstream.transport.blocking_connection import BlockingConnection
 
@@ -36,6 +37,23 @@ class Sent:
 
     body: bytes
     properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_to_end(writer: Any, wait_s: float = 120) -> Any:
+    """Start a writer whose trigger ends by itself, wait for its end, and return the query.
+
+    Begins again, as ``ingest`` and push consumers do, when a busy machine has not started the
+    source's Python within the ten seconds that Spark waits: nothing was read by then.
+    """
+    for start in range(STARTS_MAX):
+        query = writer.start()
+        try:
+            assert query.awaitTermination(wait_s), f"it runs for more than {wait_s} s"
+            break
+        except Exception:
+            if start + 1 == STARTS_MAX or not is_given_up(query):
+                raise
+    return query
 
 
 class HasBroker(Protocol):

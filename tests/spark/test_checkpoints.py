@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rocketstream.server.embedded import EmbeddedCluster
-from tests.spark.support import numbered, send
+from tests.spark.support import numbered, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -33,8 +33,7 @@ def written(frame: Any, cluster: EmbeddedCluster, sink: str, checkpoint: Path) -
     """Write what a stream of bodies holds to a topic, to the end of what is there."""
     writer = frame.select("body").writeStream.format("rocketmq").option("topic", sink)
     writer = writer.option("nameServer", cluster.namesrv_addr).trigger(availableNow=True)
-    query = writer.option("checkpointLocation", str(checkpoint)).start()
-    assert query.awaitTermination(120)
+    run_to_end(writer.option("checkpointLocation", str(checkpoint)))
 
 
 def numbers(rows: Any) -> list[int]:

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions
 
 from rocketstream.server.embedded import EmbeddedCluster
-from tests.spark.support import numbered, send
+from tests.spark.support import numbered, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -22,9 +22,9 @@ NUMBER = "CAST(CAST(body AS STRING) AS INT) AS number"
 def run(frame: Any, root: Path, **trigger: Any) -> Any:
     """Run a frame into the table of a folder, to the end of what is there; the query."""
     writer = frame.writeStream.format("parquet").option("path", str(root / "table"))
-    query = writer.option("checkpointLocation", str(root / "checkpoint")).trigger(**trigger).start()
-    assert query.awaitTermination(120)
-    return query
+    return run_to_end(
+        writer.option("checkpointLocation", str(root / "checkpoint")).trigger(**trigger)
+    )
 
 
 def sizes(query: Any) -> list[int]:
@@ -89,7 +89,7 @@ def test_windows_over_the_stored_time_count_every_row(
     """A watermark on a column of ours."""
     topic = new_topic(queues=1)
     send(cluster, topic, 0, numbered(0, 10))
-    counts = (
+    counts = run_to_end(
         stream(topic)
         .withWatermark("storeTimestamp", "10 seconds")
         .groupBy(functions.window("storeTimestamp", "1 hour"))
@@ -99,9 +99,7 @@ def test_windows_over_the_stored_time_count_every_row(
         .queryName("watermarked")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
-    assert counts.awaitTermination(120)
     assert sum(row["count"] for row in spark.table("watermarked").collect()) == 10
     oldest, newest = (counts.recentProgress[0]["eventTime"][each] for each in ("min", "max"))
     assert "2020" < oldest <= newest
@@ -142,8 +140,7 @@ def test_progress_counts_the_rows_a_query_wrote(
     writer = stream(topic).select("body").writeStream.format("rocketmq").option("topic", sink)
     writer = writer.option("nameServer", cluster.namesrv_addr)
     writer = writer.option("checkpointLocation", str(tmp_path))
-    query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
+    query = run_to_end(writer.trigger(availableNow=True))
     assert query.recentProgress[0]["sink"]["numOutputRows"] == 3
 
 

@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.chaos,
     pytest.mark.long,
-    pytest.mark.timeout(300 + 120 * KILLS),
+    pytest.mark.timeout(420 + 240 * KILLS),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 

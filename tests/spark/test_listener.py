@@ -13,7 +13,7 @@ import pytest
 
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import ProgressListener, ReadProgress, observe_bytes
-from tests.spark.support import numbered, send
+from tests.spark.support import numbered, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -38,7 +38,7 @@ def test_a_listener_is_told_of_each_batch_and_of_warnings(
         frame = stream(topics, "body BINARY", maxOffsetsPerTrigger=6)
         writer = observe_bytes(frame).writeStream.format("noop").queryName("landing")
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        assert writer.trigger(availableNow=True).start().awaitTermination(120)
+        run_to_end(writer.trigger(availableNow=True))
 
     def batches(rows: int) -> list[ReadProgress]:
         """What was told up to the batch that has read the last of so many rows."""

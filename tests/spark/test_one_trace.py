@@ -10,6 +10,7 @@ import pytest
 from rocketstream import Message, Producer, otel
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.plugins.spans import Recorded, attributes, ids, linked
+from tests.spark.support import run_to_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -43,14 +44,12 @@ def test_each_micro_batch_links_to_the_sends_of_its_rows(
             batch.write.mode("append").parquet(str(tmp_path / "bills"))
 
     def run() -> None:
-        query = (
+        run_to_end(
             stream(topic)
             .writeStream.foreachBatch(bill)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
-            .start()
         )
-        assert query.awaitTermination(120)
 
     send("1", "2")
     run()

@@ -10,7 +10,7 @@ import pytest
 
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.server.embedded import EmbeddedCluster
-from tests.spark.support import Sent, numbered, send
+from tests.spark.support import Sent, numbered, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -57,13 +57,12 @@ def test_a_permissive_stream_goes_on_after_a_bad_record(
         .options(startingOffsets="earliest")
         .load()
     )
-    query = (
+    run_to_end(
         frame.writeStream.format("parquet")
+        .option("path", str(tmp_path / "table"))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
-        .start(str(tmp_path / "table"))
     )
-    assert query.awaitTermination(120)
     table = spark.read.parquet(str(tmp_path / "table"))
     assert table.count() == 601
     assert [row.queueOffset for row in table.where("Error IS NOT NULL").collect()] == [300]

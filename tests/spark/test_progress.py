@@ -11,7 +11,7 @@ import pytest
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
-from tests.spark.support import numbered, send
+from tests.spark.support import numbered, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -67,7 +67,7 @@ class Histories:
         frame = reader.option("nameServer", self._cluster.namesrv_addr).load()
         writer = frame.writeStream.format("parquet").option("path", str(self._root / "history"))
         writer = writer.option("checkpointLocation", str(self._root / "checkpoint"))
-        assert writer.trigger(availableNow=True).start().awaitTermination(120)
+        run_to_end(writer.trigger(availableNow=True))
 
     def lags(self) -> list[tuple[int, int]]:
         """Number of the moment, and the lag at it."""

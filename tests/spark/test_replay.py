@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rocketstream.server.embedded import EmbeddedCluster
-from tests.spark.support import numbered, send
+from tests.spark.support import numbered, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -37,7 +37,7 @@ class Replays:
         frame = frame.select("queueId", "queueOffset", "msgId", "tags", "body", "storeTimestamp")
         writer = frame.writeStream.foreachBatch(self._note).trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(self._checkpoint))
-        assert writer.start().awaitTermination(120)
+        run_to_end(writer)
 
     def _note(self, frame: Any, batch: int) -> None:
         rows = sorted(tuple(row) for row in frame.collect())

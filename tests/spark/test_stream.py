@@ -15,7 +15,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.format import limits
 from rocketstream.transport.tls import server_context
-from tests.spark.support import numbered, send
+from tests.spark.support import numbered, run_to_end, send
 from tests.unit.transport.conftest import CERT, KEY
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
@@ -31,8 +31,8 @@ class Streams:
         self._cluster = cluster
         self.root = root
 
-    def start(self, topic: str, *, available_now: bool = True, **options: Any) -> Any:
-        """A query from ``topic`` into the table, checkpointed; earliest unless said otherwise."""
+    def _writer(self, topic: str, options: dict[str, Any], **trigger: Any) -> Any:
+        """From ``topic`` into the table, checkpointed; earliest unless said otherwise."""
         options = {"startingOffsets": "earliest", "retryTimeoutMs": 5_000} | options
         frame = (
             self._spark.readStream.format("rocketmq")
@@ -43,14 +43,15 @@ class Streams:
         )
         writer = frame.writeStream.format("parquet").option("path", str(self.root / "table"))
         writer = writer.option("checkpointLocation", str(self.root / "checkpoint"))
-        trigger = {"availableNow": True} if available_now else {"processingTime": "0 seconds"}
-        return writer.trigger(**trigger).start()
+        return writer.trigger(**trigger)
+
+    def start(self, topic: str, **options: Any) -> Any:
+        """A query that follows the topic until it is stopped."""
+        return self._writer(topic, options, processingTime="0 seconds").start()
 
     def run(self, topic: str, **options: Any) -> Any:
         """Run to the end of what is there and return the query."""
-        query = self.start(topic, **options)
-        assert query.awaitTermination(120)
-        return query
+        return run_to_end(self._writer(topic, options, availableNow=True))
 
     def numbers(self) -> list[int]:
         """The numbers in the table, sorted; repeats stay."""
@@ -171,7 +172,7 @@ def test_latest_begins_with_what_comes_after_the_start(
     """The default of a stream; nothing before, nothing between start and first message lost."""
     topic = new_topic(queues=1)
     send(cluster, topic, 0, numbered(0, 20))
-    query = streams.start(topic, available_now=False, startingOffsets="latest")
+    query = streams.start(topic, startingOffsets="latest")
     try:
         _until(lambda: streams.batches() > 0)
         send(cluster, topic, 0, numbered(20, 20))
@@ -186,7 +187,7 @@ def test_a_continuous_query_follows_and_reports_its_group(
 ) -> None:
     """Covers S 0.6: the group's offset at the broker follows the committed batches."""
     topic = new_topic(queues=1)
-    query = streams.start(topic, available_now=False, group="spark-group")
+    query = streams.start(topic, group="spark-group")
     queue = MessageQueue(topic, "broker-a", 0)
     try:
         for first in range(0, 300, 100):
@@ -208,7 +209,7 @@ def test_new_queues_are_read_from_their_first_message(
     """Covers S 8.3: a topic that grows under way loses nothing, in this run and the next."""
     topic = new_topic(queues=1)
     send(cluster, topic, 0, numbered(0, 10))
-    query = streams.start(topic, available_now=False, queueRefreshMs=0)
+    query = streams.start(topic, queueRefreshMs=0)
     try:
         query.processAllAvailable()
         cluster.create_topic(topic, queues=3)
@@ -235,7 +236,7 @@ def test_stop_while_blocked_in_a_broker_that_is_away(
     away.create_topic("T", queues=1)
     send(away, "T", 0, numbered(0, 10))
     streams = Streams(spark, away, tmp_path)
-    query = streams.start("T", available_now=False, retryTimeoutMs=600_000)
+    query = streams.start("T", retryTimeoutMs=600_000)
     query.processAllAvailable()
     away.close()
     stopper = threading.Thread(target=query.stop)
@@ -254,7 +255,7 @@ def test_a_stream_outlives_its_brokers_restart(
     first.create_topic("T", queues=1)
     send(first, "T", 0, numbered(0, 10))
     streams = Streams(spark, first, tmp_path)
-    query = streams.start("T", available_now=False, retryTimeoutMs=60_000)
+    query = streams.start("T", retryTimeoutMs=60_000)
     try:
         query.processAllAvailable()
         first.close()

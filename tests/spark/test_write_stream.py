@@ -15,7 +15,7 @@ import pytest
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.sink.identity import IDENTITY_PROPERTIES
 from rocketstream.spark.sink.writer import StreamArrowWriter
-from tests.spark.support import numbered, numbers, page_example, send, stored
+from tests.spark.support import numbered, numbers, page_example, run_to_end, send, stored
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -29,7 +29,7 @@ def copy(frame: Any, cluster: EmbeddedCluster, sink: str, checkpoint: Path) -> N
     writer = frame.select("body", "keys").writeStream.format("rocketmq")
     writer = writer.option("nameServer", cluster.namesrv_addr).option("topic", sink)
     writer = writer.option("checkpointLocation", str(checkpoint))
-    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    run_to_end(writer.trigger(availableNow=True))
 
 
 def identity(row: Any) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ def test_a_batch_inside_foreach_batch_is_named_by_the_user(
     writer = (
         stream(source).writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path))
     )
-    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    run_to_end(writer.trigger(availableNow=True))
     rows = read(sink).collect()
     assert len(rows) == len({identity(row) for row in rows}) == 12
     assert {"one-0", "two-0"} < {row.properties["SPARK_QUERY_ID"] for row in rows}
