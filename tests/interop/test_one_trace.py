@@ -20,7 +20,7 @@ from rocketstream import (
 from tests.interop.cluster import ApacheCluster, JavaPrograms
 from tests.plugins.spans import CONTEXT, CONTEXT_IDS, Recorded, attributes, ids, linked, parent
 
-pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

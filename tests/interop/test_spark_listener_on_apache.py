@@ -20,7 +20,7 @@ from tests.interop.ours import send_many
 from tests.plugins.waiting import wait_until
 from tests.unit.spark.broker_contents import pulled
 
-pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(600)]
 
 COUNT = 40
 ONCE, ALWAYS = "m-7", "m-14"

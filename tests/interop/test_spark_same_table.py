@@ -27,7 +27,7 @@ from tests.interop.referee import Referee
 from tests.plugins.waiting import wait_until
 from tests.spark.support import run_to_end
 
-pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(600)]
 
 COMMIT = LocalTransactionState.COMMIT_MESSAGE
 ROLLBACK = LocalTransactionState.ROLLBACK_MESSAGE

@@ -52,7 +52,7 @@ def test_two_hours_of_healthy_load_are_no_fault(name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_day_of_healthy_load_is_no_fault(name: str) -> None:
     """And a group that is well is mostly called so: UNKNOWN for ever would be no verdict."""
