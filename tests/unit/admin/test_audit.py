@@ -123,6 +123,40 @@ def test_file_that_cannot_be_written_keeps_the_change_from_being_made(tmp_path: 
     assert made == []
 
 
+def break_file(audit: AuditLog) -> None:
+    """As a full disk would: from here on no line can be written."""
+    audit.path.unlink()
+    audit.path.mkdir()
+
+
+def test_change_whose_end_cannot_be_written_is_told_as_made(audit: AuditLog) -> None:
+    def delete() -> None:
+        with gate(audit).open("topic.delete", {}):
+            break_file(audit)
+
+    with pytest.raises(ClientStateError, match="the change was made; the file has its beginning"):
+        delete()
+
+
+def test_failed_change_raises_its_own_error_though_its_end_cannot_be_written(
+    audit: AuditLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor does the audit file say that nothing was made."""
+
+    def delete() -> None:
+        with gate(audit).open("topic.delete", {}) as change:
+            change.after = ["broker-a"]
+            break_file(audit)
+            raise ValueError("half way")
+
+    with pytest.raises(ValueError, match="half way") as failed:
+        delete()
+    (note,) = failed.value.__notes__
+    assert note in caplog.text
+    assert "some of it may have been made" in note
+    assert "no change is made" not in note
+
+
 def test_what_is_no_text_is_written_all_the_same(audit: AuditLog) -> None:
     audit.begin("topic.create", "c", {"path": Path("x"), "odd": "\udc80\n"}, {"a": b"bytes"})
     (line,) = lines(audit.path)

@@ -27,6 +27,13 @@ if sys.platform != "win32":
 
 FILE_NAME: Final = "audit.jsonl"
 OWNER_ONLY: Final = 0o600
+_UNWRITTEN: Final = {
+    "begin": "no change is made that cannot be recorded there; give another file, or free space",
+    "done": "the change was made; the file has its beginning alone",
+    "failed": "the change failed, and some of it may have been made; the file has its beginning "
+    "alone",
+}
+"""Told where a line cannot be written, by its phase."""
 
 
 def default_audit_path() -> Path:
@@ -88,7 +95,8 @@ class AuditLog:
         """Write down how the change ended.
 
         Raises:
-            ClientStateError: the file cannot be written, although the change was made.
+            ClientStateError: the file cannot be written, although the change, or a part of it, was
+                made.
         """
         phase = "done" if error is None else "failed"
         outcome = {} if error is None else {"error": error}
@@ -102,10 +110,9 @@ class AuditLog:
                 self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 _append(self.path, data)
         except OSError as error:
-            done = " The change itself was made." if line["phase"] == "done" else ""
             raise ClientStateError(
-                f"the audit file {self.path} cannot be written ({error.strerror}): no change is "
-                f"made that cannot be recorded there; give another file, or free space.{done}",
+                f"the audit file {self.path} cannot be written ({error.strerror}): "
+                f"{_UNWRITTEN[line['phase']]}",
                 path=str(self.path),
             ) from error
 

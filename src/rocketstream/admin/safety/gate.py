@@ -5,6 +5,7 @@ Law: requests that change a cluster are made through ``Change`` only. The gate d
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,8 @@ from rocketstream.admin.safety.audit import AuditLog
 from rocketstream.admin.wire.changes import ChangingWire
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import ClientStateError
+
+logger = logging.getLogger("rocketstream.admin")
 
 
 class ReadOnlyError(ClientStateError):
@@ -81,7 +84,8 @@ class ChangeGate:
 
         Raises:
             ReadOnlyError: this Admin is read-only.
-            ClientStateError: the audit file cannot be written.
+            ClientStateError: the audit file cannot be written: before the change, which is then not
+                made, or after it. Where the change failed too, its own error is raised.
         """
         self.check(operation)
         entry = None
@@ -92,7 +96,18 @@ class ChangeGate:
             yield change
         except BaseException as error:
             if self.audit is not None and entry is not None:
-                self.audit.end(entry, error=f"{type(error).__name__}: {error}", after=change.after)
+                self._record_failure(self.audit, entry, error, change.after)
             raise
         if self.audit is not None and entry is not None:
             self.audit.end(entry, after=change.after)
+
+    @staticmethod
+    def _record_failure(
+        audit: AuditLog, entry: Mapping[str, Any], error: BaseException, after: Any
+    ) -> None:
+        try:
+            audit.end(entry, error=f"{type(error).__name__}: {error}", after=after)
+        except ClientStateError as unwritten:
+            # The change's own error is the one to act on; neither may hide the other.
+            logger.warning("%s", unwritten.message)
+            error.add_note(unwritten.message)
