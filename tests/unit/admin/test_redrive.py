@@ -321,6 +321,46 @@ def test_a_limit_takes_the_first_and_the_next_run_the_next(admin: Admin, letters
     assert (second.sent, second.is_complete) == (3, True)
 
 
+def test_a_redrive_as_shown_sends_the_letters_of_its_plan_and_no_later_ones(
+    admin: Admin, letters: Letters
+) -> None:
+    letters.put(3, KEYS="k1")
+    letters.put(1)
+    wanted = LetterFilter(key="k1")
+    plan = admin.redrive_plan(GROUP, wanted)
+    letters.put(2, KEYS="k1")
+    assert admin.redrive(GROUP, wanted, as_shown=plan).sent == plan.letters == 3
+    assert admin.redrive(GROUP, wanted, as_shown=plan).sent == 0, "they are sent once"
+    assert admin.redrive_plan(GROUP, wanted).letters == 2
+    with pytest.raises(ConfigurationError, match="give the redrive the same"):
+        admin.redrive(GROUP, as_shown=plan)
+
+
+def test_a_redrive_as_shown_fills_its_limit_with_no_other_letters(
+    admin: Admin, letters: Letters
+) -> None:
+    """Although another redrive has sent some of them meanwhile."""
+    letters.put(5)
+    plan = admin.redrive_plan(GROUP, limit=3)
+    assert (plan.letters, plan.ranges) == (3, {QUEUE: (0, 3)})
+    assert admin.redrive(GROUP, limit=2).sent == 2
+    result = admin.redrive(GROUP, limit=3, as_shown=plan)
+    assert (result.sent, result.is_complete) == (1, True)
+    assert admin.redrive(GROUP).sent == 2
+
+
+def test_letters_that_were_shown_and_deleted_are_not_replaced_by_others(
+    rocketmq_cluster: EmbeddedCluster, admin: Admin, letters: Letters
+) -> None:
+    letters.put(3)
+    plan = admin.redrive_plan(GROUP)
+    admin.change_apply(admin.topic_delete_plan(DEAD))
+    admin.topic_create(DEAD, 1)
+    letters.put(1)
+    with pytest.raises(ClientStateError, match="was deleted meanwhile"):
+        admin.redrive(GROUP, as_shown=plan)
+
+
 def test_filters_choose_letters_and_keep_a_place_of_their_own(
     admin: Admin, letters: Letters
 ) -> None:

@@ -28,6 +28,7 @@ from rocketstream.admin.letters.sent_before import SentBefore
 from rocketstream.admin.messages.viewing import MessageAdmin
 from rocketstream.client.producer.policy import unsafe
 from rocketstream.errors import (
+    ClientStateError,
     ConfigurationError,
     RocketMQError,
     RouteNotFoundError,
@@ -55,12 +56,14 @@ OnSent = Callable[[MessageExt, Message], None]
 
 @dataclass(frozen=True, slots=True)
 class RedrivePlan:
-    """The letters a redrive would send.
+    """The letters a redrive would send; ``redrive(…, as_shown=plan)`` sends these and no others.
 
     Attributes:
         group: the group whose dead letters are sent.
         progress: the group whose offsets keep the place.
-        ranges: begin and end (exclusive) of each queue of the dead-letter topic.
+        ranges: begin and end (exclusive) of each queue of the dead-letter topic that was gone
+            through: the selected letters are those the filter matches there. With ``limit`` they
+            end behind the last one.
         letters: how many are selected; no more than ``limit``.
         by_topic: how many go to each topic; None stands for letters whose origin is unknown.
         shown: the first selected letters, masked.
@@ -69,6 +72,8 @@ class RedrivePlan:
         earlier: other redrives of this topic that kept a place. Letters they sent are not sent
             again, unless ``progress`` names a place of its own.
         already_sent: how many selected letters were found in the topic they would be sent to.
+        wanted: the filter.
+        to: the topic to send to; None for the one each letter was consumed from.
     """
 
     group: str
@@ -81,6 +86,8 @@ class RedrivePlan:
     problems: tuple[str, ...]
     earlier: tuple[str, ...]
     already_sent: int = 0
+    wanted: LetterFilter = field(default_factory=LetterFilter)
+    to: str | None = None
 
 
 @dataclass(slots=True)
@@ -162,6 +169,7 @@ class RedriveAdmin(MessageAdmin):
             ConfigurationError: a name or the limit cannot be used.
         """
         run = self._located(self._run(group, wanted, to, limit, progress))
+        ranges = run.ranges
         shown: list[MessageExt] = []
         by_topic: dict[str | None, int] = {}
         earlier = tuple(self._earlier(run))
@@ -179,11 +187,12 @@ class RedriveAdmin(MessageAdmin):
             if len(shown) < SHOWN_MAX:
                 shown.append(self._showing.masked(letter))
             if sum(by_topic.values()) == limit:
+                ranges = run.up_to(letter)
                 break
         return RedrivePlan(
             group=group,
             progress=run.progress,
-            ranges=run.ranges,
+            ranges=ranges,
             letters=sum(by_topic.values()),
             by_topic=by_topic,
             shown=tuple(shown),
@@ -191,6 +200,8 @@ class RedriveAdmin(MessageAdmin):
             problems=tuple(self._problems(by_topic)),
             earlier=earlier,
             already_sent=already,
+            wanted=run.wanted,
+            to=to,
         )
 
     def redrive(
@@ -201,6 +212,7 @@ class RedriveAdmin(MessageAdmin):
         to: str | None = None,
         limit: int | None = None,
         progress: str | None = None,
+        as_shown: RedrivePlan | None = None,
         rate: float | None = None,
         producer: Producer | None = None,
         on_sent: OnSent | None = None,
@@ -222,6 +234,8 @@ class RedriveAdmin(MessageAdmin):
             to: as for ``redrive_plan``.
             limit: how many letters to send at most.
             progress: as for ``redrive_plan``.
+            as_shown: the plan that was shown, of the same selection and target: only its letters
+                are sent, and none that the group gave up since. None sends all there are.
             rate: how many messages a second to send at most; None for no bound.
             producer: sends the letters; None makes one that connects to the cluster as this Admin
                 does.
@@ -233,7 +247,7 @@ class RedriveAdmin(MessageAdmin):
             RouteNotFoundError: the group has no dead letters.
             ReadOnlyError: this Admin is read-only.
             ClientStateError: another redrive of the group is under way, or continued in place of
-                this one while it was paused.
+                this one while it was paused; or the letters of ``as_shown`` are no longer there.
             ConfigurationError: a topic to send to does not exist, or a letter does not name its
                 origin; the letters before it are sent.
             SendError: a letter could not be sent, or it is not known whether it was sent.
@@ -246,13 +260,15 @@ class RedriveAdmin(MessageAdmin):
 
         self._changes.check("dlq.redrive")
         run = self._run(group, wanted, to, limit, progress)
+        if as_shown is not None:
+            run.check_of(as_shown)
         result = RedriveResult()
         arguments = {"group": group, "wanted": str(wanted), "to": to, "limit": limit, "rate": rate}
         with ExitStack() as cleanup:
             change = cleanup.enter_context(self._changes.open("dlq.redrive", arguments))
             cleanup.callback(lambda: setattr(change, "after", {"sent": result.sent}))
             hold = cleanup.enter_context(self._hold(run))
-            run = self._located(run)
+            run = self._located(run, as_shown)
             sender = producer or cleanup.enter_context(
                 Producer(
                     PROGRESS_GROUP,
@@ -332,15 +348,25 @@ class RedriveAdmin(MessageAdmin):
             )
         return _Run(group, topic, wanted, to, keeper, progress, tuple(queues))
 
-    def _located(self, run: _Run) -> _Run:
-        """Return a run with the ranges to go through: from its place to the present ends."""
+    def _located(self, run: _Run, plan: RedrivePlan | None = None) -> _Run:
+        """Return a run with the ranges to go through: from its place to the present ends.
+
+        With a plan it is to the ends of what the plan showed, and not before that.
+        """
         low, high = self._client.min_offsets(run.queues), self._client.max_offsets(run.queues)
         ranges: dict[MessageQueue, tuple[int, int]] = {}
-        for queue in run.queues:
+        for queue in run.queues if plan is None else plan.ranges:
+            first, end = (0, high[queue]) if plan is None else plan.ranges[queue]
+            if end > high.get(queue, -1):
+                raise ClientStateError(
+                    f"the dead letters of {run.group} are no longer those that were shown: "
+                    f"{queue} was deleted meanwhile. Look again",
+                    group=run.group,
+                )
             stored = self._client.query_consumer_offset(run.progress, queue) or 0
             # An offset beyond the end is the place in a topic that has been deleted since.
             begin = low[queue] if stored > high[queue] else max(stored, low[queue])
-            ranges[queue] = (begin, high[queue])
+            ranges[queue] = (min(max(begin, first), end), end)
         return dataclasses.replace(run, ranges=ranges)
 
     def _hold(self, run: _Run) -> QueueLock:
@@ -420,6 +446,26 @@ class _Run:
     def over(self, ranges: Mapping[MessageQueue, tuple[int, int]]) -> _Run:
         """Return the same run over other ranges."""
         return dataclasses.replace(self, ranges=ranges)
+
+    def up_to(self, letter: MessageExt) -> dict[MessageQueue, tuple[int, int]]:
+        """Return the ranges as far as they are gone through when a letter is the last one."""
+        found: dict[MessageQueue, tuple[int, int]] = {}
+        for queue, (begin, end) in self.ranges.items():
+            if (queue.broker_name, queue.queue_id) == (letter.broker_name, letter.queue_id):
+                found[queue] = (begin, letter.queue_offset + 1)
+                break
+            found[queue] = (begin, end)
+        return found
+
+    def check_of(self, plan: RedrivePlan) -> None:
+        """Raise ConfigurationError if a plan is of another redrive than this one."""
+        mine = (self.group, self.wanted, self.to, self.progress)
+        if mine != (plan.group, plan.wanted, plan.to, plan.progress):
+            raise ConfigurationError(
+                f"as_shown is a plan for group {plan.group!r}, {plan.wanted}, to {plan.to}, place "
+                f"{plan.progress}: give the redrive the same",
+                group=self.group,
+            )
 
 
 class _Place:
