@@ -112,6 +112,30 @@ def test_only_the_queues_named_are_moved(cluster: EmbeddedCluster, admin: Admin)
         admin.reset_plan(G, T, ResetTarget.earliest(), [MessageQueue(T, "broker-a", 7)])
 
 
+def test_all_topics_of_a_group_are_moved_at_once(
+    cluster: EmbeddedCluster, admin: Admin, clock: ManualClock
+) -> None:
+    cluster.create_topic("refunds", 2)
+    with Peer(cluster.broker_addr) as peer:
+        peer.send("refunds", b"0", queue_id=0, properties={"UNIQ_KEY": "r"})
+        peer.commit(G, "refunds", 0, 1)
+        peer.commit(G, "%RETRY%" + G, 0, 3)
+
+    def plan(target: ResetTarget) -> dict[str, list[tuple[int | None, int]]]:
+        found: dict[str, list[tuple[int | None, int]]] = {}
+        for row in admin.reset_plan(G, None, target).rows:
+            found.setdefault(row.topic, []).append((row.from_offset, row.to_offset))
+        return found
+
+    assert plan(ResetTarget.earliest()) == {T: [(6, 0), (4, 0)], "refunds": [(1, 0), (None, 0)]}
+    fifth_ms = clock.now_ms() - 5 * SECOND_MS
+    assert plan(ResetTarget.time(fifth_ms))[T] == [(6, 5), (4, 5)]
+    admin.reset_apply(admin.reset_plan(G, None, ResetTarget.earliest()))
+    assert (stored(cluster), stored(cluster, topic="refunds")) == ([0, 0], [0, 0])
+    with pytest.raises(ConfigurationError, match="name the topic"):
+        admin.reset_plan(G, None, ResetTarget.offset(3))
+
+
 def test_messages_nobody_asked_to_skip_need_force(
     cluster: EmbeddedCluster, admin: Admin, clock: ManualClock
 ) -> None:

@@ -76,14 +76,15 @@ class ResetFactsAdmin(GroupAdmin):
             queues = sorted(found)
             for name in sorted({queue.topic for queue in queues}):
                 self._queues_of(name)
-        elif topic is None:
-            raise ConfigurationError(
-                "a reset needs a topic; only copies take all topics of a group"
-            )
         else:
-            queues = self._queues_of(topic)
+            if topic is None and target.kind is ResetKind.OFFSET:
+                raise ConfigurationError("an offset is one of a topic: name the topic")
+            topics = [topic] if topic is not None else self._topics_of(known, group)
+            by_topic = {each: self._queues_of(each) for each in topics}
+            queues = [queue for each in by_topic.values() for queue in each]
             if target.kind is ResetKind.TIME and target.value is not None:
-                found = self._offsets_at(topic, queues, target.value)
+                for each, theirs in by_topic.items():
+                    found = {**found, **self._offsets_at(each, theirs, target.value)}
         return self._facts_now(known, group, queues, found)
 
     def _facts_now(
@@ -111,6 +112,18 @@ class ResetFactsAdmin(GroupAdmin):
     def _asked_offsets(self, group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         asked = {queue: self._client.query_consumer_offset(group, queue) for queue in queues}
         return {queue: offset for queue, offset in asked.items() if offset is not None}
+
+    def _topics_of(self, known: ResetFacts, group: str) -> list[str]:
+        """Return the topics a group has progress in, or subscribes; those still there."""
+        consumed = set(known.topics_of.get(group, ()))
+        consumed.update(
+            name for each in known.connections.values() for name in each.subscription_table
+        )
+        there = set(self._wire.topic_names())
+        topics = [name for name in consumed & there if kind_of(group, name) is QueueKind.TOPIC]
+        if not topics:
+            raise ConfigurationError(f"group {group!r} consumes no topic yet", group=group)
+        return sorted(topics)
 
     def _queues_of(self, topic: str) -> list[MessageQueue]:
         names.check_topic(topic)

@@ -75,8 +75,9 @@ class ResetAdmin(ResetFactsAdmin):
 
         Args:
             group: the consumer group.
-            topic: the topic. None is allowed with ``ResetTarget.copy_of`` only, and means every
-                topic of the copied group except its retry topic.
+            topic: the topic; None means every topic the group consumes, with
+                ``ResetTarget.copy_of`` every one of the copied group, except its retry topic. An
+                offset needs a topic.
             target: where the queues go.
             message_queues: only these queues; None for all of the topic.
             new_group: the group is meant to be unknown, and is made.
