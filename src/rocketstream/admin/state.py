@@ -397,6 +397,8 @@ class WhyReport:
         unknown: what could not be asked, and why; further causes may be hidden there.
         took_ms: how long finding out took.
         pinned: the pinned messages among the causes, the one held longest first.
+        state: the group at the moment the report is of, with the owners its members told; None
+            where only the rest was kept.
     """
 
     group: str
@@ -405,6 +407,7 @@ class WhyReport:
     unknown: tuple[str, ...] = ()
     took_ms: int = 0
     pinned: tuple[PinnedMessage, ...] = ()
+    state: GroupState | None = None
 
 
 def sum_of(queues: Sequence[QueueState], lags: Sequence[int | None]) -> int | None:

@@ -18,9 +18,10 @@ from typing import Self
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.admin.safety.state_dir import state_directory
 from rocketstream.errors import ConfigurationError
-from rocketstream.watch.collector import Collector, Update
+from rocketstream.watch.collector import Collector
 from rocketstream.watch.core.alert_config import AlertConfig, Webhook, read_config
 from rocketstream.watch.core.alerting import Alerting, Event, Notice
+from rocketstream.watch.model import Update
 from rocketstream.watch.webhooks import Sender, Sent, send
 
 __all__ = ["AlertConfig", "Alerts", "Webhook", "default_memory", "load_config", "send_test"]

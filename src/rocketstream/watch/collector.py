@@ -1,7 +1,7 @@
 """One collection of a cluster's state for all readers: swept again and again, kept and judged.
 
-Law: no other module of the watch asks brokers; it does so on one thread, one sweep at a time.
-Readers get the result of the last sweep.
+Law: no other module of the watch asks brokers. Readers get what the last sweep or look left; only
+``look`` and ``refresh`` ask, however many call them at a time, once.
 """
 
 from __future__ import annotations
@@ -9,33 +9,35 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Final, Protocol, Self
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.workers import ThreadWorkers, Worker, Workers
 from rocketstream.admin.core.verdicts import judge
-from rocketstream.admin.state import (
-    Cause,
-    ClusterState,
-    GroupState,
-    GroupVerdict,
-    PinnedMessage,
-    WhyReport,
+from rocketstream.admin.state import ClusterState, GroupState, GroupVerdict, WhyReport
+from rocketstream.errors import (
+    ClientStateError,
+    ConfigurationError,
+    RequestTimeoutError,
+    RocketMQError,
 )
-from rocketstream.errors import ClientStateError, ConfigurationError, RocketMQError
-from rocketstream.watch.core.looks import AT_ONCE_MAX, AT_ONCE_MS, Looks
-from rocketstream.watch.core.outage import BrokerDown, Outage, brokers_down
-from rocketstream.watch.core.pace import early_pause_s, pause_s
-from rocketstream.watch.core.takeover import Gap, Past, gap_before
-from rocketstream.watch.core.verdict_log import VerdictChange, VerdictLog, unanswered
+from rocketstream.watch.core.takeover import Past, gap_before
 from rocketstream.watch.core.windows import Windows
+from rocketstream.watch.model import GroupLook, Judge, Model, Outage, Update, VerdictChange
+from rocketstream.watch.pace import ROUND_MS, LookTimes, early_pause_s, pause_s
 
 _log = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 10.0
 INTERVAL_S_MIN: Final = 1.0
+LOOKS_AT_ONCE_MAX: Final = 4
+"""Most groups looked into at a time; further askers wait."""
+SHARED_MS: Final = 2_000
+"""A look serves all who ask within so long after it."""
+LOOK_TIMEOUT_S: Final = 15.0
 
 
 class Asked(Protocol):
@@ -72,21 +74,6 @@ class Record(Protocol):
         ...
 
 
-class Judge(Protocol):
-    """Derives a verdict from a window; see ``rocketstream.admin.core.verdicts.judge``."""
-
-    def __call__(
-        self,
-        window: Sequence[GroupState],
-        pinned: Sequence[PinnedMessage] = (),
-        causes: Sequence[Cause] = (),
-        *,
-        before: GroupVerdict | None = None,
-    ) -> GroupVerdict:
-        """Return the verdict of the newest state."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Cost:
     """The cost of the collection for the brokers.
@@ -110,31 +97,6 @@ class Cost:
     failed_sweeps: int
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
-    """The result of one sweep, handed to every subscriber.
-
-    Attributes:
-        state: the newest state that was found; None as long as no sweep found one.
-        verdicts: the verdict of every group, UNKNOWN while ``outage`` lasts.
-        changes: the verdicts this sweep changed.
-        outage: since when nothing answers; None when this sweep was answered.
-        down: brokers that do not answer while others, or a name server, do; as of the last sweep
-            that was answered.
-        before: the state the previous sweep found, for rates; None where it was not answered.
-        gap: the unwatched time before this collection began, where it was too long to continue from
-            the previous collection; None where this one continues, or where there was none before.
-    """
-
-    state: ClusterState | None
-    verdicts: Mapping[str, GroupVerdict]
-    changes: tuple[VerdictChange, ...] = ()
-    outage: Outage | None = None
-    down: tuple[BrokerDown, ...] = ()
-    before: ClusterState | None = None
-    gap: Gap | None = None
-
-
 @dataclass(slots=True)
 class _Counts:
     sweeps: int = 0
@@ -152,8 +114,8 @@ class Collector:
     """Sweeps a cluster in the background and keeps the results.
 
     Args:
-        admin_factory: makes the ``Admin`` that is asked; called on the collector's thread, again
-            after a sweep that found nothing.
+        admin_factory: makes the ``Admin`` that is asked, by several threads; called again after a
+            sweep that found nothing.
         interval_s: seconds from the beginning of one sweep to the next, at least 1. Sweeps take at
             most a quarter of the time, so a slow sweep lengthens the interval; failing brokers do
             too.
@@ -186,26 +148,26 @@ class Collector:
         self._factory = admin_factory
         self._interval_s = interval_s
         self._history = history
-        self._judge = judge
         self._clock = clock
         self._workers = ThreadWorkers() if workers is None else workers
         self._worker: Worker | None = None
         self._closed = False
         self._admin: Asked | None = None
-        self._log = VerdictLog()
-        self._looks = Looks()
-        self._judged: dict[str, GroupVerdict] = {}
         self._past: Past | None = None
-        self._gap: Gap | None = None
+        # Changed under its own lock, which is not held while brokers are asked.
+        self._writing = threading.RLock()
+        self._model = Model(judge, Windows() if windows is None else windows)
+        self._times = LookTimes()
+        self._unwritten: list[VerdictChange] = []
+        self._shared = _SharedLooks(clock)
         self._counts = _Counts()
         self._began_s = 0.0
         self._took_s = 0.0
         self._pause_s = 0.0
         self._due_s = 0.0
-        # The values readers see are replaced as a whole under the lock.
+        # The value readers see is replaced as a whole under the lock.
         self._lock = threading.Condition()
-        self._windows = Windows() if windows is None else windows
-        self._update = Update(None, MappingProxyType({}))
+        self._update = self._model.update
         self._begun = 0
         self._ended = 0
         self._wanted = 0
@@ -267,7 +229,7 @@ class Collector:
         return self.update().outage
 
     def update(self) -> Update:
-        """Return state, verdicts and outage, all from the same sweep."""
+        """Return the model all faces show: state, verdicts, outage and looks of one moment."""
         with self._lock:
             return self._update
 
@@ -277,8 +239,7 @@ class Collector:
 
     def window(self, group: str) -> list[GroupState]:
         """Return the last minutes of a group, oldest first; empty for an unknown group."""
-        with self._lock:
-            return self._windows.window(group)
+        return self._model.window(group)
 
     def cost(self) -> Cost:
         """Return what the collection costs the brokers."""
@@ -300,9 +261,10 @@ class Collector:
             )
 
     def subscribe(self, callback: Callable[[Update], object]) -> Callable[[], None]:
-        """Call ``callback`` after every sweep, on the collector's thread; it must not block.
+        """Call ``callback`` after every sweep and every ``look``; it must not block.
 
-        An error it raises is logged. Returns a function that ends the subscription.
+        Calls come one at a time, on the thread that swept or looked. An error it raises is logged.
+        Returns a function that ends the subscription.
         """
         with self._lock:
             number = self._next_id
@@ -338,6 +300,24 @@ class Collector:
             if timeout_s is not None:
                 self._lock.wait_for(lambda: self._closed or self._ended >= wanted, timeout_s)
             return self._ended >= wanted
+
+    def look(self, group: str, timeout_s: float = LOOK_TIMEOUT_S) -> GroupLook:
+        """Ask a group and its members anew; blocks for some two seconds where brokers answer.
+
+        The finding replaces, for all readers, what was known of the group. Callers that ask
+        together, or within two seconds after, get the same look. Also works before ``start``.
+
+        Args:
+            timeout_s: how many seconds to wait for one's turn, or for the look of another asker.
+
+        Raises:
+            ConfigurationError: every broker answered, and none knows the group.
+            RequestTimeoutError: too many others are looking.
+            RouteNotFoundError: there is no broker.
+            ConnectError: no name server answered.
+            ClientStateError: the collector is closed.
+        """
+        return self._shared.ask(group, self._looked, timeout_s)
 
     # --- sweeping -----------------------------------------------------------------------------
 
@@ -386,29 +366,42 @@ class Collector:
         if state.error is not None:
             counts.failed += 1
             counts.failed_in_a_row += 1
-            update = self._unanswered(state)
+            with self._writing:
+                self._model.failed(state)
         else:
             counts.failed_in_a_row = 0
             failing = any(broker.error is not None for broker in state.brokers)
             counts.failing_in_a_row = counts.failing_in_a_row + 1 if failing else 0
-            update = self._answered(state)
+            with self._writing:
+                self._go_on(state)
+                self._model.swept(state, self._clock.now_ms())
+                due = self._times.due(
+                    {group: self._model.window(group) for group in state.groups}, state.taken_ms
+                )
+            self._look_around(due)
+        with self._writing:
+            update = self._publish()
+            if self._history is not None:
+                changes, self._unwritten = self._unwritten, []
+                self._history.add(state, update.verdicts, changes)
+
+    def _publish(self) -> Update:
+        update = self._model.show()
+        self._unwritten += update.changes
         with self._lock:
             self._update = update
             subscribers = list(self._subscribers.values())
-        if self._history is not None:
-            self._history.add(state, update.verdicts, update.changes)
         for callback in subscribers:
             try:
                 callback(update)
             except Exception:
                 _log.exception("INTERNAL a subscriber of the collector failed")
+        return update
 
     def _ask(self) -> ClusterState:
         taken_ms = self._clock.now_ms()
         try:
-            if self._admin is None:
-                self._admin = self._factory()
-            state = self._admin.cluster_state()
+            state = self._opened().cluster_state()
         except (RocketMQError, OSError) as error:
             state = ClusterState(taken_ms, 0, 0, error=f"{error}")
         if state.error is not None:
@@ -420,83 +413,119 @@ class Collector:
         past, self._past = self._past, None
         if past is None:
             return
-        self._gap = gap_before(past, state, self._interval_s)
-        if self._gap is not None:
-            _log.warning(
-                "HISTORY_NOT_TAKEN_OVER verdicts begin anew, %d s after the last sweep: %s",
-                (self._gap.until_ms - self._gap.from_ms) / 1000,
-                self._gap.reason,
-            )
+        gap = gap_before(past, state, self._interval_s)
+        if gap is None:
+            self._model.go_on(past)
             return
-        with self._lock:
-            for moment in past.moments:
-                self._windows.add(moment.groups)
-        self._judged = dict(past.verdicts)
-        self._log.go_on(past.verdicts)
-
-    def _answered(self, state: ClusterState) -> Update:
-        self._go_on(state)
-        with self._lock:
-            self._windows.add(state.groups)
-            windows = {group: self._windows.window(group) for group in state.groups}
-        self._look(windows, state.taken_ms)
-        # An outage in between is not a verdict: the verdicts known before it count.
-        known = self._judged
-        self._judged = {
-            group: self._judge(
-                window,
-                self._looks.pinned(group),
-                self._looks.causes(group),
-                before=known.get(group),
-            )
-            for group, window in windows.items()
-        }
-        changes = self._log.add(self._judged, state.taken_ms)
-        former = self._update
-        return Update(
-            state,
-            MappingProxyType(self._log.verdicts()),
-            tuple(changes),
-            down=brokers_down(former.state, former.down, state),
-            before=former.state if former.outage is None else None,
-            gap=self._gap,
+        self._model.begin_anew(gap)
+        _log.warning(
+            "HISTORY_NOT_TAKEN_OVER verdicts begin anew, %d s after the last sweep: %s",
+            (gap.until_ms - gap.from_ms) / 1000,
+            gap.reason,
         )
 
-    def _look(self, windows: Mapping[str, list[GroupState]], now_ms: int) -> None:
-        """Ask the members of a few groups what they do, those first that stand still."""
+    # --- looking ----------------------------------------------------------------------------------
+
+    def _look_around(self, due: Sequence[str]) -> None:
+        """Look into the groups that are due, as many as can be begun in the time for it."""
+        if not due:
+            return
         began_ms = self._clock.monotonic_ms()
-        for _ in range(AT_ONCE_MAX):
-            group = self._looks.next_group(windows, now_ms)
-            if group is None or self._admin is None:
-                return
-            found: WhyReport | None = None
-            try:
-                found = self._admin.group_why(group, window=windows[group])
-            except (RocketMQError, OSError) as error:
-                _log.debug("members of %s were not asked: %s", group, error)
-            self._looks.keep(group, found, now_ms)
-            if self._clock.monotonic_ms() - began_ms >= AT_ONCE_MS:
-                return
+        with ThreadPoolExecutor(LOOKS_AT_ONCE_MAX, "rocketstream-looks") as pool:
+            for first in range(0, len(due), LOOKS_AT_ONCE_MAX):
+                if self._clock.monotonic_ms() - began_ms >= ROUND_MS:
+                    return
+                list(pool.map(self._tried, due[first : first + LOOKS_AT_ONCE_MAX]))
 
-    def _unanswered(self, state: ClusterState) -> Update:
-        before = self._update
-        error = state.error or "no reason given"
-        since = state.taken_ms if before.outage is None else before.outage.since_ms
-        sweeps = 1 if before.outage is None else before.outage.sweeps + 1
-        changes = self._log.add(unanswered(before.verdicts, error, since), state.taken_ms)
-        return Update(
-            before.state,
-            MappingProxyType(self._log.verdicts()),
-            tuple(changes),
-            Outage(since, error, sweeps),
-            before.down,
-            gap=self._gap,
-        )
+    def _tried(self, group: str) -> None:
+        try:
+            self._shared.ask(group, self._look_into, LOOK_TIMEOUT_S)
+        except (RocketMQError, OSError) as error:
+            _log.debug("members of %s were not asked: %s", group, error)
+
+    def _looked(self, group: str) -> GroupLook:
+        look = self._look_into(group)
+        with self._writing:
+            self._publish()
+        return look
+
+    def _look_into(self, group: str) -> GroupLook:
+        """Ask a group anew; the model takes what was found, and readers get it when it is shown."""
+        report: WhyReport | None = None
+        try:
+            report = self._opened().group_why(group, window=self._model.window(group))
+        finally:
+            with self._writing:
+                self._times.looked(group, self._clock.now_ms())
+                if report is None:
+                    self._model.not_looked(group)
+        with self._writing:
+            return self._model.looked(report)
+
+    def _opened(self) -> Asked:
+        with self._lock:
+            if self._closed:
+                raise ClientStateError("the collector is closed; make a new one")
+            if self._admin is None:
+                self._admin = self._factory()
+            return self._admin
 
     def _drop_admin(self) -> None:
-        admin, self._admin = self._admin, None
+        with self._lock:
+            admin, self._admin = self._admin, None
         if admin is not None:
             try:
                 admin.close()
             except (RocketMQError, OSError):
                 _log.debug("closing the admin client failed", exc_info=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The outcome of a look, for those who ask soon after."""
+
+    outcome: GroupLook | RocketMQError
+    ended_ms: float
+
+
+class _SharedLooks:
+    """Looks under way and just ended, so that those who ask together get one."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._condition = threading.Condition()
+        self._under_way: set[str] = set()
+        self._kept: dict[str, _Kept] = {}
+
+    def ask(self, group: str, look: Callable[[str], GroupLook], timeout_s: float) -> GroupLook:
+        with self._condition:
+            if not self._condition.wait_for(lambda: self._is_told_or_free(group), timeout_s):
+                raise RequestTimeoutError(
+                    f"group {group} was not looked into: {len(self._under_way)} looks are under "
+                    f"way, and none ended within {timeout_s:g} s"
+                )
+            if (kept := self._kept.get(group)) is not None:
+                if isinstance(kept.outcome, RocketMQError):
+                    raise kept.outcome
+                return kept.outcome
+            self._under_way.add(group)
+        outcome: GroupLook | RocketMQError | None = None
+        try:
+            outcome = look(group)
+            return outcome
+        except RocketMQError as error:
+            outcome = error
+            raise
+        finally:  # also when the asker gives up: the next one looks
+            with self._condition:
+                self._under_way.discard(group)
+                if outcome is not None:
+                    self._kept[group] = _Kept(outcome, self._clock.monotonic_ms())
+                self._condition.notify_all()
+
+    def _is_told_or_free(self, group: str) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        self._kept = {g: k for g, k in self._kept.items() if now_ms - k.ended_ms < SHARED_MS}
+        if group in self._kept:
+            return True
+        return group not in self._under_way and len(self._under_way) < LOOKS_AT_ONCE_MAX

@@ -24,9 +24,9 @@ from rocketstream.watch import history_file
 from rocketstream.watch.core.measures import WHOLE_GROUP, Measures, measures_of
 from rocketstream.watch.core.series import Level, Point, thinned, with_breaks
 from rocketstream.watch.core.takeover import Past
-from rocketstream.watch.core.verdict_log import VerdictChange
 from rocketstream.watch.history_file import LEVELS, PAGE_BYTES
 from rocketstream.watch.history_past import PastWriter, read_past, shorten
+from rocketstream.watch.model import VerdictChange
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from rocketstream.protocol.names import DLQ_PREFIX, is_system_group
 from rocketstream.watch.collector import Collector, Cost
 from rocketstream.watch.core.exposition import CONTENT_TYPE, Exposition
 from rocketstream.watch.core.families import FACTS, families
-from rocketstream.watch.core.outage import Outage
+from rocketstream.watch.model import Outage
 
 __all__ = ["CONTENT_TYPE", "render", "scrape"]
 

@@ -107,6 +107,9 @@ def test_a_member_that_does_not_answer_is_told_as_unknown_in_time(
     assert report.took_ms < 8_000  # not its ten
     (line,) = report.unknown
     assert line.startswith("member c2 did not tell what it does: ")
+    assert report.state is not None
+    (queue,) = (q for q in report.state.queues if (q.topic, q.queue_id) == (T, 0))
+    assert (queue.client_id, queue.lag) == ("c1", 1)
     assert report.causes == ()
 
 

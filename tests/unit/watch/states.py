@@ -19,6 +19,7 @@ from rocketstream.admin.state import (
     WhyReport,
 )
 from rocketstream.testing.clock import START_MS
+from rocketstream.watch import VerdictChange
 from rocketstream.watch.core.takeover import Past
 
 
@@ -92,6 +93,7 @@ class Asked:
         self.looked: list[str] = []
         self.pinned: list[PinnedMessage] = []
         self.causes: list[Cause] = []
+        self.found: GroupState | None = None
 
     def cluster_state(self) -> ClusterState:
         self.sweeps += 1
@@ -107,6 +109,7 @@ class Asked:
             GroupVerdict(group, Verdict.UNKNOWN, "asked"),
             tuple(self.causes),
             pinned=tuple(self.pinned),
+            state=self.found,
         )
 
     def close(self) -> None:
@@ -148,12 +151,17 @@ class Kept:
     def __init__(self) -> None:
         self.before: Past | None = None
         self.states: list[ClusterState] = []
+        self.changes: list[VerdictChange] = []
         self.arrived = threading.Event()
 
     def add(
-        self, state: ClusterState, verdicts: Mapping[str, GroupVerdict], changes: Sequence[object]
+        self,
+        state: ClusterState,
+        verdicts: Mapping[str, GroupVerdict],
+        changes: Sequence[VerdictChange],
     ) -> None:
         self.states.append(state)
+        self.changes += changes
         self.arrived.set()
 
     def past(self) -> Past | None:

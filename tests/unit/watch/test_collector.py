@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
@@ -21,9 +22,16 @@ from rocketstream.admin.state import (
     Verdict,
     WhyReport,
 )
-from rocketstream.errors import ClientStateError, ConfigurationError, ConnectError
+from rocketstream.errors import (
+    ClientStateError,
+    ConfigurationError,
+    ConnectError,
+    RequestTimeoutError,
+)
 from rocketstream.testing.clock import START_MS, ManualClock
 from rocketstream.watch import Collector, Update
+from rocketstream.watch.collector import LOOKS_AT_ONCE_MAX
+from rocketstream.watch.pace import ROUND_MS
 from tests.unit.watch.states import Asked, ByHand, Kept, by_lag, cluster, group, queue, waiting
 
 DEADLINE_S = 10
@@ -268,20 +276,39 @@ def test_each_group_with_members_is_looked_into_once_a_minute_those_first_that_s
     rig = Rig(*(moving(n) for n in range(13)))
     for _ in range(13):
         rig.sweep()
-    assert rig.asked.looked == ["a", "b", "well"] * 2, (
+    assert sorted(rig.asked.looked[:2]) == ["a", "b"]
+    assert sorted(rig.asked.looked) == ["a", "a", "b", "b", "well", "well"], (
         "first when they have stood, or run, for 30 s, then a minute on"
     )
 
 
-def test_a_few_groups_are_looked_into_after_a_sweep_and_the_others_after_the_next() -> None:
+def test_a_slow_look_leaves_the_others_to_the_next_sweep() -> None:
     names = [f"g{k}" for k in range(6)]
     rig = Rig(*(standing(n, *names) for n in range(13)))
+    ask = rig.asked.group_why
+
+    def slow(group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
+        if group == "g3":
+            rig.clock.advance(ROUND_MS)
+        return ask(group, window=window)
+
+    rig.asked.group_why = slow  # type: ignore[method-assign]
     looked = []
     for _ in range(6):
         rig.sweep()
         looked.append(len(rig.asked.looked))
     assert looked == [0, 0, 0, 4, 6, 6]
-    assert rig.asked.looked == names
+    assert sorted(rig.asked.looked) == names
+
+
+def test_forty_groups_are_looked_into_after_one_sweep() -> None:
+    names = [f"g{k}" for k in range(50)]
+    rig = Rig(*(standing(n, *names) for n in range(6)))
+    looked = []
+    for _ in range(5):
+        rig.sweep()
+        looked.append(len(rig.asked.looked))
+    assert looked == [0, 0, 0, 40, 50]
 
 
 def test_members_are_first_asked_when_what_they_hold_may_be_called_pinned() -> None:
@@ -299,7 +326,7 @@ def test_members_are_first_asked_when_what_they_hold_may_be_called_pinned() -> N
 def test_what_a_look_finds_makes_the_verdict() -> None:
     """A group that skips messages has no lag at all."""
     rig = Rig(*(cluster(START_MS + n * 10_000, running(n, "a")) for n in range(5)))
-    rig.collector._judge = judge
+    rig.collector._model._judge = judge
     rig.asked.causes = [Cause(CauseKind.SUBSCRIPTION_MISMATCH, "They differ.")]
     for _ in range(5):
         rig.sweep()
@@ -311,7 +338,7 @@ def test_what_a_look_finds_makes_the_verdict() -> None:
 
 def test_a_pinned_message_that_is_found_makes_the_verdict() -> None:
     rig = Rig(*(standing(n, "a") for n in range(5)))
-    rig.collector._judge = judge
+    rig.collector._model._judge = judge
     rig.asked.pinned = [PinnedMessage("orders", "broker-a", 0, 100, "10.0.0.9@1", 40_000, 7)]
     for _ in range(5):
         rig.sweep()
@@ -362,6 +389,209 @@ def test_a_group_that_is_gone_is_forgotten() -> None:
     rig.sweep()
     assert set(rig.collector.verdicts()) == {"a"}
     assert rig.collector.window("b") == []
+
+
+# --- looks ----------------------------------------------------------------------------------------
+
+
+def found(lag: int, seconds: float, name: str = "billing") -> GroupState:
+    """The group as a look finds it, so long after the start."""
+    at_ms = START_MS + round(seconds * 1_000)
+    return group(name, at_ms, queue(end=1_000, committed=1_000 - lag))
+
+
+def test_a_look_replaces_for_all_readers_what_was_known_of_the_group() -> None:
+    rig = Rig(waiting(0), waiting(5, START_MS + 10_000))
+    updates: list[Update] = []
+    rig.collector.subscribe(updates.append)
+    rig.sweep()
+    rig.asked.found = found(7, 3)
+    rig.asked.causes = [Cause(CauseKind.NO_MEMBERS, "Nobody is there.")]
+    look = rig.collector.look("billing")
+    assert (look.state.lag, look.verdict.verdict) == (7, Verdict.FALLING_BEHIND)
+    assert look.report.verdict == look.verdict
+    assert look.verdict.since_ms == START_MS + 3_000
+    update = rig.collector.update()
+    assert update == updates[-1]
+    assert update.state is not None
+    assert update.state.groups["billing"] == look.state
+    assert update.verdicts["billing"] == look.verdict
+    assert update.looks["billing"] == look
+    assert update.at_ms == START_MS + 3_000
+    assert [change.after for change in update.changes] == [look.verdict]
+    assert [each.lag for each in rig.collector.window("billing")] == [0, 7]
+    rig.sweep()
+    assert [c.at_ms - START_MS for c in rig.kept.changes] == [0, 3_000], "written with the sweep"
+    update = rig.collector.update()
+    assert update.verdicts["billing"].sentence == "lag 5"
+    assert update.at_ms == START_MS + 10_000
+
+
+def test_a_sweep_that_began_before_a_look_does_not_take_its_place() -> None:
+    rig = Rig(waiting(0), waiting(1, START_MS + 10_000), waiting(2, START_MS + 20_000))
+    rig.sweep()
+    rig.asked.found = found(7, 12)
+    answer = rig.asked.cluster_state
+
+    def looked_into_meanwhile() -> ClusterState:
+        state = answer()
+        if rig.asked.sweeps == 2:
+            rig.clock.advance(3_000)
+            rig.collector.look("billing")
+        return state
+
+    rig.asked.cluster_state = looked_into_meanwhile  # type: ignore[method-assign]
+    lags = []
+    for _ in range(2):
+        rig.sweep()
+        update = rig.collector.update()
+        assert update.state is not None
+        lags.append((update.state.groups["billing"].lag, update.verdicts["billing"].sentence))
+    assert lags == [(7, "lag 7"), (2, "lag 2")]
+    assert [each.lag for each in rig.collector.window("billing")] == [0, 7, 2]
+
+
+def test_askers_within_two_seconds_share_a_look() -> None:
+    rig = Rig(waiting(0))
+    rig.sweep()
+    first = rig.collector.look("billing")
+    rig.clock.advance(1_999)
+    assert rig.collector.look("billing") is first
+    rig.clock.advance(1)
+    assert rig.collector.look("billing") is not first
+    assert rig.asked.looked == ["billing"] * 2
+
+
+class Held:
+    """Looks that last until the test lets them end, or fail."""
+
+    def __init__(self, rig: Rig, error: BaseException | None = None) -> None:
+        self.entered = threading.Semaphore(0)
+        self.ends = threading.Event()
+        self.error = error
+        self.ask = rig.asked.group_why
+        rig.asked.group_why = self.group_why  # type: ignore[method-assign]
+        self.outcomes: list[object] = []
+        self.collector = rig.collector
+        self.threads: list[threading.Thread] = []
+
+    def group_why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
+        report = self.ask(group, window=window)
+        self.entered.release()
+        self.ends.wait(DEADLINE_S)
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        return report
+
+    def look(self, group: str) -> None:
+        def run() -> None:
+            try:
+                self.outcomes.append(self.collector.look(group, DEADLINE_S))
+            except BaseException as error:
+                self.outcomes.append(error)
+
+        self.threads.append(threading.Thread(target=run))
+        self.threads[-1].start()
+
+    def end(self) -> None:
+        self.ends.set()
+        for thread in self.threads:
+            thread.join(DEADLINE_S)
+
+
+def test_askers_at_one_time_share_a_look_and_its_error() -> None:
+    rig = Rig(waiting(0))
+    rig.sweep()
+    held = Held(rig, ConnectError("refused"))
+    for _ in range(3):
+        held.look("billing")
+    assert held.entered.acquire(timeout=DEADLINE_S)
+    held.end()
+    assert len(held.outcomes) == 3
+    assert {str(each) for each in held.outcomes} == {"refused"}
+    assert rig.asked.looked == ["billing"]
+    assert "billing" not in rig.collector.update().looks
+
+
+def test_an_asker_that_gives_up_leaves_the_look_to_the_next() -> None:
+    rig = Rig(waiting(0))
+    rig.sweep()
+    held = Held(rig, KeyboardInterrupt())
+    held.look("billing")
+    assert held.entered.acquire(timeout=DEADLINE_S)
+    held.look("billing")
+    held.end()
+    assert sorted(type(each).__name__ for each in held.outcomes) == [
+        "GroupLook", "KeyboardInterrupt",
+    ]  # fmt: skip
+    assert rig.asked.looked == ["billing"] * 2
+
+
+def test_more_looks_than_may_be_made_at_a_time_wait_for_a_bounded_time() -> None:
+    rig = Rig(waiting(0))
+    rig.sweep()
+    held = Held(rig)
+    for number in range(LOOKS_AT_ONCE_MAX):
+        held.look(f"g{number}")
+    for _ in range(LOOKS_AT_ONCE_MAX):
+        assert held.entered.acquire(timeout=DEADLINE_S)
+    with pytest.raises(RequestTimeoutError, match="4 looks are under way"):
+        rig.collector.look("billing", timeout_s=0)
+    held.end()
+    assert rig.collector.look("billing").state.group == "billing"
+
+
+def test_a_group_that_no_sweep_lists_is_not_listed_because_somebody_asked() -> None:
+    rig = Rig(waiting(0))
+    rig.sweep()
+    rig.asked.found = found(3, 1, "CID_ONSAPI")
+    assert rig.collector.look("CID_ONSAPI").state.lag == 3
+    update = rig.collector.update()
+    assert set(update.verdicts) == {"billing"}
+    assert update.changes == ()
+
+
+def test_a_closed_collector_looks_into_nothing() -> None:
+    rig = Rig(waiting(0))
+    rig.collector.close()
+    with pytest.raises(ClientStateError):
+        rig.collector.look("billing")
+
+
+# --- last figures ---------------------------------------------------------------------------------
+
+
+def silent(at_ms: int) -> ClusterState:
+    """A cluster whose only broker hangs: nothing is known of its queues."""
+    state = cluster(at_ms, group("billing", at_ms, queue(end=None, committed=None)))
+    (broker,) = state.brokers
+    return dataclasses.replace(state, brokers=(dataclasses.replace(broker, error="hangs"),))
+
+
+def test_figures_of_a_broker_that_hangs_stay_beside_the_unknown_with_their_moment() -> None:
+    rig = Rig(waiting(7), silent(START_MS + 10_000), waiting(8, START_MS + 60_000))
+    rig.sweep()
+    assert rig.collector.update().last_known == {}
+    rig.sweep()
+    update = rig.collector.update()
+    assert update.state is not None
+    assert update.state.groups["billing"].lag is None
+    last = update.last_known["billing"]
+    assert (last.lag, last.taken_ms) == (7, START_MS)
+    rig.sweep()
+    assert rig.collector.update().last_known == {}
+
+
+def test_figures_of_before_an_outage_are_marked_as_those_of_their_moment() -> None:
+    rig = Rig(waiting(7), ConnectError("refused"), cluster(START_MS + 90_000))
+    rig.sweep()
+    rig.sweep()
+    update = rig.collector.update()
+    assert update.at_ms == START_MS + 10_000
+    assert update.last_known["billing"].taken_ms == START_MS
+    rig.sweep()
+    assert rig.collector.update().last_known == {}, "the group is gone"
 
 
 def test_an_interval_below_a_second_is_refused() -> None:

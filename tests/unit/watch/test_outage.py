@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rocketstream.admin.state import BrokerState, ClusterState
 from rocketstream.watch import BrokerDown
-from rocketstream.watch.core.outage import FORGOTTEN_MS, brokers_down
+from rocketstream.watch.model import FORGOTTEN_MS, brokers_down
 
 
 def seen(at_ms: int, **brokers: str | None) -> ClusterState:

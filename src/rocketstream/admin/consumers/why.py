@@ -107,6 +107,7 @@ class WhyAdmin(MemberAdmin):
             evidence.unknown,
             round(self._clock.monotonic_ms() - began_ms),
             tuple(pinned),
+            _with_owners(evidence.state, evidence.members),
         )
 
     def group_verdict(self, group: str, seconds: float = 30.0) -> GroupVerdict:
@@ -442,6 +443,24 @@ def _members(
             )
         )
     return tuple(found)
+
+
+def _with_owners(state: GroupState, members: Iterable[Member]) -> GroupState:
+    """Return the state with the owner of each queue that a member says it has."""
+    owners = {
+        queue: member.client_id
+        for member in members
+        if member.look is not None
+        for queue, held in member.look.queues.items()
+        if not held.dropped
+    }
+    queues = tuple(
+        replace(q, client_id=owners.get(MessageQueue(q.topic, q.broker_name, q.queue_id)))
+        if q.client_id is None
+        else q
+        for q in state.queues
+    )
+    return replace(state, queues=queues)
 
 
 def _oldest(state: GroupState) -> list[QueueState]:

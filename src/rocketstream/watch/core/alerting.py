@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from rocketstream.admin.state import URGENCY, ClusterState, GroupVerdict, Verdict
-from rocketstream.watch.core.outage import BrokerDown, Outage
+from rocketstream.watch.model import BrokerDown, Outage
 
 BAD: Final = (
     Verdict.PINNED,

@@ -25,7 +25,7 @@ QUEUES_MAX: Final = 120_000
 
 
 class Windows:
-    """A sliding window of states per group; not thread safe.
+    """A sliding window of states per group; has one writer.
 
     Args:
         span_ms: how far back it reaches.
@@ -46,6 +46,8 @@ class Windows:
         self._span_ms = span_ms
         self._states_max = states_max
         self._queues_max = queues_max
+        self._pace = _pace(span_ms, states_max)
+        # Replaced as a whole by its writer, so that other threads may read it at any time.
         self._windows: dict[str, list[GroupState]] = {}
 
     def add(self, groups: Mapping[str, GroupState]) -> None:
@@ -54,25 +56,25 @@ class Windows:
         count = self._states_max
         if queues:
             count = max(min(self._queues_max // queues, count), STATES_MIN)
-        recent_ms = self._span_ms * RECENT_MS // SPAN_MS
-        near = max(count * 2 // 3, 2)
-        pace = _Pace(
-            self._span_ms,
-            recent_ms,
-            recent_ms / near,
-            (self._span_ms - recent_ms) / max(count - near, 1),
-        )
+        self._pace = _pace(self._span_ms, count)
         self._windows = {
-            name: _added(self._windows.get(name, []), state, pace) for name, state in groups.items()
+            name: _added(self._windows.get(name, []), state, self._pace)
+            for name, state in groups.items()
         }
+
+    def add_one(self, state: GroupState) -> None:
+        """Add one group, asked by itself."""
+        window = _added(self._windows.get(state.group, []), state, self._pace)
+        self._windows = {**self._windows, state.group: window}
 
     def window(self, group: str) -> list[GroupState]:
         """Return the states of a group, oldest first; empty for an unknown group."""
         return list(self._windows.get(group, ()))
 
-    def newest(self) -> dict[str, GroupState]:
-        """Return the last state of every group."""
-        return {name: window[-1] for name, window in self._windows.items()}
+    def newest(self, group: str) -> GroupState | None:
+        """Return the last state of a group; None for an unknown group."""
+        window = self._windows.get(group)
+        return window[-1] if window else None
 
     @property
     def queue_states(self) -> int:
@@ -91,7 +93,16 @@ class _Pace(NamedTuple):
     far_ms: float
 
 
+def _pace(span_ms: int, count: int) -> _Pace:
+    recent_ms = span_ms * RECENT_MS // SPAN_MS
+    near = max(count * 2 // 3, 2)
+    far_ms = (span_ms - recent_ms) / max(count - near, 1)
+    return _Pace(span_ms, recent_ms, recent_ms / near, far_ms)
+
+
 def _added(window: list[GroupState], state: GroupState, pace: _Pace) -> list[GroupState]:
+    if window and state == window[-1]:
+        return window  # a look found it already
     if window and state.taken_ms < window[-1].taken_ms:
         # The clock was set back: older states cannot be compared with those to come.
         window = []
