@@ -13,8 +13,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from rocketstream import ConsumeConcurrentlyStatus
+from rocketstream.admin.core.words import per_second
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.dashboard.words import rate
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import ProgressListener, ReadProgress, consume
 from rocketstream.spark.push.queries import ends_of
@@ -109,7 +109,7 @@ def test_the_page_tells_what_spark_tells_of_a_query_until_it_ends(
             assert cells["Query"].split()[:3] == ["shown", "to", "all"]
             assert cells["Batch"] == str(spark_says.batchId)
             assert cells["Rows in it"] == f"{spark_says.numInputRows:,}"
-            assert cells["Rows/s"] == rate(round(spark_says.processedRowsPerSecond, 1))
+            assert cells["Rows/s"] == per_second(round(spark_says.processedRowsPerSecond, 1))
         finally:
             query.stop()
         send(cluster, topic, 0, numbered(1_500, 70))

@@ -21,7 +21,7 @@ _UNITS_MS: Final = {
 }
 _WORDS: Final = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d",
                  "week": "w"}  # fmt: skip
-_PART: Final = re.compile(r"([0-9]{1,12})\s*([a-z]+)", re.ASCII)
+_PART: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?)\s*([a-z]+)", re.ASCII)
 _EPOCH_MS: Final = re.compile(r"[0-9]{12,13}", re.ASCII)
 _UPSTREAM: Final = re.compile(r"[0-9]{14}", re.ASCII)
 
@@ -32,20 +32,20 @@ TIMES: Final = "2024-05-01T12:00:00Z, milliseconds since 1970, or 15m ago as -15
 
 
 def span_ms(text: str) -> int | None:
-    """Return a span such as ``90s``, ``5 min``, ``2h 30m`` or ``2 weeks`` in ms; None for others.
+    """Return a span such as ``90s``, ``5 min``, ``12.3 s`` or ``2 weeks`` in ms; None for others.
 
-    What tables and sentences print is read back, too.
+    Tables and sentences print no other (``admin.core.words.span``).
     """
     word = text.strip().lower()
     if not word or _PART.sub("", word).strip():
         return None
-    found = 0
+    found = 0.0
     for count, unit in _PART.findall(word):
         unit_ms = _UNITS_MS.get(_WORDS.get(unit.removesuffix("s"), unit))
         if unit_ms is None:
             return None
-        found += int(count) * unit_ms
-    return found
+        found += float(count) * unit_ms
+    return round(found)
 
 
 def moment_ms(text: str, now_ms: int | None = None, *, needs_zone: bool = False) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK
+from rocketstream.admin.core.words import per_second, percent
 from rocketstream.cli.declare import Argument, Commands, Option
 from rocketstream.cli.looking import brokers_of
 from rocketstream.cli.options import DEFAULT_NAMESRV, Json, Namesrv
@@ -13,7 +14,6 @@ from rocketstream.cli.output import (
     UNKNOWN,
     Column,
     as_json,
-    duration,
     moment,
     number,
     plural,
@@ -23,6 +23,7 @@ from rocketstream.cli.output import (
     print_prose,
     print_table,
     size,
+    span,
 )
 from rocketstream.errors import ConfigurationError
 
@@ -90,21 +91,11 @@ def _cells(row: BrokerStatusRow, now_ms: int) -> tuple[str, ...]:
         "master" if row.is_master else f"slave {row.broker_id}",
         row.address,
         (told.version if told else None) or UNKNOWN,
-        rate(told.put_tps if told else None),
-        rate(told.get_tps if told else None),
+        per_second(told.put_tps if told else None),
+        per_second(told.get_tps if told else None),
         percent(told.disk_used if told else None),
-        UNKNOWN if told is None or told.booted_ms is None else duration(now_ms - told.booted_ms),
+        UNKNOWN if told is None or told.booted_ms is None else span(now_ms - told.booted_ms),
     )
-
-
-def rate(value: float | None) -> str:
-    """Return messages a second with one decimal, or ``unknown``."""
-    return UNKNOWN if value is None else f"{value:,.1f}"
-
-
-def percent(share: float | None) -> str:
-    """Return a share as percent, or ``unknown``."""
-    return UNKNOWN if share is None else f"{share * 100:.0f}%"
 
 
 def broker_json(row: BrokerStatusRow) -> dict[str, Any]:
@@ -146,7 +137,7 @@ def _print_one(row: BrokerStatusRow, everything: bool) -> None:
         return
     waiting = [
         f"{name} {pool.waiting:,}"
-        + (f" (first for {duration(pool.head_wait_ms)})" if pool.head_wait_ms else "")
+        + (f" (first for {span(pool.head_wait_ms)})" if pool.head_wait_ms else "")
         for name, pool in sorted(told.pools.items())
         if pool.waiting
     ]
@@ -155,8 +146,8 @@ def _print_one(row: BrokerStatusRow, everything: bool) -> None:
             who,
             ("Version", told.version or UNKNOWN),
             ("Started", moment(told.booted_ms, UNKNOWN)),
-            ("Stored", f"{rate(told.put_tps)} messages/s; {number(told.put_total)} in all"),
-            ("Fetched", f"{rate(told.get_tps)} messages/s; {number(told.get_total)} in all"),
+            ("Stored", f"{per_second(told.put_tps)} messages/s; {number(told.put_total)} in all"),
+            ("Fetched", f"{per_second(told.get_tps)} messages/s; {number(told.get_total)} in all"),
             ("Disk used", percent(told.disk_used)),
             ("Commit log", f"{size(told.log_bytes)}, since {moment(told.earliest_ms)}"),
             ("Requests waiting", ", ".join(waiting) or ("none" if told.pools else UNKNOWN)),

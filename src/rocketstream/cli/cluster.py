@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rocketstream.cli.broker import broker_json, disk_colour, percent, print_brokers, rate
+from rocketstream.admin.core.words import per_second, percent
+from rocketstream.cli.broker import broker_json, disk_colour, print_brokers
 from rocketstream.cli.declare import Commands
 from rocketstream.cli.looking import brokers_of
 from rocketstream.cli.options import DEFAULT_NAMESRV, Json, Namesrv
@@ -83,8 +84,8 @@ class _Totals:
             number(self.brokers),
             number(self.processes),
             number(self.silent) if self.silent else NONE,
-            rate(self.put_tps),
-            rate(self.get_tps),
+            per_second(self.put_tps),
+            per_second(self.get_tps),
             percent(self.disk),
         )
 

@@ -17,7 +17,6 @@ from rocketstream.cli.output import (
     NONE,
     Column,
     as_json,
-    duration,
     moment,
     number,
     plural,
@@ -25,6 +24,7 @@ from rocketstream.cli.output import (
     print_prose,
     print_table,
     shown,
+    span,
 )
 from rocketstream.cli.start import parse_span
 
@@ -178,7 +178,7 @@ def _cells(
         number(queue.lag),
         *([_wanted(queue)] if filtered else []),
         *([NONE if queue.expired is None else number(queue.expired)] if expired else []),
-        duration(queue.time_lag_ms(state.taken_ms)),
+        span(queue.time_lag_ms(state.taken_ms)),
         moment(queue.last_consumed_ms),
         queue.client_id or NONE,
     )
@@ -223,8 +223,7 @@ def _judge(states: Iterable[GroupState], max_: int | None, max_age_ms: int | Non
             age_ms = state.time_lag_ms
             if age_ms is not None and age_ms > max_age_ms:
                 exceeded.append(
-                    f"{state.group}: a message waits for {duration(age_ms)}, over "
-                    f"{duration(max_age_ms)}"
+                    f"{state.group}: a message waits for {span(age_ms)}, over {span(max_age_ms)}"
                 )
             elif age_ms is None or state.ages_unknown or state.errors:
                 unknown.append(state.group)

@@ -12,12 +12,12 @@ from rocketstream.cli.output import (
     UNKNOWN,
     Column,
     as_json,
-    duration,
     number,
     plural,
     print_json,
     print_prose,
     print_table,
+    span,
 )
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _cells(row: GroupRow) -> tuple[str, ...]:
     return (
         row.group,
         lag,
-        NONE if nothing else duration(row.time_lag_ms),
+        NONE if nothing else span(row.time_lag_ms),
         retrying(row.retrying, row.delayed, row.delayed_is_exact),
         number(row.dead_letters),
         NONE if row.expired is None else number(row.expired),

@@ -31,13 +31,13 @@ from rocketstream.cli.output import (
     NONE,
     Column,
     as_json,
-    duration,
     moment,
     plural,
     print_json,
     print_line,
     print_prose,
     print_table,
+    span,
 )
 from rocketstream.errors import RocketMQError
 
@@ -311,4 +311,4 @@ def consume(
         print_json(as_json(row))
         return
     remark = f": {row.remark}" if row.remark else ""
-    print_line(f"{row.client_id} {row.result} after {duration(row.spent_ms)}{remark}")
+    print_line(f"{row.client_id} {row.result} after {span(row.spent_ms)}{remark}")

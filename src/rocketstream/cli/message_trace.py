@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,16 @@ from rocketstream.cli.declare import Argument, Commands, Option
 from rocketstream.cli.failure import say
 from rocketstream.cli.message_options import Mask, looking_admin
 from rocketstream.cli.options import DEFAULT_NAMESRV, Json, Namesrv, Topic
-from rocketstream.cli.output import Column, as_json, plural, print_json, print_line, print_table
+from rocketstream.cli.output import (
+    Column,
+    as_json,
+    moment,
+    plural,
+    print_json,
+    print_line,
+    print_table,
+    span,
+)
 
 if TYPE_CHECKING:
     from rocketstream.admin import TraceTimeline
@@ -63,9 +71,9 @@ def trace(
         ],
         [
             (
-                _span(at - first),
+                span(at - first),
                 what,
-                "-" if cost is None else _span(cost),
+                "-" if cost is None else span(cost),
                 outcome,
                 group,
                 client,
@@ -77,7 +85,7 @@ def trace(
     if told.is_empty:
         print_line("no client recorded anything of it: is tracing on there?")
     if rows:
-        begun = datetime.datetime.fromtimestamp(first / 1_000).isoformat(" ", "milliseconds")
+        begun = moment(first, exact=True)
         groups = plural(len(told.by_group()), "group")
         tries = "1 try" if len(told.tries) == 1 else f"{len(told.tries):,} tries"
         print_line(f"from {begun} on; {tries} by {groups}")
@@ -99,12 +107,6 @@ def _rows(told: TraceTimeline) -> Iterator[_Row]:
         times = f" (retry {each.retry_times})" if each.retry_times else ""
         at = each.began_ms or 0
         yield at, each.cost_ms, f"consume{times}", each.outcome, each.group, each.client or "-"
-
-
-def _span(milliseconds: int) -> str:
-    if abs(milliseconds) < 10_000:
-        return f"{milliseconds} ms"
-    return f"{milliseconds / 1_000:,.1f} s"
 
 
 def _bar(at: int, cost: int, whole: int) -> str:

@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from rocketstream.admin.core.words import UNKNOWN, number, plural, two_units
+from rocketstream.admin.core.words import NONE, UNKNOWN, moment, number, plural, size, span
 from rocketstream.cli.layout import ALWAYS, Cell, Column, fold, lay
 from rocketstream.cli.shown import shown, shown_json, width
 
@@ -24,7 +23,6 @@ __all__ = [
     "Column",
     "as_json",
     "coloured",
-    "duration",
     "each",
     "json_line",
     "let_all_through",
@@ -40,9 +38,9 @@ __all__ = [
     "room",
     "shown",
     "size",
+    "span",
 ]
 
-NONE = "-"
 _ROOM_DEFAULT: Final = 80
 _LABEL_MAX: Final = 40
 _STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
@@ -179,37 +177,6 @@ def as_json(row: Any) -> dict[str, Any]:
 def _camel(name: str) -> str:
     head, *rest = name.split("_")
     return head + "".join(word.capitalize() for word in rest)
-
-
-def moment(timestamp_ms: int | None, none: str = NONE) -> str:
-    """Return a time in the local zone to the second, or the mark for none."""
-    if timestamp_ms is None:
-        return none
-    return datetime.datetime.fromtimestamp(timestamp_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def duration(milliseconds: int | None) -> str:
-    """Return a span like ``850 ms``, ``12.3 s``, ``4 min 05 s``, ``3 h 10 min``, ``2 d 4 h``."""
-    if milliseconds is None:
-        return UNKNOWN
-    if milliseconds < 1_000:
-        return f"{milliseconds} ms" if milliseconds else "0"
-    seconds = milliseconds / 1_000
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    return two_units(int(seconds))
-
-
-def size(count: int | None) -> str:
-    """Return bytes like ``512 B``, ``1.5 KiB``, ``20.3 GiB``, or ``unknown``."""
-    if count is None:
-        return UNKNOWN
-    value, unit = float(count), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1_024:
-            break
-        value, unit = value / 1_024, larger
-    return f"{count} B" if unit == "B" else f"{value:,.1f} {unit}"
 
 
 def each(rows: Iterable[Any], render: Callable[[Any], Sequence[str]]) -> list[Sequence[str]]:

@@ -293,18 +293,18 @@ def environment() -> Environment:
     )
     found.filters.update(
         number=figures.number,
-        rate=words.rate,
-        span=words.span,
-        size=words.size,
+        rate=figures.per_second,
+        span=figures.span,
+        size=figures.size,
         slug=words.slug,
         clipped=words.clipped,
-        moment=words.moment,
+        moment=functools.partial(figures.moment, exact=True),
         json_value=_json_value,
         version=version_name,
         visible=words.visible,
         by_topic=words.by_topic,
     )
-    found.globals.update(link=address, plural=plural, ago=words.ago, Role=Role, NONE=words.NONE)
+    found.globals.update(link=address, plural=plural, ago=figures.ago, Role=Role, NONE=words.NONE)
     for name in found.list_templates():
         found.get_template(name)  # compiled now, not when the first visitor waits for it
     return found

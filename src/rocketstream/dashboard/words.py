@@ -1,17 +1,15 @@
-"""Values as pages show them: counts, rates, spans, moments, and text that cannot deceive.
+"""Values as pages show them: names of queues, JSON, and text that cannot deceive.
 
-Pure: values in, text out. An unknown value is shown as unknown.
+Pure: values in, text out.
 """
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Iterable
 from typing import Any, Final
 
 from rocketstream._util.unseen import spelled_out
-from rocketstream.admin.core.words import UNKNOWN, two_units
 from rocketstream.admin.state import QueueState, Verdict
 
 NONE: Final = "–"
@@ -20,57 +18,6 @@ NONE: Final = "–"
 def visible(text: str) -> str:
     """Return a text in which characters that hide or reorder others are spelled out: ``\u202e``."""
     return spelled_out(text, kept="\n\t")
-
-
-def rate(value: float | None) -> str:
-    """Return a rate with about three digits: ``0``, ``0.04``, ``3.2``, ``1,250``."""
-    if value is None:
-        return UNKNOWN
-    if value == 0:
-        return "0"
-    if abs(value) < 0.1:
-        return f"{value:.2g}"
-    return f"{value:,.1f}" if abs(value) < 100 else f"{value:,.0f}"
-
-
-def span(milliseconds: float | None) -> str:
-    """Return a span as its two leading units: ``850 ms``, ``12 s``, ``4 min 05 s``, ``2 d 4 h``."""
-    if milliseconds is None:
-        return UNKNOWN
-    if milliseconds < 1_000:
-        return f"{milliseconds:.0f} ms" if milliseconds >= 0.5 else "0"
-    seconds = int(milliseconds / 1_000)
-    if seconds < 60:
-        return f"{seconds} s"
-    return two_units(seconds)
-
-
-def ago(timestamp_ms: int, now_ms: int) -> str:
-    """Return a moment as its distance from now: ``just now``, ``12 s ago``, ``in 3 min 00 s``."""
-    distance = now_ms - timestamp_ms
-    if abs(distance) < 1_000:
-        return "just now"
-    return f"{span(distance)} ago" if distance > 0 else f"in {span(-distance)}"
-
-
-def moment(timestamp_ms: int) -> str:
-    """Return a moment to the millisecond in this machine's zone, which is named."""
-    try:
-        then = datetime.datetime.fromtimestamp(timestamp_ms / 1_000).astimezone()
-    except (ValueError, OverflowError, OSError):
-        return f"{timestamp_ms} ms since 1970"
-    return f"{then:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1_000:03d}{then:%z}"
-
-
-def size(value: int | None) -> str:
-    """Return a size in bytes, KiB or MiB."""
-    if value is None:
-        return UNKNOWN
-    if value < 1_024:
-        return f"{value} B"
-    if value < 1_024 * 1_024:
-        return f"{value / 1_024:.1f} KiB"
-    return f"{value / (1_024 * 1_024):.1f} MiB"
 
 
 def slug(verdict: Verdict) -> str:

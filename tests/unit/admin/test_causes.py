@@ -294,7 +294,7 @@ def slow() -> Scene:
 def test_a_slow_listener_is_named_with_what_it_can_do() -> None:
     cause = only(slow())
     assert cause.kind is CauseKind.SLOW_LISTENER
-    said(cause, "a call takes 0.4 s", "4 threads finish about 10/s", "30/s arrive", STUCK)
+    said(cause, "a call takes 400 ms", "4 threads finish about 10/s", "30/s arrive", STUCK)
 
 
 def test_threads_whose_usual_calls_are_quick_are_not_called_slow() -> None:

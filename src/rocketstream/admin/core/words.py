@@ -1,15 +1,18 @@
-"""Figures as an operator reads them in a sentence.
+"""Counts, rates, spans, sizes and moments as an operator reads them: one way for every face.
 
-Pure: one way to write a count, a span, a rate.
+Pure: values in, text out.
 """
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable
 from typing import Final
 
 UNKNOWN: Final = "unknown"
 """Shown in place of an unknown figure."""
+NONE: Final = "-"
+"""Shown where there is no figure to know."""
 
 NAMED_MAX = 3
 """How many of a list of names a sentence names at most."""
@@ -30,32 +33,27 @@ def waits(number: int) -> str:
     return f"{plural(number, 'message')} {'waits' if number == 1 else 'wait'}"
 
 
-def span(milliseconds: float) -> str:
-    """Return a time as ``0.8 s``, ``12 s``, ``4 min 05 s``, ``3 h 10 min``, ``2 d 4 h``."""
-    seconds = max(milliseconds, 0) / 1_000
-    if seconds < 9.95:
-        return f"{seconds:.1f} s".replace(".0 s", " s")
-    whole = round(seconds)
-    return two_units(whole, zero=False) if whole >= 60 else f"{whole} s"
+def span(milliseconds: float | None) -> str:
+    """Return ``850 ms``, ``12.3 s``, ``4 min 05 s``, ``3 h 10 min``, ``2 d 4 h``, or ``unknown``.
 
-
-def two_units(seconds: int, *, zero: bool = True) -> str:
-    """Return a minute or more in its leading units: ``4 min 05 s``, ``3 h 10 min``, ``2 d 4 h``.
-
-    Args:
-        seconds: from 60.
-        zero: whether a second unit of zero is shown: ``4 min 00 s`` instead of ``4 min``.
+    ``_util.when.span_ms`` reads each of them back. Nothing but zero is ``0 s``.
     """
-    minutes, second = divmod(seconds, 60)
+    if milliseconds is None:
+        return UNKNOWN
+    if milliseconds < 999.5:
+        return (
+            f"{max(milliseconds, 0.1):.{int(milliseconds < 1)}f} ms" if milliseconds > 0 else "0 s"
+        )
+    if milliseconds < 59_950:
+        return f"{milliseconds / 1_000:.1f} s".replace(".0 s", " s")
+    minutes, second = divmod(round(milliseconds / 1_000), 60)
     hours, minute = divmod(minutes, 60)
     days, hour = divmod(hours, 24)
     if days:
-        first, rest, more = f"{days} d", hour, f"{hour} h"
-    elif hours:
-        first, rest, more = f"{hours} h", minute, f"{minute:02d} min"
-    else:
-        first, rest, more = f"{minutes} min", second, f"{second:02d} s"
-    return f"{first} {more}" if rest or zero else first
+        return f"{days} d {hour} h" if hour else f"{days} d"
+    if hours:
+        return f"{hours} h {minute:02d} min" if minute else f"{hours} h"
+    return f"{minutes} min {second:02d} s" if second else f"{minutes} min"
 
 
 def rate(per_second: float) -> str:
@@ -66,6 +64,57 @@ def rate(per_second: float) -> str:
         if per_second * times >= 1 or per_second <= 0:
             return f"{max(per_second * times, 0):.1f}/{unit}".replace(".0/", "/")
     return f"{per_second * 3600:.1f}/h".replace(".0/", "/")
+
+
+def per_second(value: float | None, none: str = UNKNOWN) -> str:
+    """Return a rate for a column whose title says ``/s``: ``0``, ``0.04``, ``3.2``, ``1,250``."""
+    if value is None:
+        return none
+    if value == 0 or abs(value) >= 9.95:
+        return f"{value:,.0f}"
+    return f"{value:.2g}" if abs(value) < 0.1 else f"{value:.1f}".replace(".0", "")
+
+
+def percent(share: float | None, none: str = UNKNOWN) -> str:
+    """Return a share of one as ``85%``, or the mark for none."""
+    return none if share is None else f"{share:.0%}"
+
+
+def size(count: int | None) -> str:
+    """Return bytes like ``512 B``, ``1.5 KiB``, ``20.3 GiB``, or ``unknown``."""
+    if count is None:
+        return UNKNOWN
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1_024:
+            break
+        value, unit = value / 1_024, larger
+    return f"{count} B" if unit == "B" else f"{value:,.1f} {unit}"
+
+
+def moment(timestamp_ms: int | None, none: str = NONE, *, exact: bool = False) -> str:
+    """Return a time in this machine's zone to the second, or the mark for none.
+
+    Args:
+        timestamp_ms: milliseconds since 1970; one that no calendar has is returned as it is.
+        none: shown where there is none.
+        exact: with milliseconds and the zone.
+    """
+    if timestamp_ms is None:
+        return none
+    try:
+        then = datetime.datetime.fromtimestamp(timestamp_ms / 1_000).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms since 1970"
+    return f"{then:%Y-%m-%d %H:%M:%S}" + (f".{timestamp_ms % 1_000:03d}{then:%z}" if exact else "")
+
+
+def ago(timestamp_ms: int, now_ms: int) -> str:
+    """Return a moment as its distance from now: ``just now``, ``12 s ago``, ``in 3 min``."""
+    distance = now_ms - timestamp_ms
+    if abs(distance) < 1_000:
+        return "just now"
+    return f"{span(distance)} ago" if distance > 0 else f"in {span(-distance)}"
 
 
 def some(names: Iterable[str], most: int = NAMED_MAX) -> str:

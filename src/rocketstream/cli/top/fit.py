@@ -22,6 +22,16 @@ Rank = tuple[int, float, str]
 """The sort key of a cell: unknown last, then the number, then the text."""
 
 
+def rank(value: float | None) -> Rank:
+    """Return the sort key of a figure; an unknown one comes last either way."""
+    return (1, 0.0, "") if value is None else (0, float(value), "")
+
+
+def rank_text(text: str) -> Rank:
+    """Return the sort key of a name."""
+    return (0, 0.0, text)
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """One column.

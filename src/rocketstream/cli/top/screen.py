@@ -18,9 +18,9 @@ from textual.message import Message
 from textual.widgets import DataTable, Input, Static
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.admin.core.words import moment, span
 from rocketstream.admin.state import URGENCY, GroupState, Verdict, WhyReport
 from rocketstream.cli.failure import describe
-from rocketstream.cli.output import moment
 from rocketstream.cli.shown import shown
 from rocketstream.cli.top.fit import GAP, Fitted, Row, fit
 from rocketstream.cli.top.views import (
@@ -34,7 +34,6 @@ from rocketstream.cli.top.views import (
     ViewData,
     arranged,
 )
-from rocketstream.cli.top.words import span
 from rocketstream.errors import RocketMQError
 from rocketstream.watch import Cost, Update
 

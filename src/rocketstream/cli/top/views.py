@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from rocketstream.admin.core.words import UNKNOWN, number
+from rocketstream.admin.core.words import NONE, UNKNOWN, number, per_second, percent, span
 from rocketstream.admin.state import (
     URGENCY,
     BrokerState,
@@ -23,8 +23,7 @@ from rocketstream.admin.state import (
     longest_of,
     sum_of,
 )
-from rocketstream.cli.top.fit import Head, Row
-from rocketstream.cli.top.words import NONE, bars, rank, rank_text, rate, span
+from rocketstream.cli.top.fit import Head, Row, rank, rank_text
 from rocketstream.protocol.codes import version_name
 from rocketstream.watch import Update
 
@@ -40,6 +39,9 @@ STYLES: Final = {
     Verdict.OK: "green",
     Verdict.UNKNOWN: "magenta",
 }
+
+
+_BARS: Final = "▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +154,8 @@ def _group_row(group: GroupState, verdict: GroupVerdict | None, seen: ViewData) 
             NONE if since is None else span(since),
             lag,
             span(group.time_lag_ms),
-            rate(consumed),
-            rate(arrived),
+            per_second(consumed, NONE),
+            per_second(arrived, NONE),
             number(group.retrying),
             number(group.dead_letters),
             number(members),
@@ -418,7 +420,7 @@ def _topic_row(topic: TopicState, seen: ViewData) -> Row:
             topic.kind,
             number(len(topic.queues) if known else None),
             number(messages),
-            rate(arrives),
+            per_second(arrives, NONE),
             number(groups),
             NONE if age is None else span(age),
             topic.permission or UNKNOWN,
@@ -555,9 +557,9 @@ def _broker_row(broker: BrokerState) -> Row:
             broker.broker_name,
             "answers" if up else "NO ANSWER",
             *texts,
-            rate(stored),
-            rate(handed),
-            NONE if disk is None else f"{disk:.0%}",
+            per_second(stored, NONE),
+            per_second(handed, NONE),
+            percent(disk, NONE),
             number(slaves),
         ),
         (
@@ -634,3 +636,15 @@ def arranged(
     unknown = [row for row in kept if row.ranks[column][0] != 0]
     known.sort(key=lambda row: row.ranks[column], reverse=down)
     return [*known, *unknown]
+
+
+def bars(values: Sequence[int | None], room: int) -> str:
+    """Return a line of bars, the newest values that fit; a blank where one is not known."""
+    shown = list(values[-room:]) if room > 0 else []
+    most = max((value for value in shown if value is not None), default=0)
+    return "".join(
+        " "
+        if value is None
+        else _BARS[0 if most <= 0 else min(max(value, 0) * len(_BARS) // (most + 1), 7)]
+        for value in shown
+    )

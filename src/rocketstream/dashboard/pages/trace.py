@@ -12,8 +12,8 @@ from typing import Final
 from starlette.responses import Response
 
 from rocketstream.admin import TraceTimeline
+from rocketstream.admin.core.words import span
 from rocketstream.dashboard.site import Ask, get
-from rocketstream.dashboard.words import span
 
 TRACE_KEPT_MS: Final = 5_000
 
