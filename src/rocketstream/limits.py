@@ -291,9 +291,7 @@ DASHBOARD_WAITING_MAX: Final = 16
 DASHBOARD_ANSWER_MS: Final = 15_000
 """How long a page waits for an answer; then it says so (504), and the question keeps its place."""
 DASHBOARD_KEPT_MAX: Final = 64
-"""Answers kept for the next equal question, and plans kept until they are carried out."""
-DASHBOARD_PLAN_MS: Final = 10 * 60_000
-"""How long a preview may be carried out."""
+"""Answers kept for the next equal question, and changes kept whose pages may be asked for."""
 DASHBOARD_JOBS_MAX: Final = 4
 """Redrives the dashboard runs at once."""
 DASHBOARD_ROWS_MAX: Final = 500

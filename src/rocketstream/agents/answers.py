@@ -341,7 +341,7 @@ class Preview(Answer):
     ]
     token: Annotated[
         str | None,
-        Field(description="apply_change takes it: once, within five minutes."),
+        Field(description="apply_change takes it: once, within ten minutes."),
     ]
     moves: list[MoveLine] = []
 

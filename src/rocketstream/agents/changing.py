@@ -8,6 +8,7 @@ for it.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -19,16 +20,18 @@ from rocketstream.admin import LetterFilter, RedrivePlan
 from rocketstream.admin.aio import Admin
 from rocketstream.admin.core.moves import ResetDone, ResetPlan, ResetTarget
 from rocketstream.admin.core.steps import ChangePlan
+from rocketstream.admin.safety.previews import Previews
 from rocketstream.admin.safety.undo import default_undo_directory
 from rocketstream.agents import answers, showing
 from rocketstream.agents.looking import ROWS_MAX, Group, Moment, TopicName
-from rocketstream.agents.pending import PendingChanges
 from rocketstream.agents.text import moment_of
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.protocol.names import retry_topic
 
 REDRIVE_MAX: Final = 10_000
 RATE_MAX: Final = 1_000.0
+
+Apply = Callable[[], Awaitable[answers.Applied]]
 
 Despite = Annotated[
     bool,
@@ -44,13 +47,13 @@ class Changing:
 
     Args:
         admin: makes the changes.
-        pending: keeps previews until they are applied.
+        previews: keeps previews until they are applied.
         clock: the present time, for times relative to now.
     """
 
-    def __init__(self, admin: Admin, pending: PendingChanges, clock: Clock) -> None:
+    def __init__(self, admin: Admin, previews: Previews[Apply], clock: Clock) -> None:
         self._admin = admin
-        self._pending = pending
+        self._previews = previews
         self._clock = clock
 
     # --- resets ----------------------------------------------------------------------------------
@@ -121,7 +124,7 @@ class Changing:
             ],
             warnings=showing.notes(plan.warnings),
             problems=showing.notes(problems),
-            token=None if is_refused else self._pending.keep(operation, apply),
+            token=None if is_refused else self._previews.keep(apply),
             moves=showing.moves(plan, ROWS_MAX),
             left_out=max(len(plan.rows) - ROWS_MAX, 0),
         )
@@ -198,7 +201,7 @@ class Changing:
                 else []
             ),
             problems=showing.notes(problems),
-            token=None if problems else self._pending.keep(operation, apply),
+            token=None if problems else self._previews.keep(apply),
         )
 
     async def _redrive(
@@ -267,7 +270,7 @@ class Changing:
             what=showing.notes(what or ["nothing"]),
             warnings=showing.notes([*plan.warnings, *(f"lost: {each}" for each in plan.losses)]),
             problems=showing.notes(problems),
-            token=None if problems else self._pending.keep(plan.operation, apply),
+            token=None if problems else self._previews.keep(apply),
         )
 
     # --- one message -----------------------------------------------------------------------------
@@ -306,7 +309,7 @@ class Changing:
             ],
             warnings=["it may do its work twice: the message comes in its normal course too"],
             problems=[],
-            token=self._pending.keep(operation, apply),
+            token=self._previews.keep(apply),
         )
 
     # --- applying --------------------------------------------------------------------------------
@@ -315,13 +318,12 @@ class Changing:
         self,
         token: Annotated[str, Field(description="Of a preview.", min_length=8, max_length=100)],
     ) -> answers.Applied:
-        """Make the change a preview showed: once, within five minutes, and only if it is still
+        """Make the change a preview showed: once, within ten minutes, and only if it is still
         true.
 
         Ask the person you work for first, with the preview.
         """
-        answer: answers.Applied = await self._pending.take(token).apply()
-        return answer
+        return await self._previews.take(token)()
 
 
 def _begins(plan: RedrivePlan) -> dict[object, int]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -20,9 +19,9 @@ from rocketstream import __version__
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.admin.admin import Admin as SyncAdmin
 from rocketstream.admin.aio import Admin
+from rocketstream.admin.safety.previews import Previews
 from rocketstream.agents.changing import Changing
 from rocketstream.agents.looking import Looking
-from rocketstream.agents.pending import PendingChanges
 from rocketstream.agents.text import seen
 from rocketstream.agents.watching import Watching
 from rocketstream.errors import BrokerError, RemoteProtocolError, RocketMQError, TransportError
@@ -96,8 +95,7 @@ async def serving(
     for name in _LOOKING:
         _add(server, getattr(looking, name), ToolAnnotations(read_only_hint=True))
     if write:
-        pending = PendingChanges(functools.partial(secrets.token_urlsafe, 18), clock.monotonic_ms)
-        changing = Changing(admin, pending, clock)
+        changing = Changing(admin, Previews(clock), clock)
         for name in _PREVIEWS:
             _add(server, getattr(changing, name), ToolAnnotations(read_only_hint=True))
         _add(

@@ -13,9 +13,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from rocketstream.admin.safety.previews import Previews
 from rocketstream.dashboard.desk import AdminFactory, Desk
 from rocketstream.dashboard.guard import Guard
-from rocketstream.dashboard.jobs import ChangeFactory, Jobs, Plans
+from rocketstream.dashboard.jobs import ChangeFactory, Jobs
 from rocketstream.dashboard.pages import (
     brokers,
     group,
@@ -130,7 +131,7 @@ def _site(
             sessions=sessions,
             templates=environment(),
             rates=rates,
-            plans=Plans(settings.clock),
+            plans=Previews(settings.clock),
             jobs=jobs,
             history=history,
         )

@@ -179,35 +179,3 @@ class Jobs:
         with self._lock:
             job.error, job.ended_ms, job.state = error, self._clock.now_ms(), state
             self._threads.pop(job.id, None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    plan: Any
-    session_id: str
-    until_ms: float
-
-
-class Plans:
-    """Previews that may be carried out: by the session that saw them, once, for some time."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
-
-    def keep(self, plan: Any, session_id: str) -> str:
-        """Keep a plan and return its id."""
-        while len(self._kept) >= limits.DASHBOARD_KEPT_MAX:
-            self._kept.popitem(last=False)
-        plan_id = secrets.token_urlsafe(16)
-        until_ms = self._clock.monotonic_ms() + limits.DASHBOARD_PLAN_MS
-        self._kept[plan_id] = _Kept(plan, session_id, until_ms)
-        return plan_id
-
-    def take(self, plan_id: str, session_id: str) -> Any:
-        """Take a plan out and return it; None if too old, another session's, or carried out."""
-        kept = self._kept.get(plan_id)
-        if kept is None or kept.session_id != session_id:
-            return None
-        del self._kept[plan_id]
-        return kept.plan if self._clock.monotonic_ms() < kept.until_ms else None

@@ -24,9 +24,10 @@ from starlette.routing import Route
 from rocketstream._util.when import moment_ms
 from rocketstream.admin.core import words as figures
 from rocketstream.admin.core.words import plural
+from rocketstream.admin.safety.previews import PreviewGoneError, Previews
 from rocketstream.dashboard import words
 from rocketstream.dashboard.desk import Desk, DeskBusyError, DeskLateError
-from rocketstream.dashboard.jobs import Jobs, JobsBusyError, Plans
+from rocketstream.dashboard.jobs import Jobs, JobsBusyError
 from rocketstream.dashboard.rates import TopicRates
 from rocketstream.dashboard.sessions import Sessions, User
 from rocketstream.dashboard.settings import Settings
@@ -66,7 +67,7 @@ class Site:
     sessions: Sessions
     templates: Environment
     rates: TopicRates
-    plans: Plans
+    plans: Previews[Any]
     jobs: Jobs | None = None
     history: History | None = None
 
@@ -227,6 +228,8 @@ def error_answer(error: Exception) -> tuple[int, str]:
         return 503, error.message
     if isinstance(error, DeskLateError):
         return 504, error.message
+    if isinstance(error, PreviewGoneError):
+        return 409, error.message
     if isinstance(error, RouteNotFoundError):
         return 404, error.message
     if isinstance(error, ConfigurationError):

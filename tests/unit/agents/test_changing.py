@@ -72,7 +72,7 @@ def test_a_reset_is_shown_applied_once_written_down_and_taken_back(
             assert stored(cluster, group, queue) == 6, "a preview changes nothing"
             done = await call("apply_change", token=shown["token"])
             assert (done["is_done"], stored(cluster, group, queue)) == (True, 2)
-            assert "applied already" in await call.refused("apply_change", token=shown["token"])
+            assert "carried out already" in await call.refused("apply_change", token=shown["token"])
             back = await call("preview_undo", undo=done["undo"])
             await call("apply_change", token=back["token"])
             assert stored(cluster, group, queue) == 6

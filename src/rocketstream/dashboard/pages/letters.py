@@ -141,7 +141,7 @@ async def redrive(ask: Ask) -> Response:
     """Send the letters that were shown."""
     preview = ask.site.plans.take(ask.field("plan"), ask.user.session_id)
     if not isinstance(preview, Preview):
-        raise PageError(409, "this preview is too old, or was carried out: look again first")
+        raise PageError(400, "this preview is of another change: look again first")
     chosen, plan = preview.selection, preview.plan
     if plan.problems:
         raise PageError(409, f"not done: {'; '.join(plan.problems)}")

@@ -132,7 +132,7 @@ async def apply(ask: Ask) -> Response:
     """Carry out the plan that was shown; the page of the job shows the result."""
     plan = ask.site.plans.take(ask.field("plan"), ask.user.session_id)
     if not isinstance(plan, ResetPlan):
-        raise PageError(409, "this preview is too old, or was carried out: look again first")
+        raise PageError(400, "this preview is of another change: look again first")
     force = ask.field("force") == "yes"
     if plan.problems and not force:
         raise PageError(409, f"not done: {'; '.join(plan.problems)}")
