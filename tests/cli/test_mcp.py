@@ -11,9 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pexpect  # type: ignore[import-untyped]
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.types import ElicitResult
 
 from tests.cli.conftest import TIMEOUT_S, Quick, environment
 
@@ -24,6 +26,8 @@ HELLO: list[dict[str, Any]] = [
     }},
     {"jsonrpc": "2.0", "method": "notifications/initialized"},
 ]  # fmt: skip
+
+YES = ElicitResult(action="accept", content={"carry_out": True})
 
 
 def parameters(namesrv: str, *words: str) -> StdioServerParameters:
@@ -106,6 +110,85 @@ def test_changes_need_write_and_are_written_down(namesrv: str, tmp_path: Path) -
     looking, changing = asyncio.run(asyncio.wait_for(story(), TIMEOUT_S))
     assert looking < changing
     assert {name.split("_")[0] for name in changing - looking} == {"preview", "apply"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_a_person_at_the_client_approves_a_change(
+    namesrv: str, quick: Quick, tmp_path: Path, mode: str
+) -> None:
+    audit, topic = tmp_path / "audit.jsonl", f"mcp-approved-{mode}"
+    answers = [ElicitResult(action="decline"), YES]
+
+    async def person(context: object, params: Any) -> ElicitResult:
+        assert f"topic.create {topic}" in params.message
+        return answers.pop(0)
+
+    async def story() -> list[bool]:
+        server = stdio_client(parameters(namesrv, "--write", "--audit-file", str(audit)))
+        async with Client(server, mode=mode, elicitation_callback=person) as client:
+            told = []
+            for _ in range(2):
+                shown = await client.call_tool("preview_topic_create", {"topic": topic})
+                token = (shown.structured_content or {})["token"]
+                told.append(await client.call_tool("apply_change", {"token": token}))
+            return [bool(each.is_error) for each in told]
+
+    assert asyncio.run(asyncio.wait_for(story(), TIMEOUT_S)) == [True, False]
+    assert topic in {row["topic"] for row in quick("topic", "list", "--json").worked().json}
+    begin, done = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert (begin["phase"], done["phase"]) == ("begin", "done")
+    assert begin["face"] == "agents"
+    assert begin["approved"].startswith("by a person at the client (mcp ")
+
+
+IN_A_TERMINAL = """\
+import json, subprocess, sys
+server = subprocess.Popen(
+    [sys.executable, "-m", "rocketstream", "mcp", "--write", "--audit-file", sys.argv[1]],
+    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+)
+def ask(line):
+    server.stdin.write(json.dumps(line) + "\\n")
+    server.stdin.flush()
+    while "id" in line and (told := json.loads(server.stdout.readline())).get("id") != line["id"]:
+        pass
+    return told["result"] if "id" in line else None
+def call(number, tool, **arguments):
+    params = {"name": tool, "arguments": arguments}
+    return ask({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+for line in json.loads(sys.argv[3]):
+    ask(line)
+shown = call(2, "preview_topic_create", topic=sys.argv[2])
+made = call(3, "apply_change", token=shown["structuredContent"]["token"])
+print("is_done", made["structuredContent"]["is_done"])
+"""
+"""A client without elicitation, in the terminal its person sits at."""
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_person_at_the_terminal_of_the_server_approves_a_change(
+    namesrv: str, tmp_path: Path
+) -> None:
+    audit, topic = tmp_path / "audit.jsonl", "mcp-approved-in-a-terminal"
+    words = ["-c", IN_A_TERMINAL, str(audit), topic, json.dumps(HELLO)]
+    process = pexpect.spawn(
+        sys.executable, words, env=environment(namesrv), encoding="utf-8", timeout=TIMEOUT_S
+    )
+    try:
+        process.expect(f"topic.create {topic}")
+        process.expect(r"Type (\d{4}) to make it")
+        process.sendline(process.match[1])
+        process.expect("is_done True")
+    finally:
+        process.close(force=True)
+    line = json.loads(audit.read_text().splitlines()[0])
+    assert line["approved"] == "by a person at the terminal of the server"
+
+
+def test_trust_is_about_changes(quick: Quick) -> None:
+    assert "give it with --write" in quick("mcp", "--trust-agent").failed()
 
 
 def test_what_is_missing_is_named(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -330,7 +330,7 @@ class MoveLine(Shape):
 
 
 class Preview(Answer):
-    """The effect of a change. Nothing is changed yet; show this to the person you work for."""
+    """The effect of a change. Nothing is changed yet; apply_change asks the person you work for."""
 
     operation: str
     what: Annotated[list[str], Field(description="What will be done, a sentence each.")]
@@ -343,6 +343,7 @@ class Preview(Answer):
         str | None,
         Field(description="apply_change takes it: once, within ten minutes."),
     ]
+    command: Annotated[str, Field(description="Makes the same change; for a person to run.")]
     moves: list[MoveLine] = []
 
 

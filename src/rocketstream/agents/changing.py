@@ -1,17 +1,21 @@
-"""The tools that change something: each previewed first, then applied by the preview's token.
+"""The tools that change something: each previewed first, then made when a person has approved it.
 
-Law: the tools exist only on a server that may write. A preview changes nothing. Applying makes
-exactly the change that was shown, or is refused if things have changed since. Every change is in
-the audit file (``Admin``). Deleting a topic or a group cannot be taken back, so there is no tool
-for it.
+Law: the tools exist only on a server that may write. A preview changes nothing; an ``Admin`` that
+can is made for one change, with its approval. Exactly the change that was shown is made, once, or
+it is refused if things have changed since. Every change is in the audit file, with who approved
+it. Deleting a topic or a group cannot be taken back, so there is no tool for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import shlex
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
+from mcp.server.mcpserver import Context
+from mcp.types import InputRequiredResult
 from pydantic import Field
 
 from rocketstream._util.clock import Clock
@@ -23,15 +27,18 @@ from rocketstream.admin.core.steps import ChangePlan
 from rocketstream.admin.safety.previews import Previews
 from rocketstream.admin.safety.undo import default_undo_directory
 from rocketstream.agents import answers, showing
+from rocketstream.agents.approval import Approver, DeclinedError
 from rocketstream.agents.looking import ROWS_MAX, Group, Moment, TopicName
-from rocketstream.agents.text import moment_of
+from rocketstream.agents.text import moment_of, seen
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.protocol.names import retry_topic
 
 REDRIVE_MAX: Final = 10_000
 RATE_MAX: Final = 1_000.0
+SHOWN_MAX: Final = 10
+"""Most lines of one kind a person is shown of one change; how many more there are is said."""
 
-Apply = Callable[[], Awaitable[answers.Applied]]
+Apply = Callable[[Admin], Awaitable[answers.Applied]]
 
 Despite = Annotated[
     bool,
@@ -42,17 +49,46 @@ Despite = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A change that was shown.
+
+    Attributes:
+        text: the change as the person who approves it sees it.
+        command: the command that makes the same change.
+        apply: makes it, or refuses if things are no longer as they were shown.
+    """
+
+    text: str
+    command: str
+    apply: Apply
+
+
 class Changing:
     """The tools that change something.
 
     Args:
-        admin: makes the changes.
-        previews: keeps previews until they are applied.
+        admin: looks at things as they are; it needs no right to change them.
+        writer: makes the Admin of one change, from who approved it; closed here.
+        approver: asks a person.
+        namesrv: the name servers, for the commands a person may run instead.
+        previews: keeps changes from their preview to their end.
         clock: the present time, for times relative to now.
     """
 
-    def __init__(self, admin: Admin, previews: Previews[Apply], clock: Clock) -> None:
+    def __init__(
+        self,
+        admin: Admin,
+        writer: Callable[[str], Admin],
+        approver: Approver,
+        namesrv: str,
+        previews: Previews[Shown],
+        clock: Clock,
+    ) -> None:
         self._admin = admin
+        self._writer = writer
+        self._approver = approver
+        self._namesrv = namesrv
         self._previews = previews
         self._clock = clock
 
@@ -84,8 +120,12 @@ class Changing:
 
         Changes nothing. Show it to the person you work for; `apply_change` with the token does it.
         """
-        plan = await self._admin.reset_plan(group, topic, self._target(to, value))
-        return self._reset_preview(f"reset of {group} in {topic}", plan, despite_problems)
+        target = self._target(to, value)
+        plan = await self._admin.reset_plan(group, topic, target)
+        goal = _GOALS[to] if target.value is None else f"{_GOALS[to]}={target.value}"
+        goal = goal if target.group is None else f"{_GOALS[to]}={target.group}"
+        command = ("group", "reset", group, topic, goal)
+        return self._reset_preview(f"reset of {group} in {topic}", plan, command, despite_problems)
 
     async def preview_undo(
         self,
@@ -100,31 +140,31 @@ class Changing:
                 f"there is no undo file {undo!r}; a reset's answer names it in `undo`"
             )
         plan = await self._admin.undo(path)
-        return self._reset_preview(f"undo by {undo}", plan, despite_problems)
+        command = ("group", "undo", str(path))
+        return self._reset_preview(f"undo by {undo}", plan, command, despite_problems)
 
     def _reset_preview(
-        self, operation: str, plan: ResetPlan, despite_problems: bool
+        self, operation: str, plan: ResetPlan, command: Sequence[str], despite_problems: bool
     ) -> answers.Preview:
-        problems = list(plan.problems)
-        is_refused = not plan.moves or (bool(problems) and not despite_problems)
-        if not plan.moves:
-            problems.append("nothing would move: the group is there already")
+        nothing = [] if plan.moves else ["nothing would move: the group is there already"]
 
-        async def apply() -> answers.Applied:
-            # A caller that accepts problems does not accept a plan that is no longer true.
-            done = await self._admin.reset_apply(plan, force=despite_problems, as_shown=True)
+        async def apply(admin: Admin) -> answers.Applied:
+            # A person who accepts problems does not accept a plan that is no longer true.
+            done = await admin.reset_apply(plan, force=despite_problems, as_shown=True)
             return _reset_done(operation, done)
 
-        return answers.Preview(
-            operation=operation,
-            what=[
+        return self._preview(
+            operation,
+            [
                 f"group {plan.group} goes to {plan.target.describe()}: {plan.skipped} messages "
                 f"skipped, {plan.repeated} repeated",
                 plan.how(),
             ],
-            warnings=showing.notes(plan.warnings),
-            problems=showing.notes(problems),
-            token=None if is_refused else self._previews.keep(apply),
+            [*command, "--force"] if despite_problems else command,
+            apply,
+            warnings=plan.warnings,
+            problems=[*plan.problems, *nothing],
+            is_refused=bool(nothing) or (bool(plan.problems) and not despite_problems),
             moves=showing.moves(plan, ROWS_MAX),
             left_out=max(len(plan.rows) - ROWS_MAX, 0),
         )
@@ -186,55 +226,42 @@ class Changing:
         if not plan.letters:
             problems.append("no dead letter is selected that was not sent again already")
 
-        async def apply() -> answers.Applied:
-            return await self._redrive(operation, plan, wanted, to, rate)
+        async def apply(admin: Admin) -> answers.Applied:
+            return await _redrive(admin, operation, plan, wanted, to, rate)
 
+        command = ["dlq", "redrive", group, f"--limit={limit}", f"--rate={rate:g}"]
+        if to_group_only:
+            command.append("--to-group")
+        selected = {
+            "cause": cause_id, "key": key, "tag": tag,
+            "since": wanted.since_ms, "until": wanted.until_ms,
+        }  # fmt: skip
+        command += [f"--{name}={each}" for name, each in selected.items() if each is not None]
         places = ", ".join(f"{n} to {t or 'nowhere'}" for t, n in plan.by_topic.items())
-        return answers.Preview(
-            operation=operation,
-            what=[
-                f"sends {plan.letters} dead letters again, {rate:g} a second: {places or 'none'}"
-            ],
-            warnings=showing.notes(
+        return self._preview(
+            operation,
+            [f"sends {plan.letters} dead letters again, {rate:g} a second: {places or 'none'}"],
+            command,
+            apply,
+            warnings=(
                 [f"other redrives kept a place here: {', '.join(plan.earlier)}"]
                 if plan.earlier
                 else []
             ),
-            problems=showing.notes(problems),
-            token=None if problems else self._previews.keep(apply),
-        )
-
-    async def _redrive(
-        self, operation: str, plan: RedrivePlan, wanted: LetterFilter, to: str | None, rate: float
-    ) -> answers.Applied:
-        now = await self._admin.redrive_plan(plan.group, wanted, to=to, limit=plan.letters)
-        if _begins(now) != _begins(plan) or (now.letters, now.by_topic, now.problems) != (
-            plan.letters,
-            plan.by_topic,
-            plan.problems,
-        ):
-            raise ClientStateError(
-                f"the dead letters of {plan.group} are no longer as they were shown: now "
-                f"{now.letters} are selected. Preview the redrive again"
-            )
-        result = await self._admin.redrive(plan.group, wanted, to=to, limit=plan.letters, rate=rate)
-        said = [f"{count} sent to {topic}" for topic, count in result.by_topic.items()]
-        said += [f"{count} stored with {status}" for status, count in result.odd.items()]
-        return answers.Applied(
-            operation=operation,
-            is_done=result.sent == plan.letters,
-            what=showing.notes(said or ["nothing was sent"]),
+            problems=problems,
         )
 
     # --- settings --------------------------------------------------------------------------------
 
     async def preview_pause(self, group: Group) -> answers.Preview:
         """Show what pausing a group would do: brokers give its members nothing. Changes nothing."""
-        return self._settings_preview(await self._admin.group_pause_plan(group))
+        plan = await self._admin.group_pause_plan(group)
+        return self._settings_preview(plan, "group", "pause", group)
 
     async def preview_resume(self, group: Group) -> answers.Preview:
         """Show what ending the pause of a group would do. Changes nothing."""
-        return self._settings_preview(await self._admin.group_resume_plan(group))
+        plan = await self._admin.group_resume_plan(group)
+        return self._settings_preview(plan, "group", "resume", group)
 
     async def preview_topic_create(
         self,
@@ -242,15 +269,16 @@ class Changing:
         queues: Annotated[int, Field(description="On each broker.", ge=1, le=256)] = 8,
     ) -> answers.Preview:
         """Show what making a topic on every broker would do. Changes nothing."""
-        return self._settings_preview(await self._admin.topic_create_plan(topic, queues))
+        plan = await self._admin.topic_create_plan(topic, queues)
+        return self._settings_preview(plan, "topic", "create", topic, f"--queues={queues}")
 
-    def _settings_preview(self, plan: ChangePlan) -> answers.Preview:
+    def _settings_preview(self, plan: ChangePlan, *command: str) -> answers.Preview:
         problems = list(plan.problems)
         if not plan.changes:
             problems.append("nothing would change: it is so already")
 
-        async def apply() -> answers.Applied:
-            done = await self._admin.change_apply(plan)
+        async def apply(admin: Admin) -> answers.Applied:
+            done = await admin.change_apply(plan)
             unknown = [each.step.where for each in done.steps if each.done is None]
             notes = [f"{each.step.where}: {each.note}" for each in done.steps if each.note]
             return answers.Applied(
@@ -265,12 +293,13 @@ class Changing:
             + ", ".join(f"{name} {old} -> {new}" for name, old, new in step.differences())
             for step in plan.steps
         ]
-        return answers.Preview(
-            operation=f"{plan.operation} {plan.name}",
-            what=showing.notes(what or ["nothing"]),
-            warnings=showing.notes([*plan.warnings, *(f"lost: {each}" for each in plan.losses)]),
-            problems=showing.notes(problems),
-            token=None if problems else self._previews.keep(apply),
+        return self._preview(
+            f"{plan.operation} {plan.name}",
+            what or ["nothing"],
+            command,
+            apply,
+            warnings=[*plan.warnings, *(f"lost: {each}" for each in plan.losses)],
+            problems=problems,
         )
 
     # --- one message -----------------------------------------------------------------------------
@@ -289,8 +318,8 @@ class Changing:
         plan = await self._admin.consume_message_plan(group, client_id, topic, msg_id)
         operation = f"consumption of {msg_id} by {client_id}"
 
-        async def apply() -> answers.Applied:
-            row = await self._admin.consume_message(group, client_id, topic, msg_id)
+        async def apply(admin: Admin) -> answers.Applied:
+            row = await admin.consume_message(group, client_id, topic, msg_id)
             said = f"the listener answered {row.result} after {row.spent_ms} ms"
             remark = [] if row.remark is None else [f"it said: {row.remark}"]
             return answers.Applied(
@@ -299,31 +328,132 @@ class Changing:
                 what=showing.notes([said, *remark]),
             )
 
-        return answers.Preview(
-            operation=operation,
-            what=[
-                f"the listener of {showing.name(plan.client_id)} is called with message "
-                f"{showing.name(plan.msg_id)} (broker {showing.name(plan.broker_name)}, queue "
-                f"{plan.queue_id}, offset {plan.queue_offset}) of {showing.name(plan.topic)}, "
-                "besides its normal course"
+        return self._preview(
+            operation,
+            [
+                f"the listener of {plan.client_id} is called with message {plan.msg_id} (broker "
+                f"{plan.broker_name}, queue {plan.queue_id}, offset {plan.queue_offset}) of "
+                f"{plan.topic}, besides its normal course"
             ],
+            ("message", "consume", topic, msg_id, f"--group={group}", f"--client={client_id}"),
+            apply,
             warnings=["it may do its work twice: the message comes in its normal course too"],
-            problems=[],
-            token=self._previews.keep(apply),
         )
 
     # --- applying --------------------------------------------------------------------------------
 
+    def _preview(
+        self,
+        operation: str,
+        what: Iterable[str],
+        command: Sequence[str],
+        apply: Apply,
+        *,
+        warnings: Iterable[str] = (),
+        problems: Iterable[str] = (),
+        is_refused: bool | None = None,
+        moves: list[answers.MoveLine] | None = None,
+        left_out: int = 0,
+    ) -> answers.Preview:
+        """Return the preview of a change, and keep the change where nothing speaks against it."""
+        run = seen(shlex.join(["rocketstream", *command, "--namesrv", self._namesrv]))
+        preview = answers.Preview(
+            operation=seen(operation, 500),
+            what=showing.notes(what),
+            warnings=showing.notes(warnings),
+            problems=showing.notes(problems),
+            token=None,
+            command=run,
+            moves=moves or [],
+            left_out=left_out,
+        )
+        if bool(preview.problems) if is_refused is None else is_refused:
+            return preview
+        token = self._previews.keep(Shown(_text_of(preview), run, apply))
+        return preview.model_copy(update={"token": token})
+
     async def apply_change(
         self,
         token: Annotated[str, Field(description="Of a preview.", min_length=8, max_length=100)],
-    ) -> answers.Applied:
-        """Make the change a preview showed: once, within ten minutes, and only if it is still
-        true.
+        context: Context[Any, Any],
+    ) -> answers.Applied | InputRequiredResult:
+        """Make the change a preview showed, after the person you work for has approved it.
 
-        Ask the person you work for first, with the preview.
+        They are asked here, outside of your conversation, and have until ten minutes after the
+        preview. The change is made once, and only if things are still as they were shown.
         """
-        return await self._previews.take(token)()
+        shown, left_s = self._previews.find(token), self._previews.left_s(token)
+        try:
+            approval = await self._approver.ask(token, shown.text, shown.command, left_s, context)
+        except DeclinedError:
+            self._previews.take(token)
+            raise
+        if isinstance(approval, InputRequiredResult):
+            return approval
+        # The same change may have been approved in another call meanwhile: only one makes it.
+        self._previews.take(token)
+        async with self._writer(approval) as admin:
+            return await shown.apply(admin)
+
+
+_GOALS: Final = {
+    "earliest": "--to-earliest",
+    "latest": "--to-latest",
+    "time": "--to-time",
+    "offset": "--to-offset",
+    "shift": "--shift",
+    "copy": "--copy-of",
+}
+
+
+def _text_of(preview: answers.Preview) -> str:
+    """Return a change as the person who approves it sees it."""
+    moves = [
+        f"{each.topic} queue {each.queue} at {each.broker}: {each.from_offset} -> {each.to_offset}"
+        for each in preview.moves
+    ]
+    parts = [
+        preview.operation,
+        *_some(preview.what, "- "),
+        *_some(moves, "- ", preview.left_out),
+        *_some(preview.warnings, "Warning: "),
+        *_some(preview.problems, "AGAINST IT: "),
+        f"The same as: {preview.command}",
+    ]
+    return "\n".join(parts)
+
+
+def _some(lines: Sequence[str], mark: str, more: int = 0) -> list[str]:
+    more += max(len(lines) - SHOWN_MAX, 0)
+    return [mark + each for each in lines[:SHOWN_MAX]] + ([f"{mark}and {more} more"] * bool(more))
+
+
+async def _redrive(
+    admin: Admin,
+    operation: str,
+    plan: RedrivePlan,
+    wanted: LetterFilter,
+    to: str | None,
+    rate: float,
+) -> answers.Applied:
+    now = await admin.redrive_plan(plan.group, wanted, to=to, limit=plan.letters)
+    if _begins(now) != _begins(plan) or (now.letters, now.by_topic, now.problems) != (
+        plan.letters,
+        plan.by_topic,
+        plan.problems,
+    ):
+        raise ClientStateError(
+            f"the dead letters of {plan.group} are no longer as they were shown: now "
+            f"{now.letters} are selected. Preview the redrive again"
+        )
+    result = await admin.redrive(plan.group, wanted, to=to, limit=plan.letters, rate=rate)
+    said = [f"{count} sent to {topic}" for topic, count in result.by_topic.items()]
+    said += [f"{count} stored with {status}" for status, count in result.odd.items()]
+    return answers.Applied(
+        operation=operation,
+        is_done=result.sent == plan.letters,
+        what=showing.notes(said or ["nothing was sent"]),
+    )
 
 
 def _begins(plan: RedrivePlan) -> dict[object, int]:

@@ -20,6 +20,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.admin.admin import Admin as SyncAdmin
 from rocketstream.admin.aio import Admin
 from rocketstream.admin.safety.previews import Previews
+from rocketstream.agents.approval import Approver
 from rocketstream.agents.changing import Changing
 from rocketstream.agents.looking import Looking
 from rocketstream.agents.text import seen
@@ -39,8 +40,8 @@ then single messages and their traces.
 """
 _READ_ONLY: Final = "This server only looks: it has no tool that changes anything.\n"
 _WRITES: Final = """\
-- Changes take two steps: a preview_... tool shows what would happen and gives a token; show that to
-  the person you work for, and call apply_change with the token only when they agree.
+- Changes take two steps: a preview_... tool shows what would happen and gives a token, and
+  apply_change with the token asks the person you work for and makes the change if they approve.
 """
 _LOOKING: Final = (
     "cluster_overview",
@@ -72,30 +73,28 @@ async def serving(
     admin: Admin,
     make_collector: Callable[[], Collector],
     *,
-    write: bool = False,
+    changing: Changing | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> AsyncIterator[MCPServer]:
     """Run the parts behind the tools and yield the server; ends the collection at the end.
 
     Args:
-        admin: answers questions, and makes changes where the server may write; closed by the
-            caller.
+        admin: answers questions; closed by the caller.
         make_collector: makes the collection without starting it.
-        write: whether the server has tools that change something.
+        changing: the tools that change something; None: there are none.
         clock: the clock for times and for the age of previews.
     """
     watching = Watching(make_collector)
     server: MCPServer = MCPServer(
         "rocketstream",
         version=__version__,
-        instructions=INSTRUCTIONS + (_WRITES if write else _READ_ONLY),
+        instructions=INSTRUCTIONS + (_READ_ONLY if changing is None else _WRITES),
         log_level="WARNING",
     )
     looking = Looking(admin, watching, clock)
     for name in _LOOKING:
         _add(server, getattr(looking, name), ToolAnnotations(read_only_hint=True))
-    if write:
-        changing = Changing(admin, Previews(clock), clock)
+    if changing is not None:
         for name in _PREVIEWS:
             _add(server, getattr(changing, name), ToolAnnotations(read_only_hint=True))
         _add(
@@ -110,15 +109,35 @@ async def serving(
 
 
 async def serve_stdio(
-    make_admin: Callable[[], SyncAdmin], admin: Admin, *, write: bool, interval_s: float
+    namesrv: str,
+    make_admin: Callable[[], SyncAdmin],
+    admin: Admin,
+    writer: Callable[[str], Admin] | None = None,
+    *,
+    trust_agent: bool = False,
+    interval_s: float,
 ) -> None:
-    """Serve on stdin and stdout until stdin ends."""
+    """Serve on stdin and stdout until stdin ends.
+
+    Args:
+        namesrv: the name servers, for commands that are shown.
+        make_admin: makes the Admin of the collection.
+        admin: answers questions; closed here.
+        writer: makes the Admin of one change, from who approved it; None: nothing is changed.
+        trust_agent: whether changes are made without asking a person.
+        interval_s: from one sweep of the cluster to the next.
+    """
     async with admin:
 
         def make_collector() -> Collector:
             return Collector(make_admin, interval_s=interval_s)
 
-        async with serving(admin, make_collector, write=write) as server:
+        changing = None
+        if writer is not None:
+            clock = SYSTEM_CLOCK
+            approver = Approver(clock, trust_agent=trust_agent)
+            changing = Changing(admin, writer, approver, namesrv, Previews(clock), clock)
+        async with serving(admin, make_collector, changing=changing) as server:
             await server.run_stdio_async()
 
 

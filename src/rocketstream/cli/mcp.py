@@ -33,8 +33,15 @@ def mcp(
         bool,
         Option(
             "--write",
-            help="Also have tools that change something: each shows first what it would do and is "
-            "applied in a second step.",
+            help="Also have tools that change something: each shows what it would do, and a person "
+            "approves it at the agent's client, or at this terminal.",
+        ),
+    ] = False,
+    trust_agent: Annotated[
+        bool,
+        Option(
+            "--trust-agent",
+            help="With --write: ask no person; the model alone decides, whatever text it has read.",
         ),
     ] = False,
     mask: Annotated[
@@ -59,6 +66,8 @@ def mcp(
         raise ConfigurationError(
             "the agents' server needs mcp; run: pip install 'rocketstream[mcp]'"
         )
+    if trust_agent and not write:
+        raise ConfigurationError("--trust-agent is about changes: give it with --write")
     import asyncio
 
     from rocketstream.admin import Admin, AuditLog
@@ -71,9 +80,20 @@ def mcp(
     def make_admin() -> Admin:
         return Admin(namesrv, read_only=True, masking=rules)
 
-    audit = AuditLog(audit_file, face="agents") if write else None
-    admin = AsyncAdmin(namesrv, audit=audit, read_only=not write, masking=rules)
-    if audit is not None:
-        say(f"agents may change {namesrv}; changes are written to {audit.path}")
+    writer = None
+    if write:
+        audit_path = AuditLog(audit_file).path
+
+        def writer(approved: str) -> AsyncAdmin:
+            audit = AuditLog(audit_path, face="agents", approved=approved)
+            return AsyncAdmin(namesrv, audit=audit, masking=rules)
+
+        who = "without asking anybody" if trust_agent else "when a person approves"
+        say(f"agents may change {namesrv} {who}; changes are written to {audit_path}")
     interrupts.arm_immediate_exit()
-    asyncio.run(serve_stdio(make_admin, admin, write=write, interval_s=interval))
+    admin = AsyncAdmin(namesrv, read_only=True, masking=rules)
+    asyncio.run(
+        serve_stdio(
+            namesrv, make_admin, admin, writer, trust_agent=trust_agent, interval_s=interval
+        )
+    )

@@ -10,11 +10,17 @@ from typing import Any
 
 import pytest
 from mcp import Client
-from mcp.types import TextContent
+from mcp.client import ClientRequestContext
+from mcp.client.session import ElicitationFnT
+from mcp.types import ElicitRequestParams, ElicitResult, TextContent
 
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.admin import Admin, AuditLog
 from rocketstream.admin import aio as admin_aio
 from rocketstream.admin.messages.masking import Masking
+from rocketstream.admin.safety.previews import Previews
+from rocketstream.agents.approval import Approver
+from rocketstream.agents.changing import Changing
 from rocketstream.agents.server import serving
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 from rocketstream.watch import Collector
@@ -41,22 +47,58 @@ class Tools:
         return said.text
 
 
+class Person:
+    """Answers what a client asks, one answer after the other, and remembers the questions."""
+
+    def __init__(self, *answers: ElicitResult) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    async def __call__(
+        self, context: ClientRequestContext, params: ElicitRequestParams
+    ) -> ElicitResult:
+        self.asked.append(params.message)
+        return self.answers.pop(0) if self.answers else YES
+
+
+YES = ElicitResult(action="accept", content={"carry_out": True})
+
+
 @asynccontextmanager
 async def tools(
-    namesrv_addr: str, *, audit: Path | None = None, masking: Masking | None = None
+    namesrv_addr: str,
+    *,
+    audit: Path | None = None,
+    masking: Masking | None = None,
+    person: ElicitationFnT | None = None,
+    terminal: Callable[[], int | None] = lambda: None,
+    trust_agent: bool = False,
+    mode: str = "auto",
+    clock: Clock = SYSTEM_CLOCK,
 ) -> AsyncIterator[Tools]:
-    """Run a server, one that may write if it has an audit file."""
-    log = None if audit is None else AuditLog(audit, face="agents")
-    async with (
-        admin_aio.Admin(
-            namesrv_addr, audit=log, read_only=log is None, masking=masking or Masking()
-        ) as admin,
-        serving(
-            admin, lambda: Collector(lambda: Admin(namesrv_addr)), write=log is not None
-        ) as server,
-        Client(server) as client,
-    ):
-        yield Tools(client)
+    """Run a server, one that may write if it has an audit file, and a client of it.
+
+    Args:
+        person: answers the client's questions; None is a client that cannot ask anybody.
+    """
+
+    def writer(approved: str) -> admin_aio.Admin:
+        return admin_aio.Admin(
+            namesrv_addr, audit=AuditLog(audit, face="agents", approved=approved)
+        )
+
+    async with admin_aio.Admin(namesrv_addr, read_only=True, masking=masking or Masking()) as admin:
+        changing = None
+        if audit is not None:
+            approver = Approver(clock, trust_agent=trust_agent, terminal=terminal)
+            changing = Changing(admin, writer, approver, namesrv_addr, Previews(clock), clock)
+        async with (
+            serving(
+                admin, lambda: Collector(lambda: Admin(namesrv_addr)), changing=changing
+            ) as server,
+            Client(server, mode=mode, elicitation_callback=person) as client,
+        ):
+            yield Tools(client)
 
 
 def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:

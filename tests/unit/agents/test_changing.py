@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.names import dlq_topic
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.plugins.waiting import wait_until
-from tests.unit.agents.conftest import run, tools
+from tests.unit.agents.conftest import Person, Tools, run, tools
 
 _numbers = itertools.count(1)
 
@@ -46,6 +47,11 @@ def place(cluster: EmbeddedCluster) -> tuple[str, str, MessageQueue]:
     return group, topic, queue
 
 
+def approved(cluster: EmbeddedCluster, audit: Path) -> AbstractAsyncContextManager[Tools]:
+    """Return the tools of a server whose every change a person approves."""
+    return tools(cluster.namesrv_addr, audit=audit, person=Person())
+
+
 def store(cluster: EmbeddedCluster, group: str, queue: MessageQueue, offset: int) -> None:
     with BlockingAdminClient(cluster.namesrv_addr) as client:
         client.update_consumer_offset(group, queue, offset)
@@ -63,7 +69,7 @@ def test_a_reset_is_shown_applied_once_written_down_and_taken_back(
     audit = tmp_path / "audit.jsonl"
 
     async def story() -> None:
-        async with tools(cluster.namesrv_addr, audit=audit) as call:
+        async with approved(cluster, audit) as call:
             shown = await call("preview_reset", group=group, topic=topic, to="shift", value="-4")
             assert [(m["from_offset"], m["to_offset"], m["repeated"]) for m in shown["moves"]] == [
                 (6, 2, 4)
@@ -91,7 +97,9 @@ def test_a_reset_is_refused_when_the_group_has_moved(
     group, topic, queue = place
 
     async def story() -> None:
-        async with tools(cluster.namesrv_addr, audit=tmp_path / "audit.jsonl") as call:
+        async with tools(
+            cluster.namesrv_addr, audit=tmp_path / "audit.jsonl", person=Person()
+        ) as call:
             shown = await call("preview_reset", group=group, topic=topic, to="latest")
             store(cluster, group, queue, 3)
             said = await call.refused("apply_change", token=shown["token"])
@@ -115,7 +123,9 @@ def test_a_reset_that_makes_no_sense_gets_no_token(
     group, topic, _ = place
 
     async def story() -> None:
-        async with tools(cluster.namesrv_addr, audit=tmp_path / "audit.jsonl") as call:
+        async with tools(
+            cluster.namesrv_addr, audit=tmp_path / "audit.jsonl", person=Person()
+        ) as call:
             shown = await call("preview_reset", group=group, topic=topic, to="offset", value="6")
             assert shown["token"] is None
             assert "nothing would move" in shown["problems"][0]
@@ -170,7 +180,9 @@ def test_dead_letters_are_told_by_cause_and_sent_again_once(
     queue = MessageQueue(topic, "broker-a", 0)
 
     async def story() -> None:
-        async with tools(cluster.namesrv_addr, audit=tmp_path / "audit.jsonl") as call:
+        async with tools(
+            cluster.namesrv_addr, audit=tmp_path / "audit.jsonl", person=Person()
+        ) as call:
             told = await call("dead_letters", group=group)
             (cause,) = told["causes"]
             assert (told["letters"], cause["count"], cause["topics"]) == (3, 3, {topic: 3})
@@ -203,7 +215,9 @@ def test_a_member_consumes_one_message_when_asked(
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
     async def story(client_id: str) -> None:
-        async with tools(cluster.namesrv_addr, audit=tmp_path / "audit.jsonl") as call:
+        async with tools(
+            cluster.namesrv_addr, audit=tmp_path / "audit.jsonl", person=Person()
+        ) as call:
             (old,) = (await call("search_messages", topic=topic, newest_first=False, limit=1))[
                 "messages"
             ]
@@ -234,7 +248,9 @@ def test_a_group_is_paused_and_resumed_and_a_topic_made(
     group, topic, _ = place
 
     async def story() -> None:
-        async with tools(cluster.namesrv_addr, audit=tmp_path / "audit.jsonl") as call:
+        async with tools(
+            cluster.namesrv_addr, audit=tmp_path / "audit.jsonl", person=Person()
+        ) as call:
             with Admin(cluster.namesrv_addr) as admin:
 
                 def is_given() -> bool:
@@ -266,7 +282,9 @@ def test_the_page_lists_every_tool_and_no_other(cluster: EmbeddedCluster, tmp_pa
     listed = set(re.findall(r"`(\w+)`", " ".join(first)))
 
     async def story() -> None:
-        async with tools(cluster.namesrv_addr, audit=tmp_path / "audit.jsonl") as call:
+        async with tools(
+            cluster.namesrv_addr, audit=tmp_path / "audit.jsonl", person=Person()
+        ) as call:
             found = {tool.name for tool in (await call.client.list_tools()).tools}
             assert found - {"apply_change"} == listed
 

@@ -46,14 +46,16 @@ class AuditLog:
 
     Lines are JSON objects: ``id`` (the same before and after), ``at`` (ms since 1970), ``phase``
     (``begin``, ``done`` or ``failed``), ``operation``, ``who``, ``host``, ``face``, ``cluster``,
-    ``arguments``, and ``before``, ``after`` or ``error``. A ``begin`` without an end is a change
-    whose outcome is not known: the process was killed.
+    ``arguments``, ``approved`` where a face has a change approved, and ``before``, ``after`` or
+    ``error``. A ``begin`` without an end is a change whose outcome is not known: the process was
+    killed.
 
     Args:
         path: the file; made with its directories, readable by its owner alone. None is
             ``default_audit_path()``.
         who: the name of the person who makes the change; None is the user of this process.
         face: the face it is made through: ``command line``, ``dashboard``, ``agents``, ``library``.
+        approved: by whom the change was approved; None where ``who`` alone decides.
         clock: gives the times written.
     """
 
@@ -63,11 +65,13 @@ class AuditLog:
         *,
         who: str | None = None,
         face: str = "library",
+        approved: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.path = Path(path) if path is not None else default_audit_path()
         self.who = who or user_name()
         self.face = face
+        self.approved = approved
         self._clock = clock
         self._lock = threading.Lock()
 
@@ -88,6 +92,8 @@ class AuditLog:
             "cluster": cluster,
             "arguments": dict(arguments),
         }
+        if self.approved is not None:
+            entry["approved"] = self.approved
         self._write({"phase": "begin", **entry, "before": before})
         return entry
 
