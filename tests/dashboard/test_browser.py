@@ -26,7 +26,7 @@ from rocketstream.dashboard.running import DashboardServer, Listening
 from rocketstream.dashboard.tokens import add_token, read_roles
 from rocketstream.model import MessageQueue
 from rocketstream.watch import Collector, History
-from rocketstream.watch.core.windows import Windows
+from rocketstream.watch.windows import Windows
 from tests.dashboard.traffic import GIVEN_UP, Shop, trading, watched_before
 from tests.plugins.waiting import wait_until
 

@@ -22,7 +22,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.admin import Admin
 from rocketstream.admin.state import GroupState, QueueKind, QueueState
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.watch.core.windows import Windows
+from rocketstream.watch.windows import Windows
 from tests.plugins.waiting import wait_until
 
 TOPICS = {"orders": 2, "parcels": 1, "payments": 2, "clicks": 1}

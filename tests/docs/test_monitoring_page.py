@@ -11,9 +11,8 @@ from textual.binding import Binding
 
 from rocketstream.cli.top.screen import Top
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.watch.core.alert_config import read_config
+from rocketstream.watch.alerting import Kind, read_config
 from rocketstream.watch.core.families import families
-from rocketstream.watch.core.formats import Kind
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "monitoring.md").read_text(encoding="utf-8")

@@ -66,7 +66,8 @@ SAID_TO_BE_PURE = tuple(
     for name in (
         "admin.core", "admin.rows", "admin.state", "checks", "model", "protocol",
         "server.broker.core", "server.nameserver.core", "settings", "spark.consumer.core",
-        "spark.options", "suggestions", "testing.history", "watch.core",
+        "spark.options", "suggestions", "testing.history", "watch.alerting",
+        "watch.model", "watch.pace", "watch.series", "watch.windows",
     )
 )  # fmt: skip
 # The rooms of the connector and of the operations. Each lists what it may import of ours besides

@@ -26,7 +26,7 @@ from rocketstream.agents.looking import Looking
 from rocketstream.agents.text import seen
 from rocketstream.agents.watching import Watching
 from rocketstream.errors import BrokerError, RemoteProtocolError, RocketMQError, TransportError
-from rocketstream.watch import Collector
+from rocketstream.watch import Collector, kept_past
 
 INSTRUCTIONS: Final = """\
 Tools on a RocketMQ cluster: which consumer groups are behind, since when, why, and what to do.
@@ -120,7 +120,7 @@ async def serve_stdio(
     """Serve on stdin and stdout until stdin ends.
 
     Args:
-        namesrv: the name servers, for commands that are shown.
+        namesrv: the name servers, for commands that are shown and to find a history of theirs.
         make_admin: makes the Admin of the collection.
         admin: answers questions; closed here.
         writer: makes the Admin of one change, from who approved it; None: nothing is changed.
@@ -130,7 +130,7 @@ async def serve_stdio(
     async with admin:
 
         def make_collector() -> Collector:
-            return Collector(make_admin, interval_s=interval_s)
+            return Collector(make_admin, interval_s=interval_s, past=lambda: kept_past(namesrv))
 
         changing = None
         if writer is not None:

@@ -62,11 +62,13 @@ def alerts(
     import threading
 
     from rocketstream.admin import Admin
-    from rocketstream.watch import Collector
+    from rocketstream.watch import Collector, kept_past
     from rocketstream.watch.alerts import Alerts, default_memory
 
     with Alerts(read, namesrv, memory=default_memory(config, namesrv)) as telling:
-        collector = Collector(lambda: Admin(namesrv), interval_s=interval)
+        collector = Collector(
+            lambda: Admin(namesrv), interval_s=interval, past=lambda: kept_past(namesrv)
+        )
         telling.follow(collector)
         with collector:
             say(

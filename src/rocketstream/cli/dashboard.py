@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rocketstream.watch import History
 
 DEFAULT_PORT = 8976
-DEFAULT_HISTORY = Path("~/.rocketstream/history")
 _NEEDED = {
     "starlette": "starlette",
     "uvicorn": "uvicorn",
@@ -241,10 +240,14 @@ def serving(wishes: Wishes) -> Iterator[DashboardServer]:
         return Admin(wishes.namesrv, audit=audit, masking=masking)
 
     with ExitStack() as open_:
-        history, record = _history(wishes)
-        if history is not None:
-            open_.enter_context(history)
-        collector = Collector(admin, interval_s=wishes.interval_s, history=record)
+        history, writes = _history(wishes)
+        open_.enter_context(history)
+        collector = Collector(
+            admin,
+            interval_s=wishes.interval_s,
+            history=history if writes else None,
+            past=history.past,
+        )
         # The collector is entered after the socket listens: a port that is taken costs no sweep.
         app = create_app(collector, admin, settings, history=history, change_factory=changing)
         server = DashboardServer(app, listening)
@@ -266,25 +269,17 @@ def check_installed() -> None:
         )
 
 
-def _history(wishes: Wishes) -> tuple[History | None, History | None]:
-    """Return the history to show, and to write: another dashboard's is shown, not written."""
-    from rocketstream.watch import History
+def _history(wishes: Wishes) -> tuple[History, bool]:
+    """Return the history to show, and whether to write it: another dashboard's is only shown."""
+    from rocketstream.watch import History, default_history
 
     path = wishes.history
-    if path is None:
-        path = DEFAULT_HISTORY / f"{_file_name(wishes.namesrv)}.db"
-    path = expanded(path).absolute()
+    path = default_history(wishes.namesrv) if path is None else expanded(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        history = History(path)
+        return History(path), True
     except ConfigurationError as error:
-        if wishes.history is not None or not path.is_file():
+        if not path.is_file():
             raise
         say(f"warning: {error.message}; its charts are shown")
-        return History(path, read_only=True), None
-    return history, history
-
-
-def _file_name(namesrv: str) -> str:
-    kept = "".join(char if char.isalnum() or char in ".-" else "_" for char in namesrv)
-    return kept[:120].lstrip(".") or "cluster"
+        return History(path, read_only=True), False

@@ -109,14 +109,19 @@ def _serve(
     import threading
 
     from rocketstream.admin import Admin
-    from rocketstream.watch import Collector, History
+    from rocketstream.watch import Collector, History, kept_past
     from rocketstream.watch.alerts import Alerts, default_memory, load_config
     from rocketstream.watch.exporter import Exporter
 
     host, port = host_and_port(listen)
     with ExitStack() as stack:
         record = None if history is None else stack.enter_context(History(history))
-        collector = Collector(lambda: Admin(namesrv), interval_s=interval, history=record)
+        collector = Collector(
+            lambda: Admin(namesrv),
+            interval_s=interval,
+            history=record,
+            past=None if record is not None else lambda: kept_past(namesrv),
+        )
         exporter = stack.enter_context(
             Exporter(collector, host, port, insecure=insecure, queues=per_queue)
         )

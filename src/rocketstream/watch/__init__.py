@@ -6,10 +6,10 @@ Law: one collection serves all readers; no request of a reader calls a broker.
 from __future__ import annotations
 
 from rocketstream.watch.collector import Collector, Cost
-from rocketstream.watch.core.series import Point
-from rocketstream.watch.core.takeover import Gap
-from rocketstream.watch.history import History, PastVerdict
+from rocketstream.watch.history import History, PastVerdict, default_history, kept_past
 from rocketstream.watch.model import BrokerDown, GroupLook, Outage, Update, VerdictChange
+from rocketstream.watch.series import Point
+from rocketstream.watch.windows import Gap, Past
 
 __all__ = [
     "BrokerDown",
@@ -19,8 +19,11 @@ __all__ = [
     "GroupLook",
     "History",
     "Outage",
+    "Past",
     "PastVerdict",
     "Point",
     "Update",
     "VerdictChange",
+    "default_history",
+    "kept_past",
 ]

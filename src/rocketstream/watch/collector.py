@@ -24,10 +24,9 @@ from rocketstream.errors import (
     RequestTimeoutError,
     RocketMQError,
 )
-from rocketstream.watch.core.takeover import Past, gap_before
-from rocketstream.watch.core.windows import Windows
 from rocketstream.watch.model import GroupLook, Judge, Model, Outage, Update, VerdictChange
 from rocketstream.watch.pace import ROUND_MS, LookTimes, early_pause_s, pause_s
+from rocketstream.watch.windows import Past, Windows, gap_before
 
 _log = logging.getLogger(__name__)
 
@@ -121,6 +120,8 @@ class Collector:
             too.
         history: where sweeps are written down. The collection continues from the previous one's
             state there, so that a restart changes neither verdicts nor since when they hold.
+        past: returns what to continue from where another process writes the history; see
+            ``kept_past``. Asked once, at the first sweep.
         judge: derives a verdict from a group's window.
         clock: where times come from.
         workers: runs the sweeps; by default on a thread.
@@ -135,6 +136,7 @@ class Collector:
         *,
         interval_s: float = INTERVAL_S,
         history: Record | None = None,
+        past: Callable[[], Past | None] | None = None,
         judge: Judge = judge,
         clock: Clock = SYSTEM_CLOCK,
         workers: Workers | None = None,
@@ -153,6 +155,7 @@ class Collector:
         self._worker: Worker | None = None
         self._closed = False
         self._admin: Asked | None = None
+        self._begin_with = history.past if past is None and history is not None else past
         self._past: Past | None = None
         # Changed under its own lock, which is not held while brokers are asked.
         self._writing = threading.RLock()
@@ -356,8 +359,8 @@ class Collector:
         return early_pause_s(ended_s - now_s, self._took_s) if asked else self._pause_s
 
     def _sweep(self) -> None:
-        if self._history is not None and not self._counts.sweeps:
-            self._past = self._history.past()  # read before this sweep overwrites it
+        if self._begin_with is not None and not self._counts.sweeps:
+            self._past = self._begin_with()  # read before this sweep overwrites it
         state = self._ask()
         counts = self._counts
         with self._lock:
@@ -409,7 +412,7 @@ class Collector:
         return state
 
     def _go_on(self, state: ClusterState) -> None:
-        """Take over the state the previous collection left, at the first sweep that is answered."""
+        """Continue from what was left, at the first sweep that is answered."""
         past, self._past = self._past, None
         if past is None:
             return
@@ -417,6 +420,8 @@ class Collector:
         if gap is None:
             self._model.go_on(past)
             return
+        if self._history is None:
+            return  # of another process, which may have ended long ago
         self._model.begin_anew(gap)
         _log.warning(
             "HISTORY_NOT_TAKEN_OVER verdicts begin anew, %d s after the last sweep: %s",

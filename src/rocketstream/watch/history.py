@@ -18,15 +18,22 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.home import expanded
 from rocketstream.admin.state import ClusterState, GroupVerdict, Verdict
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.watch import history_file
-from rocketstream.watch.core.measures import WHOLE_GROUP, Measures, measures_of
-from rocketstream.watch.core.series import Level, Point, thinned, with_breaks
-from rocketstream.watch.core.takeover import Past
-from rocketstream.watch.history_file import LEVELS, PAGE_BYTES
-from rocketstream.watch.history_past import PastWriter, read_past, shorten
+from rocketstream.watch.history_file import LEVELS, PAGE_BYTES, PastWriter, read_past, shorten
 from rocketstream.watch.model import VerdictChange
+from rocketstream.watch.series import (
+    WHOLE_GROUP,
+    Level,
+    Measures,
+    Point,
+    measures_of,
+    thinned,
+    with_breaks,
+)
+from rocketstream.watch.windows import Past
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -34,6 +41,7 @@ T = TypeVar("T")
 BYTES_MAX: Final = 256 * 1024 * 1024
 BYTES_MAX_MIN: Final = 1024 * 1024
 READERS_KEPT: Final = 4
+DEFAULT_DIRECTORY: Final = Path("~/.rocketstream/history")
 VERDICTS_MAX: Final = 50_000
 """Most changes of verdict kept; the oldest are deleted first."""
 POINTS_MAX: Final = 10_000
@@ -392,13 +400,8 @@ class History:
         return self._read(read, [])
 
     def past(self) -> Past | None:
-        """Return the state the previous collection left to continue from; None where there was
-        none.
-
-        Always None of a history opened only for reading: a reader does not continue a collection.
-        """
-        if self._read_only:
-            return None
+        """Return the state a collection left, or leaves now, to continue from; None where none
+        did."""
         return self._read(read_past, None)
 
     def size_bytes(self) -> int:
@@ -432,6 +435,28 @@ class History:
             else:
                 self._readers.append(connection)
         return found
+
+
+def default_history(namesrv: str) -> Path:
+    """Return the file in which the dashboard of a cluster keeps its history unless told otherwise.
+
+    Raises:
+        ConfigurationError: this user has no home directory.
+    """
+    name = "".join(char if char.isalnum() or char in ".-" else "_" for char in namesrv)
+    return expanded(DEFAULT_DIRECTORY) / f"{name[:120].lstrip('.') or 'cluster'}.db"
+
+
+def kept_past(namesrv: str) -> Past | None:
+    """Return what a dashboard of this cluster knows, or knew last, for a collection to begin with.
+
+    None where the default history is not there. Raises nothing.
+    """
+    try:
+        with History(default_history(namesrv), read_only=True) as history:
+            return history.past()
+    except ConfigurationError:
+        return None
 
 
 @contextmanager

@@ -23,8 +23,7 @@ from rocketstream.admin.state import (
     Verdict,
     WhyReport,
 )
-from rocketstream.watch.core.takeover import Gap, Past
-from rocketstream.watch.core.windows import Windows
+from rocketstream.watch.windows import Gap, Past, Windows
 
 FORGOTTEN_MS: Final = 24 * 3_600_000
 """A broker no name server has known for a day was taken away on purpose."""

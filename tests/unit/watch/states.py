@@ -20,7 +20,7 @@ from rocketstream.admin.state import (
 )
 from rocketstream.testing.clock import START_MS
 from rocketstream.watch import VerdictChange
-from rocketstream.watch.core.takeover import Past
+from rocketstream.watch.windows import Past
 
 
 def queue(

@@ -7,9 +7,8 @@ import pytest
 from rocketstream.admin.state import ClusterState, GroupVerdict, Verdict
 from rocketstream.errors import ConfigurationError
 from rocketstream.testing.clock import START_MS
-from rocketstream.watch import BrokerDown, Outage
-from rocketstream.watch.core.alert_config import read_config
-from rocketstream.watch.core.alerting import Alerting, Event, Notice, Rule
+from rocketstream.watch import BrokerDown, Outage, Update
+from rocketstream.watch.alerting import Alerting, Event, Notice, Rule, read_config
 from tests.unit.watch.states import cluster, group, queue
 
 OPS = ("ops",)
@@ -34,7 +33,7 @@ class Play:
             state = self.state(name)
             verdicts = {} if verdict is None else {name: GroupVerdict(name, verdict, "because")}
             down = Outage(START_MS, "refused", 1) if outage else None
-            self.told += self.alerting.step(state, verdicts, down, self.now_ms)
+            self.told += self.alerting.step(Update(state, verdicts, outage=down), self.now_ms)
         return [notice.event for notice in self.told[before:]]
 
     def state(self, name: str) -> ClusterState:
@@ -113,7 +112,7 @@ def test_a_broker_that_does_not_answer_is_one_notice_and_its_return_another() ->
         told: list[Notice] = []
         for _ in range(seconds // 10):
             play.now_ms += 10_000
-            told += play.alerting.step(play.state("billing"), {}, None, play.now_ms, found)
+            told += play.alerting.step(Update(play.state("billing"), {}, down=found), play.now_ms)
         return told
 
     assert sweeps(50, down) == []

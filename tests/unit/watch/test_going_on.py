@@ -22,9 +22,9 @@ from rocketstream.admin.state import (
 )
 from rocketstream.errors import ConnectError
 from rocketstream.testing.clock import START_MS, ManualClock
-from rocketstream.watch import Collector, History, Update
-from rocketstream.watch.core import moments
-from rocketstream.watch.core.moments import decoded, encoded
+from rocketstream.watch import Collector, History, Update, default_history, kept_past
+from rocketstream.watch import windows as moments
+from rocketstream.watch.windows import decoded, encoded
 from tests.unit.watch.states import Asked, ByHand, cluster, group, queue
 
 MEMBERS = (MemberRow("10.0.0.9@1", "10.0.0.9:1", "JAVA", 405),)
@@ -41,16 +41,17 @@ def standing(at_ms: int, committed: int = 100) -> ClusterState:
 class Run:
     """One life of a collector over a history; sweeps are ten seconds apart."""
 
-    def __init__(self, path: Path, begin_ms: int) -> None:
+    def __init__(self, path: Path, begin_ms: int, *, reads_only: bool = False) -> None:
         self.clock = ManualClock(begin_ms)
         self.hand = ByHand()
         self.asked = Asked(standing(begin_ms))
-        self.history = History(path, clock=self.clock)
+        self.history = History(path, clock=self.clock, read_only=reads_only)
         self.collector = Collector(
             lambda: self.asked,
             clock=self.clock,
             workers=cast(Workers, self.hand),
-            history=self.history,
+            history=None if reads_only else self.history,
+            past=self.history.past,
         )
         self.updates: list[Update] = []
         self.collector.subscribe(self.updates.append)
@@ -218,6 +219,53 @@ def test_a_moment_too_large_for_the_bound_is_left_out_and_since_is_kept(
     assert past is not None
     assert past.moments == []
     assert caplog.text.count("HISTORY_WITHOUT_WINDOWS") == 1
+
+
+@pytest.mark.parametrize("away_ms", [0, 10 * SECOND])
+def test_another_process_begins_with_what_a_running_one_knows(tmp_path: Path, away_ms: int) -> None:
+    """A message that was pinned for minutes is found by the first look of anybody."""
+    writer = Run(tmp_path / "h.db", START_MS)
+    writer.sweep(standing(START_MS, 50))
+    for at_ms in range(START_MS + 10 * SECOND, START_MS + 5 * MINUTE, 10 * SECOND):
+        since_ms = writer.sweep(standing(at_ms)).verdicts["billing"].since_ms
+    reader = Run(tmp_path / "h.db", at_ms + away_ms, reads_only=True)
+    reader.asked.pinned = [PinnedMessage("orders", "broker-a", 0, 100, "10.0.0.9@1", 40_000, 7)]
+    verdict = reader.sweep(standing(at_ms + away_ms)).verdicts["billing"]
+    assert verdict.verdict is Verdict.PINNED
+    assert since_ms is not None
+    assert (verdict.since_ms or 0) <= at_ms
+    assert reader.asked.looked == ["billing"]
+    reader.end()
+    writer.sweep(standing(at_ms + 20 * SECOND))
+    writer.end()
+
+
+def test_what_a_process_that_ended_long_ago_kept_is_passed_over_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, last_ms = stalled(tmp_path / "h.db")
+    reader = Run(tmp_path / "h.db", last_ms + 60 * MINUTE, reads_only=True)
+    update = reader.sweep(standing(last_ms + 60 * MINUTE))
+    assert update.gap is None
+    assert len(reader.collector.window("billing")) == 1
+    assert caplog.text == ""
+    reader.end()
+
+
+def test_the_default_history_is_one_for_each_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert kept_past("10.0.0.5:9876;10.0.0.6:9876") is None
+    path = default_history("10.0.0.5:9876;10.0.0.6:9876")
+    assert path.relative_to(tmp_path).as_posix() == (
+        ".rocketstream/history/10.0.0.5_9876_10.0.0.6_9876.db"
+    )
+    path.parent.mkdir(parents=True)
+    stalled(path)
+    past = kept_past("10.0.0.5:9876;10.0.0.6:9876")
+    assert past is not None
+    assert past.verdicts["billing"].verdict is Verdict.STALLED
 
 
 # --- bytes ----------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from rocketstream.admin.state import (
 )
 from rocketstream.testing.clock import START_MS
 from rocketstream.watch import Cost, Outage
-from rocketstream.watch.core.measures import measures_of
 from rocketstream.watch.metrics import render
+from rocketstream.watch.series import measures_of
 from tests.unit.watch.states import group, queue
 from tests.unit.watch.strict_exposition import ReadFamily, read
 

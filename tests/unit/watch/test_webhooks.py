@@ -18,11 +18,20 @@ import pytest
 from rocketstream.admin.state import GroupVerdict, Verdict
 from rocketstream.testing.clock import START_MS, ManualClock
 from rocketstream.watch import Update
-from rocketstream.watch.alerts import Alerts, default_memory, load_config, send_test
-from rocketstream.watch.core.alert_config import Webhook
-from rocketstream.watch.core.alerting import Event, Notice
-from rocketstream.watch.core.formats import TEXT_BYTES_MAX, Kind, body
-from rocketstream.watch.webhooks import QUEUE_MAX, TRIES_MAX, Sender, backing_off, send
+from rocketstream.watch.alerting import Event, Kind, Notice, Webhook
+from rocketstream.watch.alerts import (
+    QUEUE_MAX,
+    TEXT_BYTES_MAX,
+    TRIES_MAX,
+    Alerts,
+    Sender,
+    backing_off,
+    body,
+    default_memory,
+    load_config,
+    send,
+    send_test,
+)
 from tests.unit.watch.receiver import DEADLINE_S, SECRET, Receiver
 from tests.unit.watch.states import waiting
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from rocketstream.testing.clock import START_MS
-from rocketstream.watch.core.windows import STATES_MIN, Windows
+from rocketstream.watch.windows import STATES_MIN, Windows
 from tests.unit.watch.states import group, queue
 
 

@@ -19,7 +19,7 @@ from rocketstream.cli.shown import shown
 from rocketstream.cli.signals import on_signal
 from rocketstream.cli.top.giving_back import given_back
 from rocketstream.cli.top.screen import Top
-from rocketstream.watch import Collector
+from rocketstream.watch import Collector, kept_past
 
 
 def run(namesrv: str, interval_s: float, wanted: str, view: str) -> None:
@@ -30,11 +30,12 @@ def run(namesrv: str, interval_s: float, wanted: str, view: str) -> None:
     """
     for name in ("COLUMNS", "LINES"):
         os.environ.pop(name, None)
-    collector = Collector(lambda: Admin(namesrv), interval_s=interval_s)
+    collector = Collector(
+        lambda: Admin(namesrv), interval_s=interval_s, past=lambda: kept_past(namesrv)
+    )
 
     def why(group: str) -> WhyReport:
-        with Admin(namesrv) as admin:
-            return admin.group_why(group, window=collector.window(group))
+        return collector.look(group).report
 
     app = Top(collector, namesrv, view=view, wanted=wanted, why=why)
     with _log_in_last_line(app), given_back(), collector:

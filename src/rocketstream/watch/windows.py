@@ -1,0 +1,322 @@
+"""The states of every group over the last minutes: in bounded memory, and as bytes for a restart.
+
+Pure: old and new states in, the states to keep out; equal values are kept once. Of bytes, fields
+this release does not know are left out; bytes that were not written here give None.
+
+Law: nothing is taken over across a gap in which nobody watched: the state within it is unknown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, NamedTuple
+
+from rocketstream.admin.rows import MemberRow, SubscriptionRow
+from rocketstream.admin.state import (
+    BrokerState,
+    ClusterState,
+    GroupState,
+    GroupVerdict,
+    QueueKind,
+    QueueState,
+)
+from rocketstream.watch.series import BREAK_MS
+
+SPAN_MS: Final = 20 * 60_000
+"""How far back a window reaches: older states change no verdict."""
+RECENT_MS: Final = 5 * 60_000
+"""The last minutes get two thirds of a window's states, the rest of the span gets the others."""
+STATES_MAX: Final = 45
+SLACK_MS: Final = 1_500
+STATES_MIN: Final = 6
+"""Every group may keep this many states, even beyond the bound of all groups together."""
+QUEUES_MAX: Final = 120_000
+"""Most queue states of all windows, some 300 bytes each; more queues mean fewer states.
+"""
+
+
+class Windows:
+    """A sliding window of states per group; has one writer.
+
+    Args:
+        span_ms: how far back it reaches.
+        states_max: how many states of one group are kept at most.
+        queues_max: how many queue states of all groups are kept at most; in a cluster with more
+            queues states are kept further apart in time, so that the span stays.
+
+    States are closer together in the last quarter of the span than before it.
+    """
+
+    def __init__(
+        self,
+        *,
+        span_ms: int = SPAN_MS,
+        states_max: int = STATES_MAX,
+        queues_max: int = QUEUES_MAX,
+    ) -> None:
+        self._span_ms = span_ms
+        self._states_max = states_max
+        self._queues_max = queues_max
+        self._pace = _pace(span_ms, states_max)
+        # Replaced as a whole by its writer, so that other threads may read it at any time.
+        self._windows: dict[str, list[GroupState]] = {}
+
+    def add(self, groups: Mapping[str, GroupState]) -> None:
+        """Add the groups a sweep found; groups it did not find are forgotten."""
+        queues = sum(len(state.queues) for state in groups.values())
+        count = self._states_max
+        if queues:
+            count = max(min(self._queues_max // queues, count), STATES_MIN)
+        self._pace = _pace(self._span_ms, count)
+        self._windows = {
+            name: _added(self._windows.get(name, []), state, self._pace)
+            for name, state in groups.items()
+        }
+
+    def add_one(self, state: GroupState) -> None:
+        """Add one group, asked by itself."""
+        window = _added(self._windows.get(state.group, []), state, self._pace)
+        self._windows = {**self._windows, state.group: window}
+
+    def window(self, group: str) -> list[GroupState]:
+        """Return the states of a group, oldest first; empty for an unknown group."""
+        return list(self._windows.get(group, ()))
+
+    def newest(self, group: str) -> GroupState | None:
+        """Return the last state of a group; None for an unknown group."""
+        window = self._windows.get(group)
+        return window[-1] if window else None
+
+    @property
+    def queue_states(self) -> int:
+        """How many different queue states are kept: they decide the memory of the windows."""
+        return len(
+            {id(queue) for w in self._windows.values() for state in w for queue in state.queues}
+        )
+
+
+class _Pace(NamedTuple):
+    """How far back states are kept and how far apart: the recent ones, and the older ones."""
+
+    span_ms: int
+    recent_ms: int
+    near_ms: float
+    far_ms: float
+
+
+def _pace(span_ms: int, count: int) -> _Pace:
+    recent_ms = span_ms * RECENT_MS // SPAN_MS
+    near = max(count * 2 // 3, 2)
+    far_ms = (span_ms - recent_ms) / max(count - near, 1)
+    return _Pace(span_ms, recent_ms, recent_ms / near, far_ms)
+
+
+def _added(window: list[GroupState], state: GroupState, pace: _Pace) -> list[GroupState]:
+    if window and state == window[-1]:
+        return window  # a look found it already
+    if window and state.taken_ms < window[-1].taken_ms:
+        # The clock was set back: older states cannot be compared with those to come.
+        window = []
+    if not window:
+        return [state]
+    now_ms = state.taken_ms
+    kept: list[GroupState] = []
+    # Oldest first: a state is kept that is far enough from the one kept before it, so that the
+    # choice does not depend on how many states come later. A little less is enough, because sweeps
+    # are not exact to the second.
+    for old in window:
+        age_ms = now_ms - old.taken_ms
+        distance_ms = pace.near_ms if age_ms <= pace.recent_ms else pace.far_ms
+        if age_ms > pace.span_ms:
+            continue
+        if not kept or old.taken_ms - kept[-1].taken_ms >= distance_ms - SLACK_MS:
+            kept.append(old)
+    return [*kept, _sharing(state, window[-1])]
+
+
+def _sharing(state: GroupState, before: GroupState) -> GroupState:
+    """Return a state that reuses the values of the previous one wherever they are equal."""
+    known = {(q.topic, q.broker_name, q.queue_id, q.kind): q for q in before.queues}
+    queues = tuple(_same(known, queue) for queue in state.queues)
+    return dataclasses.replace(
+        state,
+        group=before.group,
+        queues=before.queues if queues == before.queues else queues,
+        members=before.members if state.members == before.members else state.members,
+        subscriptions=before.subscriptions
+        if state.subscriptions == before.subscriptions
+        else state.subscriptions,
+    )
+
+
+def _same(
+    known: Mapping[tuple[str, str, int, QueueKind], QueueState], queue: QueueState
+) -> QueueState:
+    before = known.get((queue.topic, queue.broker_name, queue.queue_id, queue.kind))
+    return before if before is not None and before == queue else queue
+
+
+BYTES_MAX: Final = 64 << 20
+"""Most bytes that are unpacked: a damaged file must not fill the memory."""
+_QUEUE: Final = tuple(each.name for each in fields(QueueState))
+_MEMBER: Final = tuple(each.name for each in fields(MemberRow))
+_SUBSCRIPTION: Final = tuple(each.name for each in fields(SubscriptionRow))
+_GROUP: Final = tuple(
+    each.name
+    for each in fields(GroupState)
+    if each.name not in ("members", "subscriptions", "queues")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The groups of a cluster at one moment.
+
+    Attributes:
+        taken_ms: when the groups were in these states, ms since 1970.
+        groups: the groups by name.
+    """
+
+    taken_ms: int
+    groups: Mapping[str, GroupState]
+
+
+def encoded(state: ClusterState) -> bytes:
+    """Return the groups of a sweep as bytes."""
+    value = {
+        "takenMs": state.taken_ms,
+        "fields": {"group": _GROUP, "queue": _QUEUE, "member": _MEMBER, "sub": _SUBSCRIPTION},
+        "groups": [_group(each) for each in state.groups.values()],
+    }
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    return zlib.compress(text.encode("ascii"), 1)
+
+
+def decoded(data: bytes) -> Moment | None:
+    """Return what ``encoded`` was given; None for bytes that it did not make."""
+    unpack = zlib.decompressobj()
+    try:
+        value = json.loads(unpack.decompress(data, BYTES_MAX))
+        names = value["fields"]
+        groups = [_read_group(each, names) for each in value["groups"]]
+        return Moment(int(value["takenMs"]), {each.group: each for each in groups})
+    except (zlib.error, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def places(brokers: tuple[BrokerState, ...]) -> frozenset[str]:
+    """Return the addresses of a cluster's brokers, which tell it from another cluster."""
+    return frozenset(
+        f"{broker.broker_name} {address}"
+        for broker in brokers
+        for address in broker.addresses.values()
+    )
+
+
+def _group(state: GroupState) -> list[Any]:
+    own = [_plain(getattr(state, name)) for name in _GROUP]
+    members = None if state.members is None else [_row(each, _MEMBER) for each in state.members]
+    return [
+        own,
+        members,
+        [_row(each, _SUBSCRIPTION) for each in state.subscriptions],
+        [_row(each, _QUEUE) for each in state.queues],
+    ]
+
+
+def _row(value: object, names: tuple[str, ...]) -> list[Any]:
+    return [getattr(value, name) for name in names]
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _read_group(value: list[Any], names: Mapping[str, list[str]]) -> GroupState:
+    own, members, subscriptions, queues = value
+    found = _known(own, names["group"], _GROUP)
+    found["errors"] = tuple(found.get("errors", ()))
+    return GroupState(
+        **found,
+        members=None
+        if members is None
+        else tuple(_read_member(each, names["member"]) for each in members),
+        subscriptions=tuple(
+            SubscriptionRow(**_known(each, names["sub"], _SUBSCRIPTION)) for each in subscriptions
+        ),
+        queues=tuple(_read_queue(each, names["queue"]) for each in queues),
+    )
+
+
+def _read_member(value: list[Any], names: list[str]) -> MemberRow:
+    found = _known(value, names, _MEMBER)
+    return MemberRow(**{**found, "twins": tuple(found.get("twins", ()))})
+
+
+def _read_queue(value: list[Any], names: list[str]) -> QueueState:
+    found = _known(value, names, _QUEUE)
+    found["kind"] = QueueKind(found["kind"])
+    if found.get("matching_range") is not None:
+        low, high = found["matching_range"]
+        found["matching_range"] = (low, high)
+    return QueueState(**found)
+
+
+def _known(value: list[Any], names: list[str], known: tuple[str, ...]) -> dict[str, Any]:
+    return {name: each for name, each in zip(names, value, strict=True) if name in known}
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The state the previous collection left.
+
+    Attributes:
+        swept_ms: when its last answered sweep was made, ms since 1970.
+        brokers: the brokers' addresses, as ``places`` returns them.
+        verdicts: the last verdict of each group, with the time since when it held.
+        moments: the states of the last minutes, oldest first; empty where they were not kept.
+    """
+
+    swept_ms: int
+    brokers: frozenset[str] = frozenset()
+    verdicts: Mapping[str, GroupVerdict] = field(default_factory=dict)
+    moments: Sequence[Moment] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A time before a collection in which nobody watched: the verdicts hold since its end.
+
+    Attributes:
+        from_ms: when the last sweep before the gap was made, ms since 1970.
+        until_ms: when the first sweep after the gap was made, ms since 1970.
+        reason: why the earlier records are not taken over.
+    """
+
+    from_ms: int
+    until_ms: int
+    reason: str
+
+
+def gap_before(past: Past, state: ClusterState, interval_s: float) -> Gap | None:
+    """Return the gap between the past and a first sweep; None where the collection continues.
+
+    Args:
+        past: the state the previous collection left.
+        state: the first sweep that was answered.
+        interval_s: the time from one sweep to the next, in seconds.
+    """
+    away_ms = state.taken_ms - past.swept_ms
+    if away_ms < 0:
+        reason = "the last sweep written down lies in the future: the clock was set back"
+    elif away_ms > max(BREAK_MS, 3_000 * interval_s):
+        reason = "that is too long: what was so before may have ended and begun again"
+    elif past.brokers and past.brokers.isdisjoint(places(state.brokers)):
+        reason = "the brokers are others: it is the history of another cluster, or all have moved"
+    else:
+        return None
+    return Gap(past.swept_ms, state.taken_ms, reason)
