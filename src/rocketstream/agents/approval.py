@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 
 from rocketstream._util.clock import Clock
-from rocketstream.agents.text import NAME_CHARS_MAX, seen
+from rocketstream.agents.answers import seen
 from rocketstream.errors import ClientStateError
 
 if sys.platform != "win32":
@@ -189,7 +189,7 @@ def _client_of(context: Context[Any, Any]) -> str:
     if told is None:
         return "a client without a name"
     info = told.client_info
-    return seen(f"{info.name} {info.version}".replace("\n", " "), NAME_CHARS_MAX)
+    return seen(f"{info.name} {info.version}".replace("\n", " "), 200)
 
 
 def _can_elicit(context: Context[Any, Any]) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -22,15 +22,14 @@ from rocketstream._util.clock import Clock
 from rocketstream._util.when import moment_ms
 from rocketstream.admin import LetterFilter, RedrivePlan
 from rocketstream.admin.aio import Admin
-from rocketstream.admin.core.moves import ResetDone, ResetPlan, ResetTarget
+from rocketstream.admin.core.moves import ResetDone, ResetPlan, ResetRow, ResetTarget
 from rocketstream.admin.core.steps import ChangePlan
 from rocketstream.admin.safety.previews import Previews
 from rocketstream.admin.safety.undo import default_undo_directory
-from rocketstream.agents import answers, showing
+from rocketstream.agents.answers import TEXT_CHARS_MAX, Form, seen
 from rocketstream.agents.approval import Approver, DeclinedError
-from rocketstream.agents.looking import ROWS_MAX, Group, Moment, TopicName
-from rocketstream.agents.text import moment_of, seen
-from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.agents.looking import Group, Moment, TopicName, moment_of
+from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.names import retry_topic
 
 REDRIVE_MAX: Final = 10_000
@@ -38,7 +37,49 @@ RATE_MAX: Final = 1_000.0
 SHOWN_MAX: Final = 10
 """Most lines of one kind a person is shown of one change; how many more there are is said."""
 
-Apply = Callable[[Admin], Awaitable[answers.Applied]]
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The effect of a change. Nothing is changed yet; apply_change asks the person you work for.
+
+    Attributes:
+        what: the steps that will be made.
+        warnings: what to know before.
+        problems: what speaks against it. Without a token it cannot be made.
+        command: makes the same change; for a person to run.
+        token: apply_change takes it: once, within ten minutes.
+        moves: how far each queue moves.
+    """
+
+    operation: str
+    what: tuple[str, ...]
+    warnings: tuple[str, ...]
+    problems: Annotated[tuple[str, ...], Form.WHOLE]
+    command: str
+    token: str | None = None
+    moves: tuple[ResetRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The result of a change.
+
+    Attributes:
+        is_done: whether all of it is as it was shown.
+        what: the steps that were made.
+        undo: preview_undo takes it.
+        remark: what the listener raised.
+    """
+
+    operation: str
+    is_done: bool
+    what: tuple[str, ...]
+    undo: str | None = None
+    remark: str | None = None
+    unknown: tuple[str, ...] = ()
+
+
+Apply = Callable[[Admin], Awaitable[Applied]]
 
 Despite = Annotated[
     bool,
@@ -51,16 +92,9 @@ Despite = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A change that was shown.
+    """A change that was shown, and what makes it, or refuses where things have changed since."""
 
-    Attributes:
-        text: the change as the person who approves it sees it.
-        command: the command that makes the same change.
-        apply: makes it, or refuses if things are no longer as they were shown.
-    """
-
-    text: str
-    command: str
+    preview: Preview
     apply: Apply
 
 
@@ -115,7 +149,7 @@ class Changing:
             ),
         ] = None,
         despite_problems: Despite = False,
-    ) -> answers.Preview:
+    ) -> Preview:
         """Show where a reset would take a group: from and to per queue, skipped, repeated.
 
         Changes nothing. Show it to the person you work for; `apply_change` with the token does it.
@@ -131,7 +165,7 @@ class Changing:
         self,
         undo: Annotated[str, Field(description="`undo` of what a reset answered.", max_length=500)],
         despite_problems: Despite = False,
-    ) -> answers.Preview:
+    ) -> Preview:
         """Show what taking a reset back would do. Changes nothing."""
         folder = default_undo_directory()
         path = folder / Path(undo).name
@@ -145,10 +179,10 @@ class Changing:
 
     def _reset_preview(
         self, operation: str, plan: ResetPlan, command: Sequence[str], despite_problems: bool
-    ) -> answers.Preview:
+    ) -> Preview:
         nothing = [] if plan.moves else ["nothing would move: the group is there already"]
 
-        async def apply(admin: Admin) -> answers.Applied:
+        async def apply(admin: Admin) -> Applied:
             # A person who accepts problems does not accept a plan that is no longer true.
             done = await admin.reset_apply(plan, force=despite_problems, as_shown=True)
             return _reset_done(operation, done)
@@ -165,8 +199,7 @@ class Changing:
             warnings=plan.warnings,
             problems=[*plan.problems, *nothing],
             is_refused=bool(nothing) or (bool(plan.problems) and not despite_problems),
-            moves=showing.moves(plan, ROWS_MAX),
-            left_out=max(len(plan.rows) - ROWS_MAX, 0),
+            moves=plan.rows,
         )
 
     def _target(self, to: str, value: str | None) -> ResetTarget:
@@ -210,7 +243,7 @@ class Changing:
         ] = True,
         limit: Annotated[int, Field(ge=1, le=REDRIVE_MAX)] = 100,
         rate: Annotated[float, Field(description="A second.", gt=0, le=RATE_MAX)] = 50.0,
-    ) -> answers.Preview:
+    ) -> Preview:
         """Show which dead letters a redrive would send again, and where. Changes nothing."""
         wanted = LetterFilter(
             cause=cause_id,
@@ -226,8 +259,8 @@ class Changing:
         if not plan.letters:
             problems.append("no dead letter is selected that was not sent again already")
 
-        async def apply(admin: Admin) -> answers.Applied:
-            return await _redrive(admin, operation, plan, wanted, to, rate)
+        async def apply(admin: Admin) -> Applied:
+            return await _redrive(admin, operation, plan, rate)
 
         command = ["dlq", "redrive", group, f"--limit={limit}", f"--rate={rate:g}"]
         if to_group_only:
@@ -253,12 +286,12 @@ class Changing:
 
     # --- settings --------------------------------------------------------------------------------
 
-    async def preview_pause(self, group: Group) -> answers.Preview:
+    async def preview_pause(self, group: Group) -> Preview:
         """Show what pausing a group would do: brokers give its members nothing. Changes nothing."""
         plan = await self._admin.group_pause_plan(group)
         return self._settings_preview(plan, "group", "pause", group)
 
-    async def preview_resume(self, group: Group) -> answers.Preview:
+    async def preview_resume(self, group: Group) -> Preview:
         """Show what ending the pause of a group would do. Changes nothing."""
         plan = await self._admin.group_resume_plan(group)
         return self._settings_preview(plan, "group", "resume", group)
@@ -267,25 +300,25 @@ class Changing:
         self,
         topic: TopicName,
         queues: Annotated[int, Field(description="On each broker.", ge=1, le=256)] = 8,
-    ) -> answers.Preview:
+    ) -> Preview:
         """Show what making a topic on every broker would do. Changes nothing."""
         plan = await self._admin.topic_create_plan(topic, queues)
         return self._settings_preview(plan, "topic", "create", topic, f"--queues={queues}")
 
-    def _settings_preview(self, plan: ChangePlan, *command: str) -> answers.Preview:
+    def _settings_preview(self, plan: ChangePlan, *command: str) -> Preview:
         problems = list(plan.problems)
         if not plan.changes:
             problems.append("nothing would change: it is so already")
 
-        async def apply(admin: Admin) -> answers.Applied:
+        async def apply(admin: Admin) -> Applied:
             done = await admin.change_apply(plan)
             unknown = [each.step.where for each in done.steps if each.done is None]
             notes = [f"{each.step.where}: {each.note}" for each in done.steps if each.note]
-            return answers.Applied(
+            return Applied(
                 operation=plan.operation,
                 is_done=not done.differing and not unknown,
-                what=showing.notes([f"{len(done.steps)} steps made", *notes]),
-                unknown=showing.notes(f"what {where} has now is not known" for where in unknown),
+                what=(f"{len(done.steps)} steps made", *notes),
+                unknown=tuple(f"what {where} has now is not known" for where in unknown),
             )
 
         what = [
@@ -310,7 +343,7 @@ class Changing:
         client_id: Annotated[str, Field(description="The member.", max_length=255)],
         topic: TopicName,
         msg_id: Annotated[str, Field(max_length=255)],
-    ) -> answers.Preview:
+    ) -> Preview:
         """Show what making one member consume one message now would do. Changes nothing.
 
         The member's listener is called with the message; the group's offsets stay as they are.
@@ -318,14 +351,14 @@ class Changing:
         plan = await self._admin.consume_message_plan(group, client_id, topic, msg_id)
         operation = f"consumption of {msg_id} by {client_id}"
 
-        async def apply(admin: Admin) -> answers.Applied:
+        async def apply(admin: Admin) -> Applied:
             row = await admin.consume_message(group, client_id, topic, msg_id)
             said = f"the listener answered {row.result} after {row.spent_ms} ms"
-            remark = [] if row.remark is None else [f"it said: {row.remark}"]
-            return answers.Applied(
+            return Applied(
                 operation=operation,
                 is_done=row.result in ("CR_SUCCESS", "CR_COMMIT"),
-                what=showing.notes([said, *remark]),
+                what=(said,),
+                remark=row.remark,
             )
 
         return self._preview(
@@ -340,8 +373,6 @@ class Changing:
             warnings=["it may do its work twice: the message comes in its normal course too"],
         )
 
-    # --- applying --------------------------------------------------------------------------------
-
     def _preview(
         self,
         operation: str,
@@ -352,31 +383,24 @@ class Changing:
         warnings: Iterable[str] = (),
         problems: Iterable[str] = (),
         is_refused: bool | None = None,
-        moves: list[answers.MoveLine] | None = None,
-        left_out: int = 0,
-    ) -> answers.Preview:
+        moves: tuple[ResetRow, ...] = (),
+    ) -> Preview:
         """Return the preview of a change, and keep the change where nothing speaks against it."""
-        run = seen(shlex.join(["rocketstream", *command, "--namesrv", self._namesrv]))
-        preview = answers.Preview(
-            operation=seen(operation, 500),
-            what=showing.notes(what),
-            warnings=showing.notes(warnings),
-            problems=showing.notes(problems),
-            token=None,
-            command=run,
-            moves=moves or [],
-            left_out=left_out,
-        )
-        if bool(preview.problems) if is_refused is None else is_refused:
+        run = shlex.join(["rocketstream", *command, "--namesrv", self._namesrv])
+        against = tuple(problems)
+        preview = Preview(operation, tuple(what), tuple(warnings), against, run, moves=moves)
+        if bool(against) if is_refused is None else is_refused:
             return preview
-        token = self._previews.keep(Shown(_text_of(preview), run, apply))
-        return preview.model_copy(update={"token": token})
+        token = self._previews.keep(Shown(preview, apply))
+        return replace(preview, token=token)
+
+    # --- applying --------------------------------------------------------------------------------
 
     async def apply_change(
         self,
         token: Annotated[str, Field(description="Of a preview.", min_length=8, max_length=100)],
         context: Context[Any, Any],
-    ) -> answers.Applied | InputRequiredResult:
+    ) -> Applied | InputRequiredResult:
         """Make the change a preview showed, after the person you work for has approved it.
 
         They are asked here, outside of your conversation, and have until ten minutes after the
@@ -384,7 +408,9 @@ class Changing:
         """
         shown, left_s = self._previews.find(token), self._previews.left_s(token)
         try:
-            approval = await self._approver.ask(token, shown.text, shown.command, left_s, context)
+            approval = await self._approver.ask(
+                token, _text_of(shown.preview), shown.preview.command, left_s, context
+            )
         except DeclinedError:
             self._previews.take(token)
             raise
@@ -406,70 +432,48 @@ _GOALS: Final = {
 }
 
 
-def _text_of(preview: answers.Preview) -> str:
+def _text_of(preview: Preview) -> str:
     """Return a change as the person who approves it sees it."""
     moves = [
-        f"{each.topic} queue {each.queue} at {each.broker}: {each.from_offset} -> {each.to_offset}"
+        f"{each.topic} queue {each.queue_id} at {each.broker_name}: {each.from_offset} -> "
+        f"{each.to_offset}"
         for each in preview.moves
     ]
     parts = [
         preview.operation,
         *_some(preview.what, "- "),
-        *_some(moves, "- ", preview.left_out),
+        *_some(moves, "- "),
         *_some(preview.warnings, "Warning: "),
         *_some(preview.problems, "AGAINST IT: "),
-        f"The same as: {preview.command}",
     ]
-    return "\n".join(parts)
+    return "\n".join([*map(seen, parts), f"The same as: {seen(preview.command, TEXT_CHARS_MAX)}"])
 
 
-def _some(lines: Sequence[str], mark: str, more: int = 0) -> list[str]:
-    more += max(len(lines) - SHOWN_MAX, 0)
-    return [mark + each for each in lines[:SHOWN_MAX]] + ([f"{mark}and {more} more"] * bool(more))
+def _some(lines: Sequence[str], mark: str) -> list[str]:
+    rest = [f"{mark}and {len(lines) - SHOWN_MAX} more"] if len(lines) > SHOWN_MAX else []
+    return [mark + each for each in lines[:SHOWN_MAX]] + rest
 
 
-async def _redrive(
-    admin: Admin,
-    operation: str,
-    plan: RedrivePlan,
-    wanted: LetterFilter,
-    to: str | None,
-    rate: float,
-) -> answers.Applied:
-    now = await admin.redrive_plan(plan.group, wanted, to=to, limit=plan.letters)
-    if _begins(now) != _begins(plan) or (now.letters, now.by_topic, now.problems) != (
-        plan.letters,
-        plan.by_topic,
-        plan.problems,
-    ):
-        raise ClientStateError(
-            f"the dead letters of {plan.group} are no longer as they were shown: now "
-            f"{now.letters} are selected. Preview the redrive again"
-        )
-    result = await admin.redrive(plan.group, wanted, to=to, limit=plan.letters, rate=rate)
+async def _redrive(admin: Admin, operation: str, plan: RedrivePlan, rate: float) -> Applied:
+    result = await admin.redrive(plan.group, plan.wanted, to=plan.to, rate=rate, as_shown=plan)
     said = [f"{count} sent to {topic}" for topic, count in result.by_topic.items()]
     said += [f"{count} stored with {status}" for status, count in result.odd.items()]
-    return answers.Applied(
-        operation=operation,
-        is_done=result.sent == plan.letters,
-        what=showing.notes(said or ["nothing was sent"]),
-    )
+    is_done = result.sent == plan.letters
+    if not is_done:
+        said.append(f"{plan.letters - result.sent} of those shown were sent by others meanwhile")
+    return Applied(operation, is_done, tuple(said))
 
 
-def _begins(plan: RedrivePlan) -> dict[object, int]:
-    return {queue: begin for queue, (begin, _) in plan.ranges.items()}
-
-
-def _reset_done(operation: str, done: ResetDone) -> answers.Applied:
+def _reset_done(operation: str, done: ResetDone) -> Applied:
     said = [f"{len(done.rows)} queues moved"]
     said += [f"{row.row.queue}: {row.note}" for row in done.rows if row.note]
     if done.left:
         said.append(f"{len(done.left)} queues left alone: the group went past the target by itself")
     unknown = [str(row.row.queue) for row in done.rows if row.moved is None]
-    return answers.Applied(
+    return Applied(
         operation=operation,
         is_done=not done.differing and not unknown,
-        what=showing.notes(said),
+        what=tuple(said),
         undo=None if done.undo_path is None else Path(done.undo_path).name,
-        unknown=showing.notes(f"whether {queue} arrived is not known" for queue in unknown),
+        unknown=tuple(f"whether {queue} arrived is not known" for queue in unknown),
     )

@@ -5,25 +5,27 @@ Law: only the protocol writes to stdout; logs go to stderr.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
+import typing
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
+from mcp.types import InputRequiredResult, ToolAnnotations
 
 from rocketstream import __version__
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.admin.admin import Admin as SyncAdmin
 from rocketstream.admin.aio import Admin
 from rocketstream.admin.safety.previews import Previews
+from rocketstream.agents.answers import ROWS_MAX, TEXT_CHARS_MAX, seen, shape_of, tell
 from rocketstream.agents.approval import Approver
 from rocketstream.agents.changing import Changing
 from rocketstream.agents.looking import Looking
-from rocketstream.agents.text import seen
 from rocketstream.agents.watching import Watching
 from rocketstream.errors import BrokerError, RemoteProtocolError, RocketMQError, TransportError
 from rocketstream.watch import Collector, kept_past
@@ -154,15 +156,28 @@ def _add(
 
 
 def _answering(tool: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Report mistakes, and questions that could not be asked, in one line each."""
+    """Tell what a tool returns as JSON; report mistakes, and failed questions, in a line each."""
 
     @functools.wraps(tool)
     async def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            return await tool(*args, **kwargs)
+            found = await tool(*args, **kwargs)
         except _NOT_ASKED as error:
-            raise ToolError(f"UNKNOWN: it could not be asked: {seen(error.message)}") from error
+            raise ToolError(
+                f"UNKNOWN: it could not be asked: {seen(error.message, TEXT_CHARS_MAX)}"
+            ) from error
         except RocketMQError as error:
-            raise ToolError(seen(error.message)) from error
+            raise ToolError(seen(error.message, TEXT_CHARS_MAX)) from error
+        if isinstance(found, InputRequiredResult):
+            return found
+        return tell(found, kwargs.get("limit", ROWS_MAX))
 
+    signature = inspect.signature(tool, eval_str=True)
+    answer: Any = next(
+        arm
+        for arm in (*typing.get_args(signature.return_annotation), signature.return_annotation)
+        if dataclasses.is_dataclass(arm)
+    )
+    told = signature.replace(return_annotation=shape_of(answer, is_answer=True))
+    call.__signature__ = told  # type: ignore[attr-defined]
     return call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketstream.agents.text import at, seconds, seen
+from rocketstream.agents.answers import at, seen
 
 NOON_MS = 1_777_636_800_000
 
@@ -28,11 +28,10 @@ def test_nothing_unseen_gets_through(given: str, shown: str) -> None:
 
 
 def test_text_is_bounded() -> None:
-    assert seen("x" * 50, 10) == "x" * 10
+    assert seen("x" * 50, 10) == "x" * 10 + " (40 more characters)"
 
 
 def test_times_are_utc_and_unknown_stays_unknown() -> None:
     assert at(NOON_MS) == "2026-05-01T12:00:00.000Z"
     assert at(None) is None
     assert at(10**18) is None
-    assert (seconds(1500), seconds(None)) == (1.5, None)
