@@ -105,10 +105,12 @@ def lags_of_dashboard(behind: Behind) -> Lags:
 
 
 def of_agents(behind: Behind, tool: str, **arguments: Any) -> Any:
+    namesrv = behind.cluster.namesrv_addr
+
     async def story() -> Any:
         async with (
-            admin_aio.Admin(behind.cluster.namesrv_addr, masking=Masking()) as admin,
-            serving(admin, lambda: Collector(lambda: behind.admin)) as server,
+            admin_aio.Admin(namesrv, masking=Masking()) as admin,
+            serving(admin, lambda: Collector(lambda: Admin(namesrv))) as server,
             Client(server) as client,
         ):
             return (await client.call_tool(tool, arguments)).structured_content
@@ -119,7 +121,7 @@ def of_agents(behind: Behind, tool: str, **arguments: Any) -> Any:
 def lags_of_agents(behind: Behind) -> Lags:
     told = of_agents(behind, "group_progress", group=behind.group)
     return {
-        (queue["topic"], queue["broker"], queue["queue"]): queue["lag"]
+        (queue["topic"], queue["broker_name"], queue["queue_id"]): queue["lag"]
         for queue in told["queues"]
         if queue["kind"] != "dead letter"
     }

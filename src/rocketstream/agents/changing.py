@@ -228,7 +228,7 @@ class Changing:
         group: Group,
         cause_id: Annotated[
             str | None,
-            Field(description="Only letters of this cause, as `dead_letters` names it."),
+            Field(description="Only letters of this cause: its `id` in `dead_letters`."),
         ] = None,
         key: Annotated[str | None, Field(description="Only with this key.")] = None,
         tag: Annotated[str | None, Field(description="Only with this tag.")] = None,

@@ -1,6 +1,6 @@
 """The collection behind the tools: begun at the first question, ended when questions stop.
 
-Law: no tool asks brokers for figures of a sweep.
+Law: groups, their verdicts and causes are those of the one model every face shows.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from rocketstream.admin.state import GroupState
-from rocketstream.watch import Collector, Cost, Update
+from rocketstream.watch import Collector, Cost, GroupLook, Update
 
 FIRST_SWEEP_S: Final = 30.0
 IDLE_S: Final = 600.0
@@ -34,34 +33,46 @@ class Watching:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def update(self) -> Update:
-        """Return the result of the newest sweep; the first question waits for two sweeps."""
-        run = self._run
-        if run is None:
-            run = self._run = _Run(self._make())
+        """Return the model of the cluster; the first question waits for two sweeps."""
+        run = self._running()
         # The collection begins once, however many callers ask at first and even if some of them
         # leave.
         await asyncio.shield(run.beginning)
-        if self._run is run:
-            self._restart_timer()
+        self._restart_timer(run)
         return run.collector.update()
+
+    async def look(self, group: str) -> GroupLook:
+        """Ask a group anew: its state, verdict and causes of one moment, which the model takes.
+
+        Raises:
+            RocketMQError: as ``Collector.look``.
+        """
+        run = self._running()
+        try:
+            return await asyncio.to_thread(run.collector.look, group)
+        finally:
+            self._restart_timer(run)
+
+    def _running(self) -> _Run:
+        if self._run is None:
+            self._run = _Run(self._make())
+        return self._run
+
+    def _restart_timer(self, run: _Run) -> None:
+        if self._run is not run:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(self._idle_s, self._end)
 
     def cost(self) -> Cost | None:
         """Return the cost of collecting for the brokers; None while nothing is collected."""
         return None if self._run is None else self._run.collector.cost()
 
-    def window(self, group: str) -> list[GroupState]:
-        """Return a group's states over the last sweeps, oldest first; empty if there are none."""
-        return [] if self._run is None else self._run.collector.window(group)
-
     async def close(self) -> None:
         """End the collection."""
         self._end()
         await asyncio.gather(*self._ending)
-
-    def _restart_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(self._idle_s, self._end)
 
     def _end(self) -> None:
         run, self._run = self._run, None
