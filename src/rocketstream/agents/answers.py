@@ -1,7 +1,5 @@
 """Answers of tools, made from the values of the model: their fields, types and descriptions.
 
-Pure: values in, JSON and its schema out.
-
 Law: null is unknown, never zero, and ``unknown`` says why. Every text passes ``seen``, and text
 from outside stands under a name that begins with ``untrusted``. Every list is bounded, and
 ``left_out`` counts the rest.
@@ -13,10 +11,11 @@ import dataclasses
 import datetime
 import functools
 import inspect
+import operator
 import re
 import types
 import typing
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Annotated, Any, Final, Literal
 
@@ -49,7 +48,7 @@ _HIDDEN: Final = frozenset(
         "WhyReport.pinned", "WhyReport.state",
     }
 )  # fmt: skip
-"""Fields and properties that repeat others, or are no JSON."""
+"""Fields and properties that repeat others, or have no place in JSON."""
 
 
 class Part(BaseModel):
@@ -77,7 +76,6 @@ class Form(Enum):
     """How a field of an answer is told; for ``Annotated``."""
 
     FLAT = "its single figures among those of its owner"
-    BRIEF = "its single figures alone"
     WHOLE = "as it is, though other fields of this name are told elsewhere"
 
 
@@ -145,10 +143,10 @@ def _is_moment(name: str) -> bool:
 
 
 @functools.cache
-def shape_of(model: Any, *, is_answer: bool = False, is_brief: bool = False) -> type[BaseModel]:
+def shape_of(model: Any, *, is_answer: bool = False) -> type[BaseModel]:
     """Return the schema of a value's answer; ``model`` is a frozen dataclass of the model."""
     fields: dict[str, Any] = {}
-    for told in _fields_of(model, is_brief):
+    for told in _fields_of(model):
         if told.is_hoisted:
             continue
         if told.form is Form.FLAT:
@@ -161,7 +159,7 @@ def shape_of(model: Any, *, is_answer: bool = False, is_brief: bool = False) -> 
         else:
             fields[told.key] = _described(_type_of(told), told.said)
     return create_model(
-        f"{model.__name__}Brief" if is_brief else model.__name__,
+        model.__name__,
         __base__=Answer if is_answer else Part,
         __doc__=inspect.cleandoc(model.__doc__ or "").partition("\n\n")[0],
         **fields,
@@ -222,32 +220,30 @@ def _arms(hint: Any) -> tuple[Any, ...]:
 
 
 def _type_of(told: _Told) -> Any:
-    kinds = [
-        str if _is_moment(told.name) and arm is int else _one_type_of(arm, told.form)
+    return _union(
+        str if _is_moment(told.name) and arm is int else _one_type_of(arm)
         for arm in _arms(told.hint)
-    ]
-    return functools.reduce(lambda one, other: one | other, kinds)
+    )
 
 
-def _one_type_of(hint: Any, form: Form | None) -> Any:
+def _union(kinds: Iterable[Any]) -> Any:
+    return functools.reduce(operator.or_, kinds)
+
+
+def _one_type_of(hint: Any) -> Any:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (tuple, list, Sequence, Iterable):
-        if origin is tuple and args[-1] is not ...:
-            kinds = functools.reduce(
-                lambda one, other: one | other, [_one_type_of(a, form) for a in args]
-            )
-            return list[kinds]  # type: ignore[valid-type]
-        rows: Any = list[_one_type_of(args[0], form)]  # type: ignore[misc]
+    if origin is tuple:
+        rows: Any = list[_union(map(_one_type_of, (a for a in args if a is not ...)))]  # type: ignore[misc]
         return Annotated[rows, Field(max_length=ROWS_MAX)]
     if origin in (dict, Mapping):
-        return dict[str, _one_type_of(args[1], form)]  # type: ignore[misc]
-    if origin in (typing.Union, types.UnionType):
-        return functools.reduce(lambda a, b: a | b, [_one_type_of(a, form) for a in args])
+        return dict[str, _one_type_of(args[1])]  # type: ignore[misc]
+    if len(_arms(hint)) > 1:
+        return _union(map(_one_type_of, _arms(hint)))
     if not isinstance(hint, type):
         raise TypeError(f"an answer cannot hold {hint!r}")
     if dataclasses.is_dataclass(hint):
         model: Any = hint
-        return shape_of(model, is_brief=form is Form.BRIEF)
+        return shape_of(model)
     if issubclass(hint, Enum):
         return Literal[tuple(each.value for each in hint)]
     if hint not in (str, bool, int, float, type(None)):
@@ -324,8 +320,7 @@ class _Telling:
                 seen("unknown" if key is None else str(key)): self.value(each, told, most, now_ms)
                 for key, each in entries[:ENTRIES_MAX]
             }
-        if isinstance(value, Collection) and not dataclasses.is_dataclass(value):
-            rows = list(value)
-            self.left_out += max(len(rows) - most, 0)
-            return [self.value(each, told, most, now_ms) for each in rows[:most]]
-        return self.fields(value, ROWS_MAX, now_ms, told.form is Form.BRIEF)
+        if isinstance(value, tuple):
+            self.left_out += max(len(value) - most, 0)
+            return [self.value(each, told, most, now_ms) for each in value[:most]]
+        return self.fields(value, ROWS_MAX, now_ms)

@@ -25,8 +25,7 @@ from rocketstream.admin.safety.previews import Previews
 from rocketstream.agents.answers import ROWS_MAX, TEXT_CHARS_MAX, seen, shape_of, tell
 from rocketstream.agents.approval import Approver
 from rocketstream.agents.changing import Changing
-from rocketstream.agents.looking import Looking
-from rocketstream.agents.watching import Watching
+from rocketstream.agents.looking import Looking, Watching
 from rocketstream.errors import BrokerError, RemoteProtocolError, RocketMQError, TransportError
 from rocketstream.watch import Collector, kept_past
 
@@ -45,28 +44,6 @@ _WRITES: Final = """\
 - Changes take two steps: a preview_... tool shows what would happen and gives a token, and
   apply_change with the token asks the person you work for and makes the change if they approve.
 """
-_LOOKING: Final = (
-    "cluster_overview",
-    "list_groups",
-    "group_progress",
-    "group_why",
-    "list_topics",
-    "topic_status",
-    "list_brokers",
-    "search_messages",
-    "view_message",
-    "trace_message",
-    "dead_letters",
-)
-_PREVIEWS: Final = (
-    "preview_reset",
-    "preview_undo",
-    "preview_redrive",
-    "preview_pause",
-    "preview_resume",
-    "preview_topic_create",
-    "preview_consume_message",
-)
 _NOT_ASKED: Final = (TransportError, BrokerError, RemoteProtocolError)
 
 
@@ -93,17 +70,10 @@ async def serving(
         instructions=INSTRUCTIONS + (_READ_ONLY if changing is None else _WRITES),
         log_level="WARNING",
     )
-    looking = Looking(admin, watching, clock)
-    for name in _LOOKING:
-        _add(server, getattr(looking, name), ToolAnnotations(read_only_hint=True))
-    if changing is not None:
-        for name in _PREVIEWS:
-            _add(server, getattr(changing, name), ToolAnnotations(read_only_hint=True))
-        _add(
-            server,
-            changing.apply_change,
-            ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False),
-        )
+    for owner in (Looking(admin, watching, clock), changing):
+        for name in vars(type(owner)) if owner is not None else ():
+            if not name.startswith("_"):
+                _add(server, getattr(owner, name))
     try:
         yield server
     finally:
@@ -143,14 +113,15 @@ async def serve_stdio(
             await server.run_stdio_async()
 
 
-def _add(
-    server: MCPServer, tool: Callable[..., Awaitable[Any]], annotations: ToolAnnotations
-) -> None:
+def _add(server: MCPServer, tool: Callable[..., Awaitable[Any]]) -> None:
+    is_change = tool.__name__ == "apply_change"
     server.add_tool(
         _answering(tool),
         name=tool.__name__,
         description=inspect.getdoc(tool),
-        annotations=annotations,
+        annotations=ToolAnnotations(
+            read_only_hint=not is_change, destructive_hint=is_change, idempotent_hint=not is_change
+        ),
         structured_output=True,
     )
 
@@ -170,7 +141,7 @@ def _answering(tool: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[A
             raise ToolError(seen(error.message, TEXT_CHARS_MAX)) from error
         if isinstance(found, InputRequiredResult):
             return found
-        return tell(found, kwargs.get("limit", ROWS_MAX))
+        return tell(found, min(kwargs.get("limit", ROWS_MAX), ROWS_MAX))
 
     signature = inspect.signature(tool, eval_str=True)
     answer: Any = next(

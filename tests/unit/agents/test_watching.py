@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from rocketstream.admin.state import ClusterState, GroupState, WhyReport
-from rocketstream.agents.watching import Watching
+from rocketstream.agents.looking import Watching
 from rocketstream.watch import Collector
 from tests.unit.agents.conftest import run
 
