@@ -60,7 +60,7 @@ def fill(namesrv: str) -> None:
         BlockingAdminClient(namesrv) as client,
     ):
         for number in range(TOPICS):
-            admin.topic_create(f"topic-{number:04}", QUEUES)
+            admin.topics.create(f"topic-{number:04}", QUEUES)
             for _ in range(QUEUES):
                 producer.send(Message(f"topic-{number:04}", b"x" * 100))
         for number in range(GROUPS):

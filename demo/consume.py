@@ -144,6 +144,6 @@ def is_working(on_spark: SparkPushConsumer) -> bool:
 
 def _dead_letters(admin: Admin, group: str) -> int:
     try:
-        return sum(row.message_count for row in admin.topic_status(dlq_topic(group)))
+        return sum(row.message_count for row in admin.topics.status(dlq_topic(group)))
     except RouteNotFoundError:
         return 0

@@ -127,7 +127,7 @@ class Job:
             cleanup.enter_context(_logging_to(place.client_log))
             addresses, spark = self._start(place, java, cleanup)
             admin = cleanup.enter_context(Admin(addresses.namesrv))
-            admin.topic_create(TOPIC, QUEUES)
+            admin.topics.create(TOPIC, QUEUES)
             exchange = self._exchange(spark, addresses, place, admin)
             letters = self._letters(spark, addresses, exchange)
             progress = self._land(spark, addresses, place)

@@ -255,7 +255,7 @@ def _label_place(
 def admin_lag(admin: Admin, group: str, topic: str) -> int | None:
     """Return how far a group is behind now, None where that is not known yet."""
     try:
-        lags = [row.lag for row in admin.group_lag(group, topic)]
+        lags = [row.lag for row in admin.groups.lag(group, topic)]
     except RouteNotFoundError:
         return None
     return None if None in lags else sum(lag for lag in lags if lag is not None)
@@ -310,7 +310,7 @@ def main() -> None:
 
             namesrv_addr = stack.enter_context(EmbeddedCluster()).namesrv_addr
         with Admin(namesrv_addr) as admin:
-            admin.topic_create(TOPIC, QUEUES)
+            admin.topics.create(TOPIC, QUEUES)
         seen = watch(spark, namesrv_addr, TOPIC, Plan(), home)
         draw(path, seen)
         print(summary(seen.lag))

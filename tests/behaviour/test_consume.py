@@ -488,7 +488,7 @@ def test_a_group_that_hangs_on_its_first_message_has_all_of_it_as_lag(
 
             def rows() -> list[tuple[int | None, int | None]]:
                 try:
-                    found = admin.group_lag(names.group, names.topic)
+                    found = admin.groups.lag(names.group, names.topic)
                 except RocketMQError:
                     return []
                 return [(row.consumer_offset, row.lag) for row in found]

@@ -64,13 +64,13 @@ def lags_of_sweep(behind: Behind) -> Lags:
 
 
 def lags_of_admin(behind: Behind) -> Lags:
-    rows = behind.admin.group_lag(behind.group)
+    rows = behind.admin.groups.lag(behind.group)
     return {(r.topic, r.broker_name, r.queue_id): r.lag for r in rows if r.lag is not None}
 
 
 def lags_of_spark(behind: Behind) -> Lags:
     """What ``rocketmq-progress`` renders."""
-    rows = behind.admin.progress([behind.group])
+    rows = behind.admin.groups.progress([behind.group])
     return {
         (row.topic, row.broker_name, row.queue_id): row.lag
         for row in rows
@@ -153,7 +153,7 @@ def behind(cluster: Cluster, names: Names) -> Any:
             producer.send(Message(names.topic, body))
 
         def is_at_rest() -> bool:
-            state = admin.group_state(names.group)
+            state = admin.groups.state(names.group)
             return (state.lag, state.delayed, state.dead_letters) == (0, 0, 1)
 
         with PushConsumer(

@@ -83,7 +83,7 @@ def causes(admin: Admin, group: str, letters: int) -> list[LetterCause]:
 
     def look() -> list[LetterCause] | None:
         try:
-            found = admin.letters_by_cause(group)
+            found = admin.letters.by_cause(group)
         except RouteNotFoundError:
             return None
         return list(found) if found.letters >= letters else None
@@ -162,13 +162,13 @@ def test_a_redrive_of_one_cause_sends_its_letters_and_no_letter_is_sent_twice(
         found = {each.cause.partition(":")[0]: each for each in causes(admin, names.group, 80)}
     price = found[f"{__name__}.NoPriceError"]
     wanted = LetterFilter(cause=price.id)
-    assert admin.redrive_plan(names.group, wanted).letters == 40
-    assert admin.redrive(names.group, wanted, limit=30).sent == 30
-    assert admin.redrive(names.group, wanted).sent == 10
-    again = {each.id: each.redriven for each in admin.letters_by_cause(names.group)}
+    assert admin.letters.redrive_plan(names.group, wanted).letters == 40
+    assert admin.letters.redrive(names.group, wanted, limit=30).sent == 30
+    assert admin.letters.redrive(names.group, wanted).sent == 10
+    again = {each.id: each.redriven for each in admin.letters.by_cause(names.group)}
     assert again == {price.id: 40, found["RECONSUME_LATER"].id: 0}
     # All of them, of which half was sent by the redrive of that cause.
-    result = admin.redrive(names.group)
+    result = admin.letters.redrive(names.group)
     assert (result.sent, result.already_sent) == (40, 40)
     seen = Seen()
     with consuming(cluster, names, seen):
@@ -183,7 +183,7 @@ def test_a_message_is_tracked_through_retry_and_death(
 ) -> None:
     """Covers C-538: what was sent back is not told as consumed."""
     fill(cluster, names.topic, messages_of(names.topic, "good", "once", "price"), 1)
-    ids = {m.tags: m.msg_id for m in admin.message_search(names.topic).messages}
+    ids = {m.tags: m.msg_id for m in admin.messages.search(names.topic).messages}
     first_try: list[str] = []
 
     def listen(messages: list[MessageExt]) -> Any:
@@ -194,7 +194,7 @@ def test_a_message_is_tracked_through_retry_and_death(
         return faulty(messages)
 
     def status(tag: str) -> tuple[str, int | None]:
-        (row,) = admin.message_track(names.topic, str(ids[tag]))
+        (row,) = admin.messages.track(names.topic, str(ids[tag]))
         return row.status, row.tries
 
     with consuming(
@@ -204,8 +204,8 @@ def test_a_message_is_tracked_through_retry_and_death(
         wait_until(lambda: status("good") == ("CONSUMED", None), "its offset", WAIT_S)
         wait_until(lambda: status("once") == ("CONSUMED", 1), "its second try", WAIT_S)
         assert status("price") == ("DEAD_LETTERED", 2)
-    admin.redrive(names.group)
-    (row,) = admin.message_track(names.topic, str(ids["price"]))
+    admin.letters.redrive(names.group)
+    (row,) = admin.messages.track(names.topic, str(ids["price"]))
     assert row.status == "NOT_ONLINE"
     assert "sent again" in str(row.description)
 
@@ -214,15 +214,15 @@ def test_a_message_that_waits_for_its_next_try_is_told_so(
     cluster: Cluster, names: Names, admin: Admin
 ) -> None:
     fill(cluster, names.topic, messages_of(names.topic, "later"), 1)
-    (message,) = admin.message_search(names.topic).messages
+    (message,) = admin.messages.search(names.topic).messages
     with consuming(cluster, names, faulty, max_reconsume_times=1_000):
         (row,) = wait_until(
-            lambda: [r for r in admin.message_track(names.topic, message.msg_id) if r.tries],
+            lambda: [r for r in admin.messages.track(names.topic, message.msg_id) if r.tries],
             "a try",
             WAIT_S,
         )
         assert row.status == "RETRYING"
-    (row,) = admin.message_track(names.topic, message.msg_id)
+    (row,) = admin.messages.track(names.topic, message.msg_id)
     assert row.status == "RETRYING"
     assert row.tries
 
@@ -232,8 +232,8 @@ def test_a_send_back_itself_carries_no_cause(cluster: Cluster, names: Names, adm
     fill(cluster, names.topic, messages_of(names.topic, "later"), 1)
     with consuming(cluster, names, Seen()):  # makes the group known
         pass
-    (message,) = admin.message_search(names.topic).messages
-    stored = admin.message_view(names.topic, message.msg_id)
+    (message,) = admin.messages.search(names.topic).messages
+    stored = admin.messages.view(names.topic, message.msg_id)
     header = ConsumerSendMsgBackRequestHeader(
         stored.commit_log_offset, names.group, -1, stored.msg_id, names.topic, False, 0, None
     )
@@ -253,5 +253,5 @@ def test_why_a_group_is_behind_is_told_masked_too(cluster: Cluster, names: Names
         Admin(cluster.namesrv_addr, masking=Masking()) as plain,
         consuming(cluster, names, faulty, max_reconsume_times=1_000),
     ):
-        wait_until(lambda: "eve-4711" in str(plain.group_why(names.group)), "its key", WAIT_S)
-        assert "eve-4711" not in str(masked.group_why(names.group))
+        wait_until(lambda: "eve-4711" in str(plain.groups.why(names.group)), "its key", WAIT_S)
+        assert "eve-4711" not in str(masked.groups.why(names.group))

@@ -36,12 +36,12 @@ def filled(cluster: Cluster, names: Names) -> Names:
 
 def is_consumed(admin: Admin, names: Names, group: str | None = None) -> bool:
     """Whether a group has committed everything in every queue."""
-    rows = admin.group_lag(group or names.group, names.topic)
+    rows = admin.groups.lag(group or names.group, names.topic)
     return [row.lag for row in rows if row.consumer_offset is not None] == [0] * QUEUES
 
 
 def move(admin: Admin, names: Names, target: ResetTarget) -> ResetDone:
-    return admin.reset_apply(admin.reset_plan(names.group, names.topic, target))
+    return admin.changes.reset_apply(admin.changes.reset_plan(names.group, names.topic, target))
 
 
 def consume_all(cluster: Cluster, admin: Admin, names: Names) -> None:
@@ -76,10 +76,10 @@ def test_connected_members_go_back_and_consume_again(
     """Covers C-531, C-532, C-535: told through the broker, they pause and begin anew."""
     seen = Seen()
     with member_at_the_end(cluster, admin, filled, seen):
-        plan = admin.reset_plan(filled.group, filled.topic, ResetTarget.earliest())
+        plan = admin.changes.reset_plan(filled.group, filled.topic, ResetTarget.earliest())
         assert plan.is_online
         assert plan.repeated == COUNT
-        done = admin.reset_apply(plan)
+        done = admin.changes.reset_apply(plan)
         assert done.differing == ()
         seen.wait_deliveries(2 * COUNT)
         wait_until(lambda: is_consumed(admin, filled), "the offsets of everything again")
@@ -105,8 +105,8 @@ def test_a_copy_begins_where_its_source_is(cluster: Cluster, admin: Admin, fille
     consume_all(cluster, admin, filled)
     copy = f"{filled.group}-copy"
     copy_of = ResetTarget.copy_of(filled.group)
-    plan = admin.reset_plan(copy, filled.topic, copy_of, new_group=True)
-    admin.reset_apply(plan, force=True)
+    plan = admin.changes.reset_plan(copy, filled.topic, copy_of, new_group=True)
+    admin.changes.reset_apply(plan, force=True)
     assert is_consumed(admin, filled, copy)
     seen = Seen()
     with consumer_of(cluster.namesrv_addr, copy, filled.topic, seen):
@@ -119,10 +119,10 @@ def test_members_tell_what_they_do(cluster: Cluster, admin: Admin, filled: Names
     """Covers C-528, C-530, C-538, C-540: connections, running info with stacks, owners, status."""
     seen = Seen()
     with member_at_the_end(cluster, admin, filled, seen) as consumer:
-        connection = admin.group_connections(filled.group)
-        (info,) = admin.running_info(filled.group, stacks=True)
-        status = admin.consumer_status(filled.group, filled.topic)
-        lag = admin.group_lag(filled.group, filled.topic)
+        connection = admin.groups.connections(filled.group)
+        (info,) = admin.groups.running_info(filled.group, stacks=True)
+        status = admin.groups.consumer_status(filled.group, filled.topic)
+        lag = admin.groups.lag(filled.group, filled.topic)
 
     me = consumer.client_id
     assert [member.client_id for member in connection.members] == [me]
@@ -145,13 +145,15 @@ def test_one_message_is_consumed_on_request(cluster: Cluster, admin: Admin, fill
     seen = Seen(verdict)
     with member_at_the_end(cluster, admin, filled, seen) as consumer:
         found = wait_until(
-            lambda: _all(admin.message_query(filled.topic, "k", 64)), "all messages in the index"
+            lambda: _all(admin.messages.query(filled.topic, "k", 64)), "all messages in the index"
         )
         message = found[0]
-        track = {row.group: row.status for row in admin.message_track(filled.topic, message.msg_id)}
+        track = {
+            row.group: row.status for row in admin.messages.track(filled.topic, message.msg_id)
+        }
         assert track[filled.group] == "CONSUMED"
-        assert admin.topic_consumers(filled.topic) == [filled.group]
-        row = admin.consume_message(filled.group, consumer.client_id, filled.topic, message.msg_id)
+        assert admin.topics.consumers(filled.topic) == [filled.group]
+        row = admin.messages.consume(filled.group, consumer.client_id, filled.topic, message.msg_id)
         assert (row.result, row.order) == ("CR_SUCCESS", False)
         assert is_consumed(admin, filled)
     assert Counter(seen.bodies)[message.body.decode()] == 2
@@ -164,9 +166,9 @@ def _all(messages: list[MessageExt]) -> list[MessageExt] | None:
 def test_time_spans_show_how_late_a_group_is(cluster: Cluster, admin: Admin, filled: Names) -> None:
     """Covers C-538: caught up means no delay; what waits has an age."""
     consume_all(cluster, admin, filled)
-    rows = admin.consume_time_span(filled.group, filled.topic)
+    rows = admin.groups.time_span(filled.group, filled.topic)
     assert [row.delay_ms for row in rows] == [0] * QUEUES
     assert all(row.consumed_ms == row.max_store_ms for row in rows)
     move(admin, filled, ResetTarget.earliest())
-    rows = admin.consume_time_span(filled.group, filled.topic)
+    rows = admin.groups.time_span(filled.group, filled.topic)
     assert all(row.delay_ms > 0 for row in rows)

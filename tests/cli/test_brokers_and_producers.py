@@ -54,7 +54,7 @@ def test_connected_producers_are_listed_with_their_versions_by_name(quick: Quick
     ).worked().out  # fmt: skip
     with Producer("tills", namesrv_addr=quick.namesrv) as producer, Admin(quick.namesrv) as admin:
         producer.send(Message("checkouts", b"x"))
-        wait_until(lambda: bool(admin.producer_connections("tills", "checkouts")), "a heartbeat")
+        wait_until(lambda: bool(admin.producers.connections("tills", "checkouts")), "a heartbeat")
         text = quick("producer", "connections", "tills", "checkouts").worked().out
         assert "V4_9_8" in text
         assert "1 producer" in text

@@ -67,7 +67,7 @@ def test_shells_offer_commands_options_and_names_and_no_files_beside_them(
     shell: str, place: Path, namesrv: str
 ) -> None:
     with Admin(namesrv) as admin:
-        admin.topic_create("completed-in-shells", 1)
+        admin.topics.create("completed-in-shells", 1)
     for line, wanted in (
         ("rocketstream gro", ["group"]),
         ("rocketstream group la", ["lag"]),

@@ -23,8 +23,8 @@ def dead(namesrv: str) -> Callable[..., tuple[str, str]]:
         number = next(_numbers)
         group, origin = f"given-up-{number}", f"origin-{number}"
         with Admin(namesrv) as admin, Producer("dlq-test", namesrv_addr=namesrv) as producer:
-            admin.topic_create(f"%DLQ%{group}", 1)
-            admin.topic_create(origin, 1)
+            admin.topics.create(f"%DLQ%{group}", 1)
+            admin.topics.create(origin, 1)
             for index in range(count):
                 letter = Message(f"%DLQ%{group}", f"letter {index}\n", tags=tag, keys=f"k{index}")
                 letter.properties["RETRY_TOPIC"] = origin
@@ -39,7 +39,7 @@ Dead = Callable[..., tuple[str, str]]
 
 def held(quick: Quick, topic: str) -> int:
     with Admin(quick.namesrv) as admin:
-        return sum(row.message_count for row in admin.topic_status(topic))
+        return sum(row.message_count for row in admin.topics.status(topic))
 
 
 def test_redrive_shows_what_it_would_send_and_sends_nothing(quick: Quick, dead: Dead) -> None:
@@ -115,8 +115,8 @@ def failed(quick: Quick) -> str:
     """A group that gave up letters for two causes, and some for none that is told."""
     group = "told"
     with Admin(quick.namesrv) as admin, Producer("dlq-test", namesrv_addr=quick.namesrv) as sender:
-        admin.topic_create(f"%DLQ%{group}", 1)
-        admin.topic_create("told-orders", 1)
+        admin.topics.create(f"%DLQ%{group}", 1)
+        admin.topics.create("told-orders", 1)
         for number in range(9):
             letter = Message(f"%DLQ%{group}", f"card 4111{number}", keys=f"k{number}")
             letter.properties["RETRY_TOPIC"] = "told-orders"

@@ -29,7 +29,7 @@ def closed_address() -> str:
 @pytest.fixture(scope="module")
 def broker_address(namesrv: str) -> str:
     with Admin(namesrv) as admin:
-        return admin.cluster_info()[0].address
+        return admin.brokers.all()[0].address
 
 
 def complaint(done: Done) -> str:

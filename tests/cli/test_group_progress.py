@@ -24,7 +24,7 @@ def quick(rocketmq_cluster: EmbeddedCluster) -> Quick:
     """Group ``billing`` consumed 2 of 5 orders; one waits for another try, three were given up."""
     with Admin(rocketmq_cluster.namesrv_addr) as admin:
         for topic in ("orders", "%RETRY%billing", "%DLQ%billing"):
-            admin.topic_create(topic, 1)
+            admin.topics.create(topic, 1)
     with Producer("cli-progress", namesrv_addr=rocketmq_cluster.namesrv_addr) as producer:
         for number in range(5):
             producer.send(Message("orders", f"{number}"))
@@ -81,7 +81,7 @@ def test_a_bound_on_what_is_not_known_is_not_kept(
     quick: Quick, rocketmq_cluster: EmbeddedCluster
 ) -> None:
     with Admin(rocketmq_cluster.namesrv_addr) as admin:
-        admin.topic_create("orders", 2)
+        admin.topics.create("orders", 2)
     with Producer("cli-progress", namesrv_addr=rocketmq_cluster.namesrv_addr) as producer:
         producer.send(Message("orders", "x"), message_queue=MessageQueue("orders", "broker-a", 1))
     done = quick("group", "lag", "done", "--max", "10")

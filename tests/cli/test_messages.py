@@ -33,7 +33,7 @@ def topic(namesrv: str) -> str:
     """A topic with ten JSON messages."""
     name = f"found-{next(_numbers)}"
     with Admin(namesrv) as admin, Producer("found-test", namesrv_addr=namesrv) as producer:
-        admin.topic_create(name, 2)
+        admin.topics.create(name, 2)
         for number in range(10):
             body = f'{{"customer": {{"card": "411122223333{number:04d}"}}}}'
             tag = "eu" if number % 2 else "us"
@@ -67,7 +67,7 @@ def burst(namesrv: str) -> str:
     """A topic with 200 messages of one key, most stored at once, and some of another between."""
     name = f"found-{next(_numbers)}"
     with Admin(namesrv) as admin, Producer("found-test", namesrv_addr=namesrv) as producer:
-        admin.topic_create(name, 3)
+        admin.topics.create(name, 3)
         every = [
             Message(name, str(number), keys="busy all" if number % 11 else "other")
             for number in range(220)
@@ -141,7 +141,7 @@ def test_tail_begins_at_the_end_and_takes_nothing_from_anybody(quick: Quick, top
     assert [row["keys"] for row in done.worked().json_lines] == ["k4 all"]
     assert quick("message", "tail", topic, "--idle", "0.1").worked().out == ""
     with Admin(str(quick.namesrv)) as admin:
-        assert admin.topic_consumers(topic) == []
+        assert admin.topics.consumers(topic) == []
 
 
 def test_a_trace_is_drawn(quick: Quick, topic: str) -> None:

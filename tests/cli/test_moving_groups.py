@@ -45,7 +45,7 @@ def names(quick: Quick) -> Names:
 def member(namesrv: str, names: Names) -> Iterator[Peer]:
     """A connected member of the group that the test plays."""
     with Admin(namesrv) as admin:
-        (broker,) = admin.cluster_info()
+        (broker,) = admin.brokers.all()
     with Peer(broker.address) as peer:
         peer.heartbeat("client-1", names.group, {names.topic: "*"})
         yield peer
@@ -179,7 +179,7 @@ def test_members_are_shown_with_their_subscriptions(
 def test_running_info_is_shown(quick: Quick, names: Names, member: Peer, namesrv: str) -> None:
     """Covers C-538, C-540."""
     with Admin(namesrv) as admin:
-        (queue,) = admin.topic_status(names.topic)
+        (queue,) = admin.topics.status(names.topic)
     info = ConsumerRunningInfo(
         properties={"PROP_CONSUMEORDERLY": "false"},
         mq_table={

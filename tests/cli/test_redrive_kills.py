@@ -50,7 +50,7 @@ def fill(namesrv: str) -> None:
 def places(admin: Admin) -> Counter[str]:
     """Return how often each letter was sent again."""
     found: Counter[str] = Counter()
-    for row in admin.topic_status(ORIGIN):
+    for row in admin.topics.status(ORIGIN):
         queue, at = MessageQueue(ORIGIN, row.broker_name, row.queue_id), row.min_offset
         while at < row.max_offset:
             address = admin._client.address(row.broker_name)
@@ -62,7 +62,7 @@ def places(admin: Admin) -> Counter[str]:
 def let_locks_go(clock: ManualClock, admin: Admin, topic: str) -> None:
     """Let time pass; a new topic has the broker register, whose own timer runs on real time."""
     clock.advance(LOCKED_MS)
-    admin.topic_create(topic, 1)
+    admin.topics.create(topic, 1)
 
 
 @pytest.mark.long
@@ -72,10 +72,10 @@ def test_a_redrive_of_one_cause_that_is_killed_and_resumed_sends_each_letter_onc
         EmbeddedCluster(clock=clock) as cluster,
         Admin(cluster.namesrv_addr, clock=clock) as admin,
     ):
-        admin.topic_create(DEAD, 1)
-        admin.topic_create(ORIGIN, 4)
+        admin.topics.create(DEAD, 1)
+        admin.topics.create(ORIGIN, 4)
         fill(cluster.namesrv_addr)
-        found = admin.letters_by_cause(GROUP)
+        found = admin.letters.by_cause(GROUP)
         assert [cause.count for cause in found] == [LETTERS // 5] * 5
         mine = next(cause for cause in found if cause.cause == "ValueError: no price for order <n>")
         cli = Cli(cluster.namesrv_addr)
@@ -107,4 +107,4 @@ def test_a_redrive_of_one_cause_that_is_killed_and_resumed_sends_each_letter_onc
         assert cli(*everything).worked()
         sent = places(admin)
         assert (len(sent), set(sent.values())) == (LETTERS, {1})
-        assert admin.redrive_plan(GROUP).letters == 0
+        assert admin.letters.redrive_plan(GROUP).letters == 0

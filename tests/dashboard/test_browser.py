@@ -484,5 +484,5 @@ def test_a_redrive_whose_tool_was_killed_goes_on_without_doubling_or_leaving_any
     finally:
         assert tool.end(signal.SIGINT) == 0
     with Admin(namesrv) as admin:
-        found = [len(admin.message_query("clicks", f"bad-{n}")) for n in range(GIVEN_UP)]
+        found = [len(admin.messages.query("clicks", f"bad-{n}")) for n in range(GIVEN_UP)]
     assert found == [2] * GIVEN_UP, "each stands there as it was sent, and once again"

@@ -34,7 +34,7 @@ def moved_group(namesrv: str, sent: int = 10, at: int = 4) -> tuple[str, str]:
     number = next(_numbers)
     group, topic = f"group-{number}", f"topic-{number}"
     with Admin(namesrv) as admin, Producer("p", namesrv_addr=namesrv) as producer:
-        admin.topic_create(topic, 1)
+        admin.topics.create(topic, 1)
         for index in range(sent):
             producer.send(Message(topic, f'{{"n": {index}, "card": "4111"}}', keys=f"k{index}"))
     commit(namesrv, group, topic, at)
@@ -56,8 +56,8 @@ def dead_letters(namesrv: str, count: int) -> tuple[str, str]:
     number = next(_numbers)
     group, origin = f"dead-{number}", f"origin-{number}"
     with Admin(namesrv) as admin, Producer("p", namesrv_addr=namesrv) as producer:
-        admin.topic_create(f"%DLQ%{group}", 1)
-        admin.topic_create(origin, 1)
+        admin.topics.create(f"%DLQ%{group}", 1)
+        admin.topics.create(origin, 1)
         for index in range(count):
             letter = Message(f"%DLQ%{group}", f"letter {index}", tags="eu", keys=f"k{index}")
             letter.properties["RETRY_TOPIC"] = origin
@@ -68,7 +68,7 @@ def dead_letters(namesrv: str, count: int) -> tuple[str, str]:
 
 def held(namesrv: str, topic: str) -> int:
     with Admin(namesrv) as admin:
-        return sum(row.message_count for row in admin.topic_status(topic))
+        return sum(row.message_count for row in admin.topics.status(topic))
 
 
 def preview(browser: TestClient, group: str, topic: str, **target: str) -> str:
@@ -344,7 +344,7 @@ def test_hostile_and_huge_bodies_are_shown_as_text_and_cut(namesrv: str, tmp_pat
     topic = f"hostile-{next(_numbers)}"
     script = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202eevil"
     with Admin(namesrv) as admin, Producer("p", namesrv_addr=namesrv) as producer:
-        admin.topic_create(topic, 1)
+        admin.topics.create(topic, 1)
         producer.send(Message(topic, script, tags="<b>", keys='"><script>'))
         producer.send(Message(topic, "x" * (4 * 1024 * 1024 - 2_000)))
         producer.send(Message(topic, b"\xff\xfe\x00\x1b[2J no text"))

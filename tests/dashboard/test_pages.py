@@ -168,8 +168,9 @@ class Detail:
     def __init__(self, answer: GroupState | Exception) -> None:
         self.answer = answer
         self.asked = 0
+        self.groups = self  # its service, too
 
-    def group_state(self, name: str) -> GroupState:
+    def state(self, name: str) -> GroupState:
         self.asked += 1
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -182,7 +183,7 @@ class Detail:
 class Explained(Detail):
     """An admin that knows why a group is behind."""
 
-    def group_why(self, name: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
+    def why(self, name: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
         self.asked += 1
         assert [state.lag for state in window] == [7]
         verdict = GroupVerdict(name, Verdict.PINNED, "one message stands")

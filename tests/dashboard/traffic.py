@@ -58,11 +58,11 @@ def watched_before(admin: Admin) -> Windows:
     """
 
     def is_under_way() -> bool:
-        queues = admin.group_state("shipping").of_kind(QueueKind.TOPIC)
+        queues = admin.groups.state("shipping").of_kind(QueueKind.TOPIC)
         return all((queue.committed_offset or 0) >= 40 for queue in queues)
 
     wait_until(is_under_way, "offsets of the slow group", 60)
-    state = admin.cluster_state()
+    state = admin.cluster.state()
     windows = Windows()
     for age_s in range(WATCHED_S, 0, -10):
         windows.add({name: _earlier(found, age_s) for name, found in state.groups.items()})
@@ -174,6 +174,6 @@ def trading() -> Iterator[tuple[str, Shop]]:
         open_.callback(shop.stop.set)
         with Admin(namesrv) as admin:
             wait_until(
-                lambda: admin.group_state("pricing").dead_letters == GIVEN_UP, "dead letters"
+                lambda: admin.groups.state("pricing").dead_letters == GIVEN_UP, "dead letters"
             )
         yield namesrv, shop

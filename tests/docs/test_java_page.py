@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,11 @@ def member(value: Any, name: str, path: str) -> Any:
 
 def check_call(call: ast.Call, owner: Any) -> None:
     """Bind the arguments the page shows to the real signature."""
-    assert isinstance(call.func, ast.Name), ast.unparse(call)
-    name = call.func.id
+    if isinstance(call.func, ast.Attribute):  # of a service: `groups.lag(group)`
+        owner, name = type(attrgetter(ast.unparse(call.func.value))(owner(NOBODY))), call.func.attr
+    else:
+        assert isinstance(call.func, ast.Name), ast.unparse(call)
+        name = call.func.id
     given = found(name) if name[0].isupper() else getattr(owner, name)
     instance = [] if inspect.isclass(given) else [object()]
     keywords = {each.arg: object() for each in call.keywords if each.arg}

@@ -56,7 +56,7 @@ def test_the_program_ends_in_good_order(number: signal.Signals, tmp_path: Path) 
         cluster.create_topic("orders", queues=1)
         script.write_text(EXAMPLES["program"].replace(DEFAULT_ADDR, address), encoding="utf-8")
         with Admin(address) as admin, Producer("shop", namesrv_addr=address) as producer:
-            admin.group_begin("billing", "orders")
+            admin.groups.begin("billing", "orders")
             producer.send(Message("orders", "7", keys="order-7"))
             with subprocess.Popen(
                 [sys.executable, str(script)], stdout=subprocess.PIPE, text=True
@@ -66,4 +66,4 @@ def test_the_program_ends_in_good_order(number: signal.Signals, tmp_path: Path) 
                 program.send_signal(number)
                 rest, _ = program.communicate(timeout=60)
             assert (program.returncode, rest) == (0, "ended in good order\n")
-            assert {row.lag for row in admin.group_lag("billing")} == {0}
+            assert {row.lag for row in admin.groups.lag("billing")} == {0}

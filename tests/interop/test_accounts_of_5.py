@@ -90,13 +90,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheCluster]
             put(client, CREATE_ACL, {"subject": "User:salesdesk"}, acl)
         with Admin(cluster.namesrv_addr, **keys) as admin:
             for topic in TOPICS:
-                admin.topic_create(topic, queues=1)
+                admin.topics.create(topic, queues=1)
             with Producer("till", config=config_of(cluster, keys)) as producer:
                 send_three_each(producer)
-            admin.change_apply(admin.group_create_plan("shop", {}))
-            plan = admin.group_create_plan("desk", {})
-            admin.change_apply(plan)
-            wait_until(lambda: admin.message_query("orders", "k0"), "the index of keys")
+            admin.changes.apply(admin.changes.group_create_plan("shop", {}))
+            plan = admin.changes.group_create_plan("desk", {})
+            admin.changes.apply(plan)
+            wait_until(lambda: admin.messages.query("orders", "k0"), "the index of keys")
         yield cluster
     finally:
         cluster.stop(kill=True)
@@ -136,7 +136,7 @@ def test_producers_and_consumers_work_with_the_rights_they_have(guarded: ApacheC
         wait_until(lambda: {"orders 0", "by hand", "two"} <= set(seen), "all messages", 60)
     with Admin(guarded.namesrv_addr, **account("operator")) as admin:
         wait_until(
-            lambda: admin.group_lag("desk", "orders")[0].consumer_offset == len(seen),
+            lambda: admin.groups.lag("desk", "orders")[0].consumer_offset == len(seen),
             "the offset of everything",
         )
     lite = LitePullConsumer("desk", config=config)
@@ -188,7 +188,7 @@ def test_a_command_that_is_refused_says_what_is_missing_and_does_nothing(
         assert re.search(said.replace("(", r"\(").replace(")", r"\)"), line), (words, line)
     assert not list(tmp_path.iterdir()), "what was refused left something"
     with Admin(guarded.namesrv_addr, **account("operator")) as admin:
-        assert "stray" not in {row.topic for row in admin.topic_list()}
+        assert "stray" not in {row.topic for row in admin.topics.all()}
 
 
 def test_a_right_that_is_missing_is_named(as_: Any) -> None:

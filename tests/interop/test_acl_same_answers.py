@@ -215,7 +215,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
                 access, secret = OPERATOR
                 with Admin(side.namesrv_addr, access_key=access, secret_key=secret) as admin:
                     for topic in TOPICS:
-                        admin.topic_create(topic, queues=1)
+                        admin.topics.create(topic, queues=1)
             yield found
     finally:
         apache.stop(kill=True)

@@ -60,18 +60,18 @@ class Given:
         return read_received(self.out) if self.out.exists() else []
 
     def move(self, admin: Admin, plan: ResetPlan, *, force: bool = False) -> ResetDone:
-        return admin.reset_apply(plan, force=force, undo_directory=self.directory / "undo")
+        return admin.changes.reset_apply(plan, force=force, undo_directory=self.directory / "undo")
 
     def has_pulled_all(self, admin: Admin) -> bool:
         """Whether the member has asked for more in every queue since its newest message came."""
-        (info,) = admin.running_info(self.group)
+        (info,) = admin.groups.running_info(self.group)
         pulled = {q.queue_id: q.last_pull_ms or 0 for q in info.queues if q.topic == self.topic}
-        status = admin.topic_status(self.topic)
+        status = admin.topics.status(self.topic)
         return all(pulled.get(row.queue_id, 0) > (row.last_update_ms or 0) for row in status)
 
     def committed(self, admin: Admin) -> dict[int, int | None]:
         return {
-            row.queue_id: row.consumer_offset for row in admin.group_lag(self.group, self.topic)
+            row.queue_id: row.consumer_offset for row in admin.groups.lag(self.group, self.topic)
         }
 
 
@@ -87,7 +87,7 @@ def test_java_members_are_moved_to_any_offset_as_shown_and_back_by_the_undo_file
     with given.consumer(java) as consumer:
         consumer.wait_event("done")
         wait_until(lambda: given.committed(admin) == given.ends, "the offsets of everything")
-        plan = admin.reset_plan(given.group, given.topic, ResetTarget.shift(-7))
+        plan = admin.changes.reset_plan(given.group, given.topic, ResetTarget.shift(-7))
         assert (plan.repeated, plan.skipped, plan.is_online) == (7 * QUEUES, 0, True)
         assert (plan.problems, plan.warnings) == ((), ())
         done = given.move(admin, plan)
@@ -97,7 +97,7 @@ def test_java_members_are_moved_to_any_offset_as_shown_and_back_by_the_undo_file
         )
         wait_until(lambda: given.committed(admin) == given.ends, "the offsets again", 60)
         assert done.undo_path is not None
-        back = admin.undo(done.undo_path)
+        back = admin.changes.undo(done.undo_path)
         assert not back.moves
         consumer.end_input()
         consumer.wait_event("closed")
@@ -119,13 +119,15 @@ def test_group_at_rest_consumes_what_the_preview_says(
     with push_consumer(given.address, given.group, given.topic, collector):
         collector.wait(COUNT)
     before = given.committed(admin)
-    done = given.move(admin, admin.reset_plan(given.group, given.topic, ResetTarget.earliest()))
+    done = given.move(
+        admin, admin.changes.reset_plan(given.group, given.topic, ResetTarget.earliest())
+    )
     assert set(given.committed(admin).values()) == {0}
     assert done.undo_path is not None
-    given.move(admin, admin.undo(done.undo_path))
+    given.move(admin, admin.changes.undo(done.undo_path))
     assert given.committed(admin) == before == given.ends
 
-    plan = admin.reset_plan(given.group, given.topic, ResetTarget.offset(5))
+    plan = admin.changes.reset_plan(given.group, given.topic, ResetTarget.offset(5))
     assert plan.repeated == COUNT - 5 * QUEUES
     given.move(admin, plan)
     with given.consumer(java) as consumer:
@@ -150,7 +152,7 @@ def test_reset_that_waits_for_a_pull_does_not_keep_another_one_off(
         wire.send_to(apache_cluster.broker_addr, given.group, queue, 3)
         wire.store_offset(given.group, queue, 9)
         assert given.committed(admin)[0] == 3
-    plan = admin.reset_plan(given.group, given.topic, ResetTarget.offset(2))
+    plan = admin.changes.reset_plan(given.group, given.topic, ResetTarget.offset(2))
     done = given.move(admin, plan)
     assert [each.moved for each in done.rows] == [True] * QUEUES
     again = Collector()
@@ -168,15 +170,15 @@ def test_java_members_are_sent_past_what_waits(
     with given.consumer(java) as consumer:
         consumer.wait_event("done")
         wait_until(lambda: given.committed(admin) == given.ends, "the offsets of everything")
-        assert admin.change_apply(admin.group_pause_plan(given.group)).differing == ()
+        assert admin.changes.apply(admin.changes.group_pause_plan(given.group)).differing == ()
         send_many(given.address, given.topic, COUNT, prefix="later")
         wait_until(lambda: given.has_pulled_all(admin), "pulls of what came", 60)
         assert given.committed(admin) == given.ends
-        plan = admin.reset_plan(given.group, given.topic, ResetTarget.latest())
+        plan = admin.changes.reset_plan(given.group, given.topic, ResetTarget.latest())
         assert (plan.skipped, plan.repeated) == (COUNT, 0)
         done = given.move(admin, plan)
         assert done.differing == ()
-        assert admin.change_apply(admin.group_resume_plan(given.group)).differing == ()
+        assert admin.changes.apply(admin.changes.group_resume_plan(given.group)).differing == ()
         send_many(given.address, given.topic, 10, prefix="last")
         wait_until(lambda: len(given.received()) >= COUNT + 10, "what came after", 60)
         consumer.end_input()
@@ -191,11 +193,11 @@ def test_paused_java_members_lose_and_repeat_nothing(
     """The brokers give them nothing more; after the pause they go on where they were."""
     with given.consumer(java) as consumer:
         consumer.wait_event("done")
-        admin.change_apply(admin.group_pause_plan(given.group))
+        admin.changes.apply(admin.changes.group_pause_plan(given.group))
         send_many(given.address, given.topic, COUNT, prefix="later")
         wait_until(lambda: given.has_pulled_all(admin), "pulls of what came", 60)
         assert len(given.received()) == COUNT
-        admin.change_apply(admin.group_resume_plan(given.group))
+        admin.changes.apply(admin.changes.group_resume_plan(given.group))
         wait_until(lambda: len(given.received()) == 2 * COUNT, "what came meanwhile", 60)
         consumer.end_input()
         consumer.wait_event("closed")
@@ -212,7 +214,7 @@ def test_lite_pull_members_are_moved_where_the_broker_can(
     ) as consumer:  # fmt: skip
         wait_until(lambda: len(given.received()) == COUNT, "everything polled", 60)
         wait_until(lambda: given.committed(admin) == given.ends, "the offsets of everything", 60)
-        plan = admin.reset_plan(given.group, given.topic, ResetTarget.earliest())
+        plan = admin.changes.reset_plan(given.group, given.topic, ResetTarget.earliest())
         if apache_cluster.referee.version.startswith("4."):
             assert "pulls by itself and is not moved by this broker" in plan.problems[0]
             with pytest.raises(ClientStateError, match="pulls by itself"):
@@ -233,17 +235,17 @@ def test_deleted_topic_is_gone_and_another_of_its_name_is_consumed_from_the_firs
     first = Collector()
     with push_consumer(given.address, given.group, given.topic, first):
         first.wait(COUNT)
-        plan = admin.topic_delete_plan(given.topic)
+        plan = admin.changes.topic_delete_plan(given.topic)
         assert f"member of group {given.group} subscribe it" in plan.problems[0]
-    plan = admin.topic_delete_plan(given.topic)
+    plan = admin.changes.topic_delete_plan(given.topic)
     assert plan.losses[0] == f"{COUNT} messages kept on broker-a"
     assert f"the progress of group {given.group} in {QUEUES} queues, all consumed" in plan.losses
-    assert admin.change_apply(plan).differing == ()
-    assert given.topic not in {row.topic for row in admin.topic_list()}
+    assert admin.changes.apply(plan).differing == ()
+    assert given.topic not in {row.topic for row in admin.topics.all()}
     with pytest.raises(RouteNotFoundError):
-        admin.topic_route(given.topic)
+        admin.topics.route(given.topic)
 
-    admin.change_apply(admin.topic_create_plan(given.topic, QUEUES))
+    admin.changes.apply(admin.changes.topic_create_plan(given.topic, QUEUES))
     sent = send_many(given.address, given.topic, 20, prefix="anew")
     again = Collector()
     with push_consumer(given.address, given.group, given.topic, again):
@@ -255,12 +257,12 @@ def test_deleted_group_is_gone_with_its_offsets(admin: Admin, given: Given) -> N
     collector = Collector()
     with push_consumer(given.address, given.group, given.topic, collector):
         collector.wait(COUNT)
-    plan = admin.group_delete_plan(given.group)
+    plan = admin.changes.group_delete_plan(given.group)
     assert f"its progress in topic {given.topic}, {QUEUES} queues" in plan.losses
     assert plan.problems == ()
-    assert admin.change_apply(plan).differing == ()
-    assert given.group not in {row.group for row in admin.group_list()}
-    assert f"%RETRY%{given.group}" not in {row.topic for row in admin.topic_list()}
+    assert admin.changes.apply(plan).differing == ()
+    assert given.group not in {row.group for row in admin.groups.all()}
+    assert f"%RETRY%{given.group}" not in {row.topic for row in admin.topics.all()}
 
 
 def popped(cluster: ApacheCluster, given: Given) -> int:
@@ -305,7 +307,7 @@ def test_what_a_group_was_to_pop_again_is_deleted_with_it(
     older, newer = pop_retry_topics(given.group, given.topic)
 
     def there() -> set[str]:
-        return {row.topic for row in admin.topic_list()} & {older, newer}
+        return {row.topic for row in admin.topics.all()} & {older, newer}
 
     def kept() -> int:
         return sum(kept_in(apache_cluster, name) for name in there())
@@ -319,10 +321,10 @@ def test_what_a_group_was_to_pop_again_is_deleted_with_it(
         wait_until(lambda: kept() >= total, "everything that was popped", 60)
     finally:
         ask(apache_cluster.broker_addr, 25, {}, b"enableRetryTopicV2=false\n")
-    plan = admin.group_delete_plan(given.group)
+    plan = admin.changes.group_delete_plan(given.group)
     assert {older, newer} <= {step.name for step in plan.steps}
     assert [loss for loss in plan.losses if f"waiting to be popped again, in {older}" in loss]
-    assert admin.change_apply(plan, force=True).differing == ()
+    assert admin.changes.apply(plan, force=True).differing == ()
     assert not there()
 
 
@@ -330,16 +332,16 @@ def test_settings_are_changed_and_the_others_kept(
     admin: Admin, given: Given, apache_cluster: ApacheCluster
 ) -> None:
     """What a release of the broker has beside the settings known here stays as it is."""
-    admin.change_apply(admin.group_create_plan(given.group, {"retryMaxTimes": 3}))
-    (before,) = admin.group_settings(given.group).values()
-    admin.change_apply(admin.group_update_plan(given.group, {"retryQueueNums": 2}))
-    (after,) = admin.group_settings(given.group).values()
+    admin.changes.apply(admin.changes.group_create_plan(given.group, {"retryMaxTimes": 3}))
+    (before,) = admin.groups.settings(given.group).values()
+    admin.changes.apply(admin.changes.group_update_plan(given.group, {"retryQueueNums": 2}))
+    (after,) = admin.groups.settings(given.group).values()
     assert after == {**before, "retryQueueNums": 2}
     is_4 = apache_cluster.referee.version.startswith("4.")
     assert ("groupRetryPolicy" in after) == (not is_4)
-    plan = admin.topic_update_plan(given.topic, write_queues=1, perm=4)
-    assert admin.change_apply(plan).differing == ()
-    (route,) = admin.topic_route(given.topic)
+    plan = admin.changes.topic_update_plan(given.topic, write_queues=1, perm=4)
+    assert admin.changes.apply(plan).differing == ()
+    (route,) = admin.topics.route(given.topic)
     assert (route.read_queues, route.write_queues, route.permission) == (QUEUES, 1, "R")
 
 
@@ -351,9 +353,9 @@ def test_topics_groups_and_offsets_go_to_the_embedded_broker_and_back(
     with push_consumer(given.address, given.group, given.topic, collector):
         collector.wait(COUNT)
         wait_until(lambda: given.committed(admin) == given.ends, "the offsets of everything")
-    admin.change_apply(admin.group_update_plan(given.group, {"retryMaxTimes": 7}))
+    admin.changes.apply(admin.changes.group_update_plan(given.group, {"retryMaxTimes": 7}))
     theirs, ours = tmp_path / "theirs.json", tmp_path / "ours.json"
-    before = admin.export([given.topic], [given.group])
+    before = admin.changes.export([given.topic], [given.group])
     theirs.write_text(json.dumps(before.to_json()))
     with EmbeddedCluster() as embedded, Admin(embedded.namesrv_addr) as there:
         embedded.create_topic(given.topic, QUEUES)
@@ -361,17 +363,17 @@ def test_topics_groups_and_offsets_go_to_the_embedded_broker_and_back(
             for queue_id, count in given.ends.items():
                 for number in range(count):
                     peer.send(given.topic, b"%d" % number, queue_id=queue_id)
-        done = there.change_apply(there.import_plan(theirs), force=True)
+        done = there.changes.apply(there.changes.import_plan(theirs), force=True)
         assert done.differing == ()
-        ours.write_text(json.dumps(there.export().to_json()))
-    admin.reset_apply(
-        admin.reset_plan(given.group, given.topic, ResetTarget.earliest()),
+        ours.write_text(json.dumps(there.changes.export().to_json()))
+    admin.changes.reset_apply(
+        admin.changes.reset_plan(given.group, given.topic, ResetTarget.earliest()),
         undo_directory=tmp_path,
     )
-    admin.change_apply(admin.group_update_plan(given.group, {"retryMaxTimes": 3}))
-    admin.change_apply(admin.topic_update_plan(given.topic, perm=4))
-    assert admin.change_apply(admin.import_plan(ours), force=True).differing == ()
-    after = admin.export([given.topic], [given.group])
+    admin.changes.apply(admin.changes.group_update_plan(given.group, {"retryMaxTimes": 3}))
+    admin.changes.apply(admin.changes.topic_update_plan(given.topic, perm=4))
+    assert admin.changes.apply(admin.changes.import_plan(ours), force=True).differing == ()
+    after = admin.changes.export([given.topic], [given.group])
     assert (after.topics, after.groups, after.offsets) == (
         before.topics, before.groups, before.offsets,
     )  # fmt: skip

@@ -25,15 +25,15 @@ def test_topics_are_created_listed_and_counted(apache_cluster: ApacheCluster) ->
     """create, list, route and status agree with what was done and sent."""
     name = apache_cluster.unique("admin")
     with Admin(apache_cluster.namesrv_addr) as admin:
-        (broker,) = admin.cluster_info()
-        (route,) = admin.topic_create(name, queues=3)
+        (broker,) = admin.brokers.all()
+        (route,) = admin.topics.create(name, queues=3)
         stored = send_many(apache_cluster.namesrv_addr, name, COUNT)
         expected = per_queue(stored)
         wait_until(
-            lambda: {r.queue_id: r.max_offset for r in admin.topic_status(name)} == expected,
+            lambda: {r.queue_id: r.max_offset for r in admin.topics.status(name)} == expected,
             "all messages in the topic's status",
         )
-        (row,) = [row for row in admin.topic_list() if row.topic == name]
+        (row,) = [row for row in admin.topics.all() if row.topic == name]
 
     assert (broker.cluster, broker.broker_name) == (CLUSTER_NAME, BROKER_NAME)
     assert broker.address == apache_cluster.broker_addr
@@ -57,7 +57,7 @@ def test_lag_of_a_group_is_exact_with_and_without_members(
     with Admin(address) as admin:
         expected = {q: per_queue(second).get(q, 0) for q in range(4)}
         wait_until(lambda: _lags(admin, group, topic) == expected, "the lag of the second half")
-        rows = [row for row in admin.group_lag(group) if row.topic == topic]
+        rows = [row for row in admin.groups.lag(group) if row.topic == topic]
         assert {row.queue_id: row.consumer_offset for row in rows} == per_queue(first)
         assert {row.client_id for row in rows} == {None}
         assert all(row.time_lag_ms and row.time_lag_ms > 0 for row in rows)
@@ -66,9 +66,9 @@ def test_lag_of_a_group_is_exact_with_and_without_members(
         ) as consumer:
             consumer.wait_event("done")
             wait_until(lambda: set(_lags(admin, group, topic).values()) == {0}, "no lag")
-            (member,) = admin.group_members(group)
-            owners = {r.client_id for r in admin.group_lag(group) if r.topic == topic}
-        (listed,) = [row for row in admin.group_list() if row.group == group]
+            (member,) = admin.groups.members(group)
+            owners = {r.client_id for r in admin.groups.lag(group) if r.topic == topic}
+        (listed,) = [row for row in admin.groups.all() if row.group == group]
 
     assert member.language == "JAVA"
     assert owners == {member.client_id}
@@ -101,30 +101,32 @@ def test_dead_letters_go_back_to_their_origin_and_are_counted_meanwhile(
             assert failed.acquire(timeout=60)
         wait_until(lambda: _kept(admin, group) == 40, "all letters in the dead-letter topic")
     with Admin(address) as admin:
-        rows = {row.kind: row for row in admin.progress([group])}
+        rows = {row.kind: row for row in admin.groups.progress([group])}
         assert {"topic", "dead letter"} <= rows.keys()
         assert {row.error for row in rows.values()} == {None}
         assert (rows["topic"].min_offset, rows["topic"].max_offset) == (0, 40)
-        plan = admin.redrive_plan(group)
+        plan = admin.letters.redrive_plan(group)
         assert plan.by_topic == {topic: 40}
-        first = admin.redrive(group, limit=15, on_sent=partial(_refuses_another, address, group))
-        rest = admin.redrive(group)
-        assert (first.sent, rest.sent, admin.redrive(group).sent) == (15, 25, 0)
-        (status,) = admin.topic_status(topic)
+        first = admin.letters.redrive(
+            group, limit=15, on_sent=partial(_refuses_another, address, group)
+        )
+        rest = admin.letters.redrive(group)
+        assert (first.sent, rest.sent, admin.letters.redrive(group).sent) == (15, 25, 0)
+        (status,) = admin.topics.status(topic)
         assert status.max_offset == 80
-        sent = admin.message_view(topic, plan.shown[0].msg_id)
+        sent = admin.messages.view(topic, plan.shown[0].msg_id)
     assert sent.msg_id == plan.shown[0].msg_id
 
 
 def _refuses_another(address: str, group: str, *_: Any) -> None:
     with Admin(address) as other, pytest.raises(ClientStateError, match="under way already"):
-        other.redrive(group)
+        other.letters.redrive(group)
 
 
 def _kept(admin: Admin, group: str) -> int:
-    rows = [row for row in admin.progress([group]) if row.kind == "dead letter"]
+    rows = [row for row in admin.groups.progress([group]) if row.kind == "dead letter"]
     return sum((row.max_offset or 0) - (row.min_offset or 0) for row in rows)
 
 
 def _lags(admin: Admin, group: str, topic: str) -> dict[int, int | None]:
-    return {row.queue_id: row.lag for row in admin.group_lag(group) if row.topic == topic}
+    return {row.queue_id: row.lag for row in admin.groups.lag(group) if row.topic == topic}

@@ -34,7 +34,7 @@ def test_brokers_and_producers_of_apache_are_shown(apache_cluster: ApacheCluster
     topic = apache_cluster.create_topic(apache_cluster.unique("tills"))
     with Producer("tills", namesrv_addr=namesrv) as producer, Admin(namesrv) as admin:
         producer.send(Message(topic, b"x"))
-        wait_until(lambda: bool(admin.producer_connections("tills", topic)), "a heartbeat")
+        wait_until(lambda: bool(admin.producers.connections("tills", topic)), "a heartbeat")
         (connected,) = quick("producer", "connections", "tills", topic, "--json").worked().json
         listed = quick("producer", "list", "--json").worked().json
         assert connected["clientId"] in {row["clientId"] for row in listed}

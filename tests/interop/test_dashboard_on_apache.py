@@ -129,7 +129,7 @@ def row(text: str, row_id: str) -> dict[str, str]:
 
 def starved(stand: Stand) -> GroupState | None:
     """The starved group as Admin tells it, once its member has stored where it is."""
-    state = stand.admin.group_state(STARVED)
+    state = stand.admin.groups.state(STARVED)
     owned = state.of_kind(QueueKind.TOPIC)
     is_whole = state.lag == BY_NAME["starved"].messages and all(q.client_id for q in owned)
     return state if is_whole else None
@@ -226,7 +226,7 @@ def test_a_java_member_consumes_again_what_the_preview_shows(stand: Stand) -> No
         member.wait_event("ready")
 
         def is_owner() -> bool:
-            state = stand.admin.group_state(BILLING)
+            state = stand.admin.groups.state(BILLING)
             return all(queue.client_id for queue in state.of_kind(QueueKind.TOPIC))
 
         wait_until(is_owner, "queues of the Java member", 60)

@@ -23,7 +23,7 @@ FAILED = tuple(map(str, range(0, COUNT, 2)))
 def dead(admin: Admin, group: str, count: int) -> Any:
     def look() -> Any:
         try:
-            found = admin.letters_by_cause(group)
+            found = admin.letters.by_cause(group)
         except RouteNotFoundError:
             return None
         return found if found.letters >= count else None
@@ -49,7 +49,7 @@ def test_messages_of_java_are_found_tracked_and_traced(
         consumer.wait_event("ready")
 
         def dead_ones() -> list[ShownMessage]:
-            every = admin.message_search(topic, newest_first=False, wanted=MessageFilter(tag="eu"))
+            every = admin.messages.search(topic, newest_first=False, wanted=MessageFilter(tag="eu"))
             return [each for each in every.messages if each.properties["index"] in FAILED]
 
         running.enter_context(java.producing(
@@ -57,7 +57,7 @@ def test_messages_of_java_are_found_tracked_and_traced(
             tags="eu", trace=True, tracetopic=trace,
         ))  # fmt: skip
         causes = dead(admin, group, len(FAILED))
-        page = admin.message_search(topic, newest_first=False, wanted=MessageFilter(tag="eu"))
+        page = admin.messages.search(topic, newest_first=False, wanted=MessageFilter(tag="eu"))
         by_index = {m.properties["index"]: m for m in page.messages}
         assert len(by_index) == COUNT
         for index, message in by_index.items():
@@ -91,7 +91,7 @@ def traced(
     Java sends a trace once and drops it when that fails, so not every message has one.
     """
     for message in messages:
-        told = admin.trace(topic, message.msg_id, trace_topic=trace)
+        told = admin.messages.trace(topic, message.msg_id, trace_topic=trace)
         whole = [each for each in told.tries if each.cost_ms is not None]
         if told.sends and len(whole) == 2:
             return message, told
@@ -99,7 +99,7 @@ def traced(
 
 
 def status(admin: Admin, topic: str, message: ShownMessage) -> tuple[str, int | None]:
-    (row,) = admin.message_track(topic, message.msg_id)
+    (row,) = admin.messages.track(topic, message.msg_id)
     return row.status, row.tries
 
 
@@ -122,7 +122,7 @@ def test_a_cause_outlives_a_try_at_a_member_of_java(
         with push_consumer(
             address, group, topic, fail, send_back_cause=True, max_reconsume_times=5
         ):  # fmt: skip
-            (message,) = admin.message_search(topic).messages
+            (message,) = admin.messages.search(topic).messages
             wait_until(lambda: status(admin, topic, message)[1], "a try of ours")
         with java.start(
             "JavaPushConsumer", namesrv=address, topic=topic, group=group, failmodulo=1,
@@ -131,4 +131,4 @@ def test_a_cause_outlives_a_try_at_a_member_of_java(
             consumer.wait_event("ready")
             (cause,) = dead(admin, group, 1)
         assert (cause.is_told, cause.cause, cause.stale) == (True, "ValueError: no price", 1)
-        assert admin.redrive(group, LetterFilter(cause="ValueError")).sent == 1
+        assert admin.letters.redrive(group, LetterFilter(cause="ValueError")).sent == 1

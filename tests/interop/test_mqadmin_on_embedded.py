@@ -69,7 +69,7 @@ def java_member(java: JavaPrograms, cluster: EmbeddedCluster, out: Path) -> Iter
         with Admin(namesrv) as admin:
             wait_until(
                 lambda: all(
-                    row.consumer_offset is not None for row in admin.group_lag(GROUP, TOPIC)
+                    row.consumer_offset is not None for row in admin.groups.lag(GROUP, TOPIC)
                 ),
                 "an offset of every queue",
             )
@@ -85,12 +85,12 @@ def test_tools_look_into_a_java_member(
     """Covers C-538, C-540: 203, 204, 221 and 223, 307 with jstack, 309."""
     with java_member(java, ours, tmp_path / "out"):
         with Admin(ours.namesrv_addr) as admin:
-            (member,) = admin.group_members(GROUP)
-            (info,) = admin.running_info(GROUP, stacks=True)
-            status = admin.consumer_status(GROUP, TOPIC)
-            message = admin.message_query(TOPIC, "m-0")[0]
-            row = admin.consume_message(GROUP, member.client_id, TOPIC, message.msg_id)
-            owners = {row.client_id for row in admin.group_lag(GROUP, TOPIC)}
+            (member,) = admin.groups.members(GROUP)
+            (info,) = admin.groups.running_info(GROUP, stacks=True)
+            status = admin.groups.consumer_status(GROUP, TOPIC)
+            message = admin.messages.query(TOPIC, "m-0")[0]
+            row = admin.messages.consume(GROUP, member.client_id, TOPIC, message.msg_id)
+            owners = {row.client_id for row in admin.groups.lag(GROUP, TOPIC)}
         connection = mqadmin("consumerConnection", "-g", GROUP)
         running = mqadmin("consumerStatus", "-g", GROUP, "-i", member.client_id, "-s", "true")
         where = ["-t", TOPIC] if mqadmin.is_5 else []

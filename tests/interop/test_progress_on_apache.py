@@ -20,7 +20,7 @@ from rocketstream import (
     PushConsumer,
 )
 from rocketstream.admin import Admin
-from rocketstream.admin.progress.filtered import count_matching
+from rocketstream.admin.filtered import count_matching
 from rocketstream.admin.state import CauseKind, QueueKind, QueueState
 from rocketstream.admin.wire.questions import Asking
 from rocketstream.model import MessageQueue
@@ -99,7 +99,7 @@ def test_lag_of_every_queue_is_mqadmins(cluster: ApacheCluster, admin: Admin) ->
     for queue_id, offset in ((0, 3), (1, 20), (2, 0)):
         admin._client.update_consumer_offset(group, queue(topic, queue_id), offset)
     theirs = mqadmins(cluster, group, topic)
-    ours = {q.queue_id: q for q in admin.group_state(group, topic).queues}
+    ours = {q.queue_id: q for q in admin.groups.state(group, topic).queues}
     assert theirs.keys() == ours.keys() == {0, 1, 2, 3}
     for queue_id in range(3):
         state = ours[queue_id]
@@ -121,18 +121,18 @@ def test_lag_in_time_is_the_age_of_the_next_message(cluster: ApacheCluster, admi
         later = time.monotonic() + 0.4
         wait_until(lambda later=later: time.monotonic() > later, "another store time")  # type: ignore[misc]
     admin._client.update_consumer_offset(group, at, 1)
-    (state,) = admin.group_state(group, topic).queues
+    (state,) = admin.groups.state(group, topic).queues
     assert state.next_stored_ms is not None
     assert abs(state.next_stored_ms - store_time(admin, at, 1)) < 150
     assert state.last_consumed_ms == store_time(admin, at, 0)
     assert state.last_stored_ms == store_time(admin, at, 2)
-    memory = admin._memories[BROKER_NAME]
+    memory = admin._reach.memory.brokers[BROKER_NAME]
     assert memory.ahead_ms is not None
     assert abs(memory.ahead_ms) < 1_000
-    again = admin.cluster_state([group])
+    again = admin.cluster.state([group])
     assert again.groups[group].of_kind(QueueKind.TOPIC)[0].next_stored_ms == state.next_stored_ms
     admin._client.update_consumer_offset(group, at, 3)
-    (state,) = admin.group_state(group, topic).queues
+    (state,) = admin.groups.state(group, topic).queues
     assert (state.lag, state.next_stored_ms) == (0, None)
     assert state.last_consumed_ms == store_time(admin, at, 2)
 
@@ -201,7 +201,7 @@ def test_a_group_with_tags_waits_for_those(cluster: ApacheCluster, admin: Admin)
     consumer.register_message_listener(listener)
     with consumer:
         assert got.wait(60)
-        (state,) = admin.group_state(group, topic).queues
+        (state,) = admin.groups.state(group, topic).queues
         held.set()
     assert (state.lag, state.matching, state.waiting) == (4, 2, 2)
     assert state.client_id == consumer.client_id
@@ -233,15 +233,16 @@ def test_what_failed_is_seen_waiting_for_its_delay_and_given_up(
     with consumer:
         wait_until(
             lambda: (
-                admin.group_state(group).delayed == 3 and admin.group_state(group).dead_letters == 2
+                admin.groups.state(group).delayed == 3
+                and admin.groups.state(group).dead_letters == 2
             ),
             "three messages waiting for their delay and two given up",
         )
-    wait_until(lambda: admin.group_state(group).lag == 0, "all of the topic consumed")
-    state = admin.group_state(group)
+    wait_until(lambda: admin.groups.state(group).lag == 0, "all of the topic consumed")
+    state = admin.groups.state(group)
     assert (state.delayed, state.delayed_is_exact) == (3, True)
     assert (state.retrying, state.dead_letters) == (0, 2)
-    assert admin.cluster_state().groups[group].delayed == 3
+    assert admin.cluster.state().groups[group].delayed == 3
 
 
 def test_a_condition_that_matches_nothing_is_named_and_a_strict_one_is_not(
@@ -264,8 +265,8 @@ def test_a_condition_that_matches_nothing_is_named_and_a_strict_one_is_not(
         consumer.subscribe(topic, MessageSelector.by_sql(condition))
         consumer.register_message_listener(lambda _: ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
         with consumer:
-            wait_until(lambda group=group: admin.group_state(group).members, "the member", 30)  # type: ignore[misc]
-            report = admin.group_why(group)
+            wait_until(lambda group=group: admin.groups.state(group).members, "the member", 30)  # type: ignore[misc]
+            report = admin.groups.why(group)
         assert report.unknown == ()
         causes[condition] = report.causes
     assert causes["amount > 5"] == ()
@@ -291,15 +292,15 @@ def test_messages_deleted_before_they_were_consumed_are_no_lag(
     def expired() -> int | None:
         command = RemotingCommand.request(RequestCode.DELETE_EXPIRED_COMMITLOG)
         admin._client.request(cluster.broker_addr, command)
-        return admin.group_state(group, topic).queues[0].expired
+        return admin.groups.state(group, topic).queues[0].expired
 
     wait_until(lambda: (expired() or 0) > 0, "retention to delete what was not consumed", 120)
 
     def seen_at_rest() -> tuple[QueueState, tuple[int, int, int]] | None:
         """Return what we and mqadmin say when nothing was deleted meanwhile: it goes on a while."""
-        (before,) = admin.group_state(group, topic).queues
+        (before,) = admin.groups.state(group, topic).queues
         theirs = mqadmins(cluster, group, topic)[0]
-        (after,) = admin.group_state(group, topic).queues
+        (after,) = admin.groups.state(group, topic).queues
         return (after, theirs) if before.min_offset == after.min_offset else None
 
     state, (_, _, diff) = wait_until(seen_at_rest, "two looks that say the same", 120)
@@ -348,7 +349,7 @@ def test_the_filtered_lag_of_batch_queues_is_right_or_unknown(
     consumer.register_message_listener(listener)
     with consumer:
         assert got.wait(60)
-        state = {q.queue_id: q for q in admin.group_state(group, topic).queues}
+        state = {q.queue_id: q for q in admin.groups.state(group, topic).queues}
         held.set()
     assert (state[0].lag, state[0].matching) == (149, 74)
     assert (state[1].lag, state[1].matching) == (11, None)
@@ -364,9 +365,9 @@ def test_a_dead_broker_is_unknown_and_not_zero(cluster: ApacheCluster) -> None:
     fill(cluster, queue(topic), ["A"] * 5)
     with Admin(cluster.namesrv_addr, timeout_ms=2_000) as admin:
         admin._client.update_consumer_offset(group, queue(topic), 1)
-        assert admin.cluster_state().groups[group].lag == 4
+        assert admin.cluster.state().groups[group].lag == 4
         cluster.kill_broker()
-        state = admin.cluster_state()
+        state = admin.cluster.state()
         found = state.groups[group]
     assert found.lag is None
     assert found.members is None

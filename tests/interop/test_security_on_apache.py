@@ -86,7 +86,7 @@ def test_signed_requests_are_let_in(guarded: ApacheCluster) -> None:
     with Admin(
         guarded.namesrv_addr, access_key="operator", secret_key="secret-of-operator"
     ) as admin:
-        admin.topic_create("orders", queues=2)
+        admin.topics.create("orders", queues=2)
     config = keys(guarded, "salesdesk", "secret-of-sales")
     collector = Collector()
     with push_consumer(guarded.namesrv_addr, "shop", "orders", collector, config=config):
@@ -125,7 +125,7 @@ def spark_options(cluster: ApacheCluster, topic: str, **changes: str) -> dict[st
     with Admin(
         cluster.namesrv_addr, access_key="operator", secret_key="secret-of-operator"
     ) as admin:
-        admin.topic_create(topic, queues=2)
+        admin.topics.create(topic, queues=2)
     signed = {"accessKey": "salesdesk", "secretKey": "secret-of-sales"}
     tls = {"useTls": "true", "tlsVerify": "false", "retryTimeoutMs": "2000"}
     return {"nameServer": cluster.namesrv_addr, "topic": topic, **signed, **tls} | changes

@@ -69,14 +69,14 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheCluster]
         settings = account("operator")
         with Admin(cluster.namesrv_addr, **settings) as admin:
             for topic in TOPICS:
-                admin.topic_create(topic, queues=1)
+                admin.topics.create(topic, queues=1)
             config = ClientConfig(namesrv_addr=cluster.namesrv_addr, **settings)
             with Producer("till", config=config) as producer:
                 send_three_each(producer)
-            admin.change_apply(admin.group_create_plan("shop", {}))
+            admin.changes.apply(admin.changes.group_create_plan("shop", {}))
             with BlockingAdminClient(cluster.namesrv_addr, **settings) as client:
                 client.update_consumer_offset("shop", MessageQueue("orders", "broker-a", 0), 1)
-            wait_until(lambda: admin.message_query("orders", "k0"), "the index of keys")
+            wait_until(lambda: admin.messages.query("orders", "k0"), "the index of keys")
         yield cluster
     finally:
         cluster.stop(kill=True)
@@ -148,8 +148,8 @@ def test_a_command_that_is_refused_says_what_is_missing_and_does_nothing(
         assert "org.apache" not in line, words
     assert not list(tmp_path.iterdir()), "what was refused left something"
     with Admin(guarded.namesrv_addr, **account("operator")) as admin:
-        assert "stray" not in {row.topic for row in admin.topic_list()}
-        (row,) = admin.group_lag("shop", "orders")
+        assert "stray" not in {row.topic for row in admin.topics.all()}
+        (row,) = admin.groups.lag("shop", "orders")
         assert row.consumer_offset == 1
 
 

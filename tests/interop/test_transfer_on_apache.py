@@ -57,11 +57,13 @@ def fill(cluster: ApacheCluster) -> None:
 
 def furnish(admin: Admin) -> None:
     """Make what the old cluster is to have: a group and a topic with settings of their own."""
-    admin.topic_create(TOPIC, QUEUES)
-    admin.topic_create(OTHER, 2)
-    admin.change_apply(admin.topic_update_plan(OTHER, write_queues=1, perm=4))
-    admin.change_apply(admin.group_create_plan(GROUP, {"retryMaxTimes": 7, "retryQueueNums": 2}))
-    admin.change_apply(admin.group_create_plan(JAVAS, {}))
+    admin.topics.create(TOPIC, QUEUES)
+    admin.topics.create(OTHER, 2)
+    admin.changes.apply(admin.changes.topic_update_plan(OTHER, write_queues=1, perm=4))
+    admin.changes.apply(
+        admin.changes.group_create_plan(GROUP, {"retryMaxTimes": 7, "retryQueueNums": 2})
+    )
+    admin.changes.apply(admin.changes.group_create_plan(JAVAS, {}))
 
 
 def stored(cluster: ApacheCluster, group: str) -> dict[int, int]:
@@ -124,12 +126,12 @@ def test_a_group_goes_on_in_5_5_where_it_was_in_4_9(
 def check_settings(old: ApacheCluster, new: ApacheCluster) -> None:
     """Settings the old broker has are the new one's, which keeps what only it has."""
     with Admin(old.namesrv_addr) as before, Admin(new.namesrv_addr) as after:
-        (was,), (became,) = (admin.group_settings(GROUP).values() for admin in (before, after))
+        (was,), (became,) = (admin.groups.settings(GROUP).values() for admin in (before, after))
         assert {name: became[name] for name in was} == was
         assert (became["retryMaxTimes"], became["retryQueueNums"]) == (7, 2)
         assert "groupRetryPolicy" in became
-        topics = before.export([TOPIC, OTHER], []).topics
-        assert after.export([TOPIC, OTHER], []).topics == topics
+        topics = before.changes.export([TOPIC, OTHER], []).topics
+        assert after.changes.export([TOPIC, OTHER], []).topics == topics
 
 
 def check_consumers(new: ApacheCluster, place: Path) -> None:

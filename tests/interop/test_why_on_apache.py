@@ -43,7 +43,7 @@ class Planted:
     admin: Admin
 
     def report(self, who: str, name: str) -> WhyReport:
-        return self.admin.group_why(BY_NAME[name].named(who))
+        return self.admin.groups.why(BY_NAME[name].named(who))
 
 
 @pytest.fixture(scope="module")

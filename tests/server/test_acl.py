@@ -321,7 +321,7 @@ def test_without_accounts_nobody_is_asked_for_keys(
     cluster = rocketmq_cluster_factory()
     assert ask(cluster, RequestCode.GET_BROKER_RUNTIME_INFO, keys=None).body
     with Admin(cluster.namesrv_addr) as admin:
-        admin.topic_create("orders")
+        admin.topics.create("orders")
     with pytest.raises(BrokerError) as refused:
         ask(cluster, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
     assert refused.value.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED

@@ -380,9 +380,9 @@ def test_an_admins_tools_change_brokers_and_name_server(
     routes = cluster.nameserver.routes
     access, secret = KEYS["operator"] or ("", "")
     with Admin(cluster.namesrv_addr, access_key=access, secret_key=secret) as admin:
-        admin.topic_create("orders")
+        admin.topics.create("orders")
         assert routes.route("orders") is not None
-        admin.change_apply(admin.topic_delete_plan("orders"))
+        admin.changes.apply(admin.changes.topic_delete_plan("orders"))
     assert routes.route("orders") is None
 
 

@@ -33,8 +33,8 @@ def works(cluster: EmbeddedCluster, context: ssl.SSLContext | None) -> bool:
     """Whether a client is served by the name server, and by the broker."""
     try:
         with Admin(cluster.namesrv_addr, ssl_context=context) as admin:
-            admin.cluster_info()
-            admin.topic_create("orders")
+            admin.brokers.all()
+            admin.topics.create("orders")
     except TransportError:
         return False
     config = ClientConfig(namesrv_addr=cluster.namesrv_addr, ssl_context=context)
@@ -157,7 +157,7 @@ def test_an_admin_is_served_where_nobody_can_see_its_signature(
         with Elsewhere(address, admin, context) as peer:
             assert peer.remark(code) == ""
     with Admin(cluster.namesrv_addr, access_key=admin[0], secret_key=admin[1]) as here:
-        here.topic_create("orders")
+        here.topics.create("orders")
     cluster = rocketmq_cluster_factory(**given, admin_without_tls=True)
     with Elsewhere(cluster.broker_addr, admin) as peer:
         assert peer.remark(asked) == ""

@@ -77,7 +77,7 @@ def asked_of(admin: Admin, group: str, client_id: str, topic: str, msg_id: str) 
     """Have a member consume a message; a broker waits ten seconds for it, a busy Spark longer."""
     for _ in range(6):
         try:
-            return admin.consume_message(group, client_id, topic, msg_id).result
+            return admin.messages.consume(group, client_id, topic, msg_id).result
         except (BrokerError, RequestTimeoutError) as error:
             refused = error
     raise refused

@@ -97,7 +97,7 @@ def test_failures_come_back_and_poison_becomes_a_dead_letter(
         assert Counter(seen) == Counter(
             [(number, 0) for number in range(20)] + [(3, 1), (14, 1), (14, 2)]
         )
-        (member,) = admin.group_connections("billing").members
+        (member,) = admin.groups.connections("billing").members
         assert member.client_id == consumer.client_id
         rival = SparkPushConsumer(
             "billing", spark, str(tmp_path / "other"), namesrv_addr=soon.namesrv_addr,
@@ -112,7 +112,7 @@ def test_failures_come_back_and_poison_becomes_a_dead_letter(
         assert consumer.client_id
         first = spark.read.format("rocketmq").option("nameServer", soon.namesrv_addr)
         first = first.option("topic", "orders").load().where("body = '3'").first()
-        asked = admin.consume_message("billing", consumer.client_id, "orders", first.msgId)
+        asked = admin.messages.consume("billing", consumer.client_id, "orders", first.msgId)
         assert (asked.result, asked.remark) == ("CR_LATER", None)
         assert notes.seen()[23:] == [(3, 0)]
         consumer.resume()
@@ -151,7 +151,7 @@ def test_a_condition_selects_and_every_tool_sees_it(
         other.submit(consumer.start).result()
     with consumer, Admin(soon.namesrv_addr) as admin:
         assert sorted(notes.wait_for(3, consumer.query)) == [(2, 0), (3, 0), (3, 1)]
-        seen = {each.topic: each for each in admin.group_connections("pricing").subscriptions}
+        seen = {each.topic: each for each in admin.groups.connections("pricing").subscriptions}
     assert seen["prices"].expression == "price >= 2"
 
 

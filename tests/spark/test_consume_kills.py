@@ -225,7 +225,7 @@ def test_executors_and_a_broker_killed_lose_nothing(tmp_path: Path) -> None:
     notes.mkdir()
     delays = ("--delay-levels", " ".join(["1s"] * 18))
     with served(tmp_path / "store", *delays) as server, Admin(server.namesrv_addr) as operator:
-        operator.topic_create("table", queues=QUEUES)
+        operator.topics.create("table", queues=QUEUES)
         fill(server, FEWER)
         driver = Driver(server.namesrv_addr, tmp_path, "local-cluster[2,1,1024]")
         try:

@@ -49,7 +49,7 @@ def test_dead_letters_tell_their_origin_and_their_tries(
     send(cluster, topic, 0, [body])
     give_up_all(cluster, "letters", topic, 1)
     with Admin(cluster.namesrv_addr) as admin:
-        (original,) = admin.message_query(topic, "k1")
+        (original,) = admin.messages.query(topic, "k1")
     (row,) = dead_letters(spark, "letters", nameServer=cluster.namesrv_addr).collect()
     assert row.cause == "RECONSUME_LATER"
     assert row.raisedAt.endswith("fail")

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+from typing import Any
 
 from rocketstream.admin import Admin, aio
+from rocketstream.admin.service import Operation
 from tests.tidy.source import of_each
 
-OPERATIONS = sorted(name for name in dir(Admin) if not name.startswith("_"))
+ASKED = Admin("127.0.0.1:1")
+SERVICES = sorted(name for name in dir(Admin) if not name.startswith("_") and name != "close")
+OPERATIONS = [
+    (noun, name)
+    for noun in SERVICES
+    for name in dir(type(getattr(ASKED, noun)))
+    if not name.startswith("_")
+]
 
 
-@of_each(OPERATIONS)
-def test_an_operation_can_be_awaited_too(name: str) -> None:
-    there = getattr(aio.Admin, name, None)
-    assert there is not None, (
-        f"add one line to src/rocketstream/admin/aio.py: {name} = _asks(_Admin.{name}), or "
-        f"_changes(_Admin.{name}) if it changes something at brokers"
+def _declared(service: type, name: str) -> Any:
+    return next(vars(each)[name] for each in service.__mro__ if name in vars(each))
+
+
+@of_each([f"{noun}.{name}" for noun, name in OPERATIONS])
+def test_an_operation_can_be_awaited_too(operation: str) -> None:
+    noun, name = operation.split(".")
+    service = type(getattr(ASKED, noun))
+    assert isinstance(_declared(service, name), Operation), (
+        f"mark {operation} as @question, or as @change if it changes something at brokers"
     )
-    assert inspect.iscoroutinefunction(inspect.unwrap(there, stop=inspect.iscoroutinefunction))
-    if name != "close":
-        assert inspect.signature(there) == inspect.signature(getattr(Admin, name))
-        assert inspect.getdoc(there) == inspect.getdoc(getattr(Admin, name))
+    mine, awaited = getattr(service, name), getattr(getattr(aio, service.__name__), name)
+    assert inspect.iscoroutinefunction(awaited)
+    assert inspect.signature(awaited) == inspect.signature(mine)
+    assert inspect.getdoc(awaited) == inspect.getdoc(mine) is not None
 
 
-def test_nothing_else_can_be_awaited() -> None:
+def test_both_have_the_same_services() -> None:
     """The face adds no operation of its own."""
-    assert sorted(name for name in dir(aio.Admin) if not name.startswith("_")) == OPERATIONS
+
+    async def services() -> list[str]:
+        async with aio.Admin("127.0.0.1:1") as admin:
+            return sorted(name for name in dir(admin) if not name.startswith("_"))
+
+    assert asyncio.run(services()) == sorted([*SERVICES, "close"])
 
 
 def test_both_are_made_alike() -> None:

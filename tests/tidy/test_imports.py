@@ -78,6 +78,14 @@ TASK = {"spark.columns", "spark.options", "spark.scan"}
 CONNECTING = {"spark.connections", "spark.losses", "spark.patience", "spark.tls"}
 # What was seen of a cluster, as values, and what they mean.
 SEEN = {"admin.core", "admin.rows", "admin.state"}
+SERVICES = {
+    "admin.changes",
+    "admin.cluster",
+    "admin.groups",
+    "admin.letters",
+    "admin.messages",
+    "admin.topics",
+}
 ROOMS: dict[str, set[str]] = {
     "spark": {
         "spark.consumer",
@@ -106,7 +114,7 @@ ROOMS: dict[str, set[str]] = {
         "spark.options",
         "protocol",
     }
-    | {"admin.progress", "admin.rows"},
+    | {"admin.groups", "admin.rows", "admin.service"},
     "spark.sink": {
         "spark.options",
         "spark.connections",
@@ -168,30 +176,36 @@ ROOMS: dict[str, set[str]] = {
         "admin.rows",
         "admin.safety",
     },
-    "admin.aio": {"admin.admin"},
-    "admin.admin": {
-        "admin.changes",
-        "admin.cluster",
-        "admin.consumers",
-        "admin.letters",
-        "admin.messages",
-        "admin.progress",
-        "admin.safety",
-        "client",
-    },
-    "admin.letters": {"admin.messages", "admin.wire", "admin.core", "client", "protocol"},
-    "admin.consumers": SEEN | {"admin.messages", "admin.progress", "admin.wire", "protocol"},
-    "admin.messages": SEEN | {"admin.progress", "protocol", "transport"},
+    "admin.aio": SERVICES | {"admin.admin", "admin.service"},
+    "admin.admin": SERVICES | {"admin.safety", "admin.service", "client"},
+    "admin.groups": SEEN
+    | {"admin.changes", "admin.cluster", "admin.consumers", "admin.overview", "admin.service"}
+    | {"admin.sweep", "admin.topics", "admin.wire", "protocol"},
+    "admin.consumers": SEEN
+    | {"admin.filtered", "admin.messages", "admin.service", "admin.sweep", "admin.wire"}
+    | {"protocol"},
+    "admin.letters": {"admin.messages", "admin.service", "admin.sweep", "admin.wire"}
+    | {"admin.core", "client", "protocol"},
+    "admin.messages": SEEN | {"admin.service", "admin.topics", "protocol", "transport"},
     "admin.changes": {
-        "admin.progress",
-        "admin.cluster",
-        "admin.safety",
         "admin.core",
+        "admin.safety",
+        "admin.service",
         "admin.state",
+        "admin.sweep",
+        "admin.topics",
         "protocol",
     },
-    "admin.progress": SEEN | {"admin.cluster", "admin.wire", "client", "protocol"},
-    "admin.cluster": SEEN | {"admin.safety", "admin.wire", "client", "protocol"},
+    "admin.overview": SEEN | {"admin.survey", "admin.sweep", "protocol"},
+    "admin.cluster": SEEN | {"admin.service", "admin.sweep", "protocol"},
+    "admin.topics": SEEN | {"admin.service", "admin.sweep", "protocol"},
+    "admin.sweep": SEEN
+    | {"admin.memory", "admin.service", "admin.survey", "admin.wire", "protocol"},
+    "admin.survey": SEEN | {"admin.filtered", "admin.memory", "admin.wire", "client", "protocol"},
+    "admin.filtered": SEEN | {"admin.wire", "protocol"},
+    # What all services share.
+    "admin.service": {"admin.memory", "admin.messages", "admin.safety", "admin.wire", "client"},
+    "admin.memory": SEEN,
     "admin.safety": {"admin.wire", "admin.core", "client"},
     "admin.wire": {"client", "protocol"},
     "admin.core": {"admin.rows", "admin.state", "protocol"},
@@ -401,8 +415,8 @@ def test_each_room_keeps_to_its_law(module: Module) -> None:
         ("spark.push.consume", "from rocketstream.spark.worker import pool"),
         ("spark.setup.java", "from rocketstream.spark.options import read_options"),
         ("spark.options", "from rocketstream.spark.scan import Scan"),
-        ("admin.progress.sweep", "from rocketstream.admin.changes.resets import ResetAdmin"),
-        ("admin.progress.sweep", "from rocketstream.admin.safety.gate import ChangeGate"),
+        ("admin.sweep", "from rocketstream.admin.changes.resets import ResetAdmin"),
+        ("admin.sweep", "from rocketstream.admin.safety.gate import ChangeGate"),
         ("admin.wire.questions", "from rocketstream.admin.core import joining"),
         ("admin.messages.search", "from ..wire import changes"),
         ("admin.messages.viewing", "from rocketstream.admin.changes.resets import ResetAdmin"),

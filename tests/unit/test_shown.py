@@ -66,7 +66,7 @@ def test_a_send_is_shown_with_its_outcome() -> None:
             f"EmbeddedCluster(namesrv_addr={cluster.namesrv_addr!r}, brokers=['broker-a'])"
         )
         with Admin(cluster.namesrv_addr) as admin:
-            admin.topic_create("T")
+            admin.topics.create("T")
         with rocketstream.Producer("g", namesrv_addr=cluster.namesrv_addr) as producer:
             future = producer.send_async(rocketstream.Message("T", b"x"))
             result = future.result(10)

@@ -12,139 +12,75 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rocketstream.admin.admin import Admin
-    from rocketstream.admin.core.again import LetterFilter
-    from rocketstream.admin.core.lag import total_lag
-    from rocketstream.admin.core.moves import (
-        ResetDone,
-        ResetKind,
-        ResetPlan,
-        ResetRow,
-        ResetTarget,
-    )
-    from rocketstream.admin.core.steps import ChangeDone, ChangePlan
-    from rocketstream.admin.core.timeline import TraceEnd, TraceSend, TraceTimeline, TraceTry
-    from rocketstream.admin.letters.causes import LetterCause, LetterCauses
-    from rocketstream.admin.letters.redrive import RedrivePlan, RedriveResult
-    from rocketstream.admin.messages.bodies import BodyFormat, DecodedBody, decode_body
-    from rocketstream.admin.messages.masking import Masking
-    from rocketstream.admin.messages.search import MessageFilter, SearchPage
-    from rocketstream.admin.messages.shown import ShownMessage
-    from rocketstream.admin.messages.tail import TailRound
-    from rocketstream.admin.rows import (
-        BrokerRow,
-        ConnectionRow,
-        ConsumedRow,
-        ConsumePlan,
-        GroupRow,
-        LagRow,
-        MemberRow,
-        ProgressRow,
-        RouteRow,
-        RunningInfoRow,
-        RunningQueueRow,
-        SubscriptionRow,
-        TimeSpanRow,
-        TopicRow,
-        TopicStatusRow,
-        TrackRow,
-    )
-    from rocketstream.admin.safety.audit import AuditLog
-    from rocketstream.admin.safety.gate import ReadOnlyError
+    from rocketstream.admin.admin import Admin as Admin
+    from rocketstream.admin.core.again import LetterFilter as LetterFilter
+    from rocketstream.admin.core.lag import total_lag as total_lag
+    from rocketstream.admin.core.moves import ResetDone as ResetDone
+    from rocketstream.admin.core.moves import ResetKind as ResetKind
+    from rocketstream.admin.core.moves import ResetPlan as ResetPlan
+    from rocketstream.admin.core.moves import ResetRow as ResetRow
+    from rocketstream.admin.core.moves import ResetTarget as ResetTarget
+    from rocketstream.admin.core.steps import ChangeDone as ChangeDone
+    from rocketstream.admin.core.steps import ChangePlan as ChangePlan
+    from rocketstream.admin.core.timeline import TraceEnd as TraceEnd
+    from rocketstream.admin.core.timeline import TraceSend as TraceSend
+    from rocketstream.admin.core.timeline import TraceTimeline as TraceTimeline
+    from rocketstream.admin.core.timeline import TraceTry as TraceTry
+    from rocketstream.admin.letters.causes import LetterCause as LetterCause
+    from rocketstream.admin.letters.causes import LetterCauses as LetterCauses
+    from rocketstream.admin.letters.redrive import RedrivePlan as RedrivePlan
+    from rocketstream.admin.letters.redrive import RedriveResult as RedriveResult
+    from rocketstream.admin.messages.bodies import BodyFormat as BodyFormat
+    from rocketstream.admin.messages.bodies import DecodedBody as DecodedBody
+    from rocketstream.admin.messages.bodies import decode_body as decode_body
+    from rocketstream.admin.messages.masking import Masking as Masking
+    from rocketstream.admin.messages.search import MessageFilter as MessageFilter
+    from rocketstream.admin.messages.search import SearchPage as SearchPage
+    from rocketstream.admin.messages.shown import ShownMessage as ShownMessage
+    from rocketstream.admin.messages.tail import TailRound as TailRound
+    from rocketstream.admin.rows import BrokerRow as BrokerRow
+    from rocketstream.admin.rows import ConnectionRow as ConnectionRow
+    from rocketstream.admin.rows import ConsumedRow as ConsumedRow
+    from rocketstream.admin.rows import ConsumePlan as ConsumePlan
+    from rocketstream.admin.rows import GroupRow as GroupRow
+    from rocketstream.admin.rows import LagRow as LagRow
+    from rocketstream.admin.rows import MemberRow as MemberRow
+    from rocketstream.admin.rows import ProgressRow as ProgressRow
+    from rocketstream.admin.rows import RouteRow as RouteRow
+    from rocketstream.admin.rows import RunningInfoRow as RunningInfoRow
+    from rocketstream.admin.rows import RunningQueueRow as RunningQueueRow
+    from rocketstream.admin.rows import SubscriptionRow as SubscriptionRow
+    from rocketstream.admin.rows import TimeSpanRow as TimeSpanRow
+    from rocketstream.admin.rows import TopicRow as TopicRow
+    from rocketstream.admin.rows import TopicStatusRow as TopicStatusRow
+    from rocketstream.admin.rows import TrackRow as TrackRow
+    from rocketstream.admin.safety.audit import AuditLog as AuditLog
+    from rocketstream.admin.safety.gate import ReadOnlyError as ReadOnlyError
 
 _HOMES = {
-    "Admin": "admin",
-    "AuditLog": "safety.audit",
-    "BodyFormat": "messages.bodies",
-    "BrokerRow": "rows",
-    "ChangeDone": "core.steps",
-    "ChangePlan": "core.steps",
-    "ConnectionRow": "rows",
-    "ConsumePlan": "rows",
-    "ConsumedRow": "rows",
-    "DecodedBody": "messages.bodies",
-    "GroupRow": "rows",
-    "LagRow": "rows",
-    "LetterCause": "letters.causes",
-    "LetterCauses": "letters.causes",
-    "LetterFilter": "core.again",
-    "Masking": "messages.masking",
-    "MemberRow": "rows",
-    "MessageFilter": "messages.search",
-    "ProgressRow": "rows",
-    "ReadOnlyError": "safety.gate",
-    "RedrivePlan": "letters.redrive",
-    "RedriveResult": "letters.redrive",
-    "ResetDone": "core.moves",
-    "ResetKind": "core.moves",
-    "ResetPlan": "core.moves",
-    "ResetRow": "core.moves",
-    "ResetTarget": "core.moves",
-    "RouteRow": "rows",
-    "RunningInfoRow": "rows",
-    "RunningQueueRow": "rows",
-    "SearchPage": "messages.search",
-    "ShownMessage": "messages.shown",
-    "SubscriptionRow": "rows",
-    "TailRound": "messages.tail",
-    "TimeSpanRow": "rows",
-    "TopicRow": "rows",
-    "TopicStatusRow": "rows",
-    "TraceEnd": "core.timeline",
-    "TraceSend": "core.timeline",
-    "TraceTimeline": "core.timeline",
-    "TraceTry": "core.timeline",
-    "TrackRow": "rows",
-    "decode_body": "messages.bodies",
-    "total_lag": "core.lag",
+    name: module
+    for module, found in {
+        "admin": "Admin",
+        "core.again": "LetterFilter",
+        "core.lag": "total_lag",
+        "core.moves": "ResetDone ResetKind ResetPlan ResetRow ResetTarget",
+        "core.steps": "ChangeDone ChangePlan",
+        "core.timeline": "TraceEnd TraceSend TraceTimeline TraceTry",
+        "letters.causes": "LetterCause LetterCauses",
+        "letters.redrive": "RedrivePlan RedriveResult",
+        "messages.bodies": "BodyFormat DecodedBody decode_body",
+        "messages.masking": "Masking",
+        "messages.search": "MessageFilter SearchPage",
+        "messages.shown": "ShownMessage",
+        "messages.tail": "TailRound",
+        "rows": "BrokerRow ConnectionRow ConsumePlan ConsumedRow GroupRow LagRow MemberRow "
+        "ProgressRow RouteRow RunningInfoRow RunningQueueRow SubscriptionRow TimeSpanRow TopicRow "
+        "TopicStatusRow TrackRow",
+        "safety.audit": "AuditLog",
+        "safety.gate": "ReadOnlyError",
+    }.items()
+    for name in found.split()
 }
-
-__all__ = [
-    "Admin",
-    "AuditLog",
-    "BodyFormat",
-    "BrokerRow",
-    "ChangeDone",
-    "ChangePlan",
-    "ConnectionRow",
-    "ConsumePlan",
-    "ConsumedRow",
-    "DecodedBody",
-    "GroupRow",
-    "LagRow",
-    "LetterCause",
-    "LetterCauses",
-    "LetterFilter",
-    "Masking",
-    "MemberRow",
-    "MessageFilter",
-    "ProgressRow",
-    "RedrivePlan",
-    "RedriveResult",
-    "ReadOnlyError",
-    "ResetDone",
-    "ResetKind",
-    "ResetPlan",
-    "ResetRow",
-    "ResetTarget",
-    "RouteRow",
-    "RunningInfoRow",
-    "RunningQueueRow",
-    "SearchPage",
-    "ShownMessage",
-    "SubscriptionRow",
-    "TailRound",
-    "TimeSpanRow",
-    "TopicRow",
-    "TopicStatusRow",
-    "TraceEnd",
-    "TraceSend",
-    "TraceTimeline",
-    "TraceTry",
-    "TrackRow",
-    "decode_body",
-    "total_lag",
-]
 
 
 if not TYPE_CHECKING:  # else every misspelt name would be an Any to type checkers

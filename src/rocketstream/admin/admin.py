@@ -1,73 +1,35 @@
 """The admin client: one object for all operations on a cluster.
 
-The operations are in the modules beside it.
+The operations are in the services beside it; each is made, and its module imported, on first use.
 """
 
 from __future__ import annotations
 
 import functools
 import ssl
-from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.admin.changes.transfer import TransferAdmin
-from rocketstream.admin.cluster.brokers import BrokerAdmin
-from rocketstream.admin.consumers.members import MemberAdmin
-from rocketstream.admin.consumers.why import WhyAdmin
-from rocketstream.admin.letters.causes import LetterAdmin
-from rocketstream.admin.messages.masking import Masking
-from rocketstream.admin.messages.search import SearchAdmin
-from rocketstream.admin.messages.tail import TailAdmin
-from rocketstream.admin.messages.tracing import TraceAdmin
-from rocketstream.admin.messages.tracks import TrackAdmin
-from rocketstream.admin.progress.overview import ProgressAdmin
-from rocketstream.admin.safety.audit import AuditLog
-from rocketstream.admin.safety.gate import ChangeGate
-from rocketstream.checks import check_call, check_range, checked
+from rocketstream.admin.service import Reach
+from rocketstream.checks import check_range, checked
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.errors import ClientStateError
+
+if TYPE_CHECKING:
+    from rocketstream.admin.changes.service import Changes
+    from rocketstream.admin.cluster import Brokers, Cluster, Producers
+    from rocketstream.admin.groups import Groups
+    from rocketstream.admin.letters.causes import Letters
+    from rocketstream.admin.messages.masking import Masking
+    from rocketstream.admin.messages.service import Messages
+    from rocketstream.admin.safety.audit import AuditLog
+    from rocketstream.admin.topics import Topics
 
 DEFAULT_TIMEOUT_MS = 5_000
 
-A = TypeVar("A", bound="type[Admin]")
 
-
-def _looks_first(cls: A) -> A:
-    """Check the arguments of every operation first, and that the Admin is open."""
-    for name in dir(cls):
-        method = getattr(cls, name)
-        if not name.startswith("_") and callable(method) and name != "close":
-            setattr(cls, name, _operation(method))
-    return cls
-
-
-def _operation(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def operation(self: Admin, *args: Any, **kwargs: Any) -> Any:
-        check_call(method, (self, *args), kwargs)
-        if self._is_closed:
-            raise ClientStateError("this Admin is closed; make a new one")
-        return method(self, *args, **kwargs)
-
-    return operation
-
-
-@_looks_first
-class Admin(
-    LetterAdmin,
-    SearchAdmin,
-    TailAdmin,
-    TrackAdmin,
-    TraceAdmin,
-    WhyAdmin,
-    MemberAdmin,
-    ProgressAdmin,
-    TransferAdmin,
-    BrokerAdmin,
-):
+class Admin:
     """Asks a cluster about its topics and groups; blocking and to be closed.
 
     Args:
@@ -90,11 +52,9 @@ class Admin(
 
     Example:
         >>> with Admin("127.0.0.1:9876") as admin:          # doctest: +SKIP
-        ...     for row in admin.group_lag("orders"):
+        ...     for row in admin.groups.lag("orders"):
         ...         print(row.topic, row.queue_id, row.lag)
     """
-
-    _is_closed = False
 
     @checked
     def __init__(
@@ -123,21 +83,83 @@ class Admin(
             secret_key=secret_key,
             security_token=security_token,
         )
-        super().__init__(client, timeout_ms, clock)
-        self._changes = ChangeGate(client, timeout_ms, audit, read_only=read_only)
-        self._masking = masking
-        self._producer_settings = {
-            "namesrv_addr": ";".join(client.name_servers),
-            "access_key": access_key,
-            "secret_key": secret_key,
-            "security_token": security_token,
-            "connect_timeout_ms": connect_timeout_ms,
-            "ssl_context": ssl_context,
-        }
+        self._reach = Reach(
+            client,
+            timeout_ms,
+            clock,
+            audit=audit,
+            read_only=read_only,
+            masking=masking,
+            producer_settings={
+                "namesrv_addr": ";".join(client.name_servers),
+                "access_key": access_key,
+                "secret_key": secret_key,
+                "security_token": security_token,
+                "connect_timeout_ms": connect_timeout_ms,
+                "ssl_context": ssl_context,
+            },
+        )
+        self._client, self._wire = client, self._reach.wire
+
+    @functools.cached_property
+    def cluster(self) -> Cluster:
+        """Everything at one moment, and the name servers."""
+        from rocketstream.admin.cluster import Cluster
+
+        return Cluster(self._reach)
+
+    @functools.cached_property
+    def brokers(self) -> Brokers:
+        """Brokers: which there are, what they report, their settings."""
+        from rocketstream.admin.cluster import Brokers
+
+        return Brokers(self._reach)
+
+    @functools.cached_property
+    def topics(self) -> Topics:
+        """Topics: names, routes, queues, consumers."""
+        from rocketstream.admin.topics import Topics
+
+        return Topics(self._reach)
+
+    @functools.cached_property
+    def groups(self) -> Groups:
+        """Consumer groups: how far they are, why they are behind, their members."""
+        from rocketstream.admin.groups import Groups
+
+        return Groups(self._reach)
+
+    @functools.cached_property
+    def producers(self) -> Producers:
+        """Connected producers."""
+        from rocketstream.admin.cluster import Producers
+
+        return Producers(self._reach)
+
+    @functools.cached_property
+    def messages(self) -> Messages:
+        """Messages: viewed, searched, followed, traced, consumed once more."""
+        from rocketstream.admin.messages.service import Messages
+
+        return Messages(self._reach)
+
+    @functools.cached_property
+    def letters(self) -> Letters:
+        """Dead letters: by cause, and sent again."""
+        from rocketstream.admin.letters.causes import Letters
+
+        return Letters(self._reach)
+
+    @functools.cached_property
+    def changes(self) -> Changes:
+        """Changes of topics, groups and offsets: planned, applied, taken back."""
+        from rocketstream.admin.changes.service import Changes
+
+        return Changes(self._reach)
 
     def __repr__(self) -> str:
-        servers = self._producer_settings["namesrv_addr"]
-        return f"Admin(namesrv_addr={servers!r}, read_only={self._changes.read_only})"
+        servers = self._reach.producer_settings["namesrv_addr"]
+        return f"Admin(namesrv_addr={servers!r}, read_only={self._reach.read_only})"
 
     def __enter__(self) -> Self:
         return self
@@ -152,5 +174,5 @@ class Admin(
 
     def close(self) -> None:
         """Close every connection; calling it again does nothing, any other call raises."""
-        self._is_closed = True
-        self._wire.close()
+        self._reach.is_closed = True
+        self._client.close()

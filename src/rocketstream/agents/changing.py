@@ -155,7 +155,7 @@ class Changing:
         Changes nothing. Show it to the person you work for; `apply_change` with the token does it.
         """
         target = self._target(to, value)
-        plan = await self._admin.reset_plan(group, topic, target)
+        plan = await self._admin.changes.reset_plan(group, topic, target)
         goal = _GOALS[to] if target.value is None else f"{_GOALS[to]}={target.value}"
         goal = goal if target.group is None else f"{_GOALS[to]}={target.group}"
         command = ("group", "reset", group, topic, goal)
@@ -173,7 +173,7 @@ class Changing:
             raise ConfigurationError(
                 f"there is no undo file {undo!r}; a reset's answer names it in `undo`"
             )
-        plan = await self._admin.undo(path)
+        plan = await self._admin.changes.undo(path)
         command = ("group", "undo", str(path))
         return self._reset_preview(f"undo by {undo}", plan, command, despite_problems)
 
@@ -184,7 +184,7 @@ class Changing:
 
         async def apply(admin: Admin) -> Applied:
             # A person who accepts problems does not accept a plan that is no longer true.
-            done = await admin.reset_apply(plan, force=despite_problems, as_shown=True)
+            done = await admin.changes.reset_apply(plan, force=despite_problems, as_shown=True)
             return _reset_done(operation, done)
 
         return self._preview(
@@ -253,7 +253,7 @@ class Changing:
             until_ms=moment_of("until", until, self._clock.now_ms()),
         )
         to = retry_topic(group) if to_group_only else None
-        plan = await self._admin.redrive_plan(group, wanted, to=to, limit=limit)
+        plan = await self._admin.letters.redrive_plan(group, wanted, to=to, limit=limit)
         operation = f"redrive of {plan.letters} dead letters of {group}"
         problems = list(plan.problems)
         if not plan.letters:
@@ -288,12 +288,12 @@ class Changing:
 
     async def preview_pause(self, group: Group) -> Preview:
         """Show what pausing a group would do: brokers give its members nothing. Changes nothing."""
-        plan = await self._admin.group_pause_plan(group)
+        plan = await self._admin.changes.group_pause_plan(group)
         return self._settings_preview(plan, "group", "pause", group)
 
     async def preview_resume(self, group: Group) -> Preview:
         """Show what ending the pause of a group would do. Changes nothing."""
-        plan = await self._admin.group_resume_plan(group)
+        plan = await self._admin.changes.group_resume_plan(group)
         return self._settings_preview(plan, "group", "resume", group)
 
     async def preview_topic_create(
@@ -302,7 +302,7 @@ class Changing:
         queues: Annotated[int, Field(description="On each broker.", ge=1, le=256)] = 8,
     ) -> Preview:
         """Show what making a topic on every broker would do. Changes nothing."""
-        plan = await self._admin.topic_create_plan(topic, queues)
+        plan = await self._admin.changes.topic_create_plan(topic, queues)
         return self._settings_preview(plan, "topic", "create", topic, f"--queues={queues}")
 
     def _settings_preview(self, plan: ChangePlan, *command: str) -> Preview:
@@ -311,7 +311,7 @@ class Changing:
             problems.append("nothing would change: it is so already")
 
         async def apply(admin: Admin) -> Applied:
-            done = await admin.change_apply(plan)
+            done = await admin.changes.apply(plan)
             unknown = [each.step.where for each in done.steps if each.done is None]
             notes = [f"{each.step.where}: {each.note}" for each in done.steps if each.note]
             return Applied(
@@ -348,11 +348,11 @@ class Changing:
 
         The member's listener is called with the message; the group's offsets stay as they are.
         """
-        plan = await self._admin.consume_message_plan(group, client_id, topic, msg_id)
+        plan = await self._admin.messages.consume_plan(group, client_id, topic, msg_id)
         operation = f"consumption of {msg_id} by {client_id}"
 
         async def apply(admin: Admin) -> Applied:
-            row = await admin.consume_message(group, client_id, topic, msg_id)
+            row = await admin.messages.consume(group, client_id, topic, msg_id)
             said = f"the listener answered {row.result} after {row.spent_ms} ms"
             return Applied(
                 operation=operation,
@@ -455,7 +455,9 @@ def _some(lines: Sequence[str], mark: str) -> list[str]:
 
 
 async def _redrive(admin: Admin, operation: str, plan: RedrivePlan, rate: float) -> Applied:
-    result = await admin.redrive(plan.group, plan.wanted, to=plan.to, rate=rate, as_shown=plan)
+    result = await admin.letters.redrive(
+        plan.group, plan.wanted, to=plan.to, rate=rate, as_shown=plan
+    )
     said = [f"{count} sent to {topic}" for topic, count in result.by_topic.items()]
     said += [f"{count} stored with {status}" for status, count in result.odd.items()]
     is_done = result.sent == plan.letters

@@ -28,7 +28,7 @@ from rocketstream.cli.output import (
 from rocketstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rocketstream.admin.cluster.brokers import BrokerStatusRow
+    from rocketstream.admin.cluster import BrokerStatusRow
 
 Broker = Annotated[str, Argument(metavar="BROKER", help="Name or address of the broker.")]
 DISK_FULL = 0.85
@@ -47,7 +47,7 @@ def add_to(app: Commands) -> None:
 def list_brokers(namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = False) -> None:
     """List the brokers with what they store and fetch a second, disk and version."""
     with brokers_of(namesrv) as admin:
-        rows = admin.broker_status()
+        rows = admin.brokers.status()
     if as_json_:
         print_json([broker_json(row) for row in rows])
         return
@@ -118,7 +118,7 @@ def status(
 ) -> None:
     """Show what a broker tells of itself: rates, disk, what waits, how long it is up."""
     with brokers_of(namesrv) as admin:
-        rows = admin.broker_status(broker)
+        rows = admin.brokers.status(broker)
     if as_json_:
         print_json([broker_json(row) for row in rows])
         return
@@ -171,7 +171,7 @@ def config(
 ) -> None:
     """Show the settings a broker runs with, by upstream's names."""
     with brokers_of(namesrv) as admin:
-        settings = admin.broker_config(broker)
+        settings = admin.brokers.config(broker)
     print_settings(settings, match, as_json_)
 
 

@@ -26,7 +26,7 @@ from rocketstream.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from rocketstream.admin.cluster.brokers import BrokerStatusRow, NameServerRow
+    from rocketstream.admin.cluster import BrokerStatusRow, NameServerRow
 
 
 def add_to(app: Commands) -> None:
@@ -40,7 +40,7 @@ def add_to(app: Commands) -> None:
 def list_clusters(namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = False) -> None:
     """List the clusters the name server knows, with totals over their brokers."""
     with brokers_of(namesrv) as admin:
-        rows = admin.broker_status()
+        rows = admin.brokers.status()
     clusters: dict[str, list[BrokerStatusRow]] = {}
     for row in rows:
         clusters.setdefault(row.cluster, []).append(row)
@@ -108,8 +108,8 @@ def _sum(values: Iterable[float | None]) -> float | None:
 def status(namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = False) -> None:
     """Show the brokers and name servers: load, disk, versions, and what does not answer."""
     with brokers_of(namesrv) as admin:
-        brokers = admin.broker_status()
-        servers = admin.name_servers()
+        brokers = admin.brokers.status()
+        servers = admin.cluster.name_servers()
     if as_json_:
         print_json(
             {

@@ -52,9 +52,9 @@ def _names(namesrv: str, kind: str) -> list[str]:
     try:
         with brokers_of(namesrv, TIMEOUT_MS) as admin:
             if kind == "topics":
-                return admin.topic_names()
+                return admin.topics.names()
             if kind == "groups":
-                return admin.group_names()
-            return sorted({row.broker_name for row in admin.cluster_info()})
+                return admin.groups.names()
+            return sorted({row.broker_name for row in admin.brokers.all()})
     except (RocketMQError, OSError):
         return []

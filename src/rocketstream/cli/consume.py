@@ -78,9 +78,9 @@ def consume(
     check_topic(topic)
     check_group(group)
     with Admin(namesrv) as admin:
-        admin.topic_route(topic)  # a consumer would wait for ever for a topic nobody has
+        admin.topics.route(topic)  # a consumer would wait for ever for a topic nobody has
         if position.name != "earliest":
-            admin.group_begin(group, topic, position.timestamp_ms)
+            admin.groups.begin(group, topic, position.timestamp_ms)
     printer = Printer(limit, as_json)
     consumer = _consumer(group, namesrv, position)
     consumer.subscribe(topic, selector)

@@ -24,6 +24,7 @@ from rocketstream.cli.output import (
     print_line,
     print_table,
 )
+from rocketstream.protocol.names import retry_topic
 
 if TYPE_CHECKING:
     from rocketstream.admin import Admin, LetterCause, LetterFilter, RedrivePlan, RedriveResult
@@ -114,7 +115,7 @@ def list_letters(
         _list_groups(namesrv, as_json_)
         return
     with looking_admin(namesrv, mask) as admin:
-        letters = admin.letters_of_cause(group, wanted, most=most)
+        letters = admin.letters.of_cause(group, wanted, most=most)
     if as_json_:
         print_json([letter.as_json() for letter in letters])
         return
@@ -145,7 +146,7 @@ def causes(
     """
     wanted = _filter(since, until, tag, key, origin, cause, where)
     with looking_admin(namesrv, mask) as admin:
-        found = admin.letters_by_cause(group, wanted, most=most)
+        found = admin.letters.by_cause(group, wanted, most=most)
     if as_json_:
         print_json(
             {
@@ -207,7 +208,7 @@ def _list_groups(namesrv: str, as_json_: bool) -> None:
     counts: dict[str, int] = {}
     untold: set[str] = set()
     with Admin(namesrv) as admin:
-        for row in admin.progress(owners=False):
+        for row in admin.groups.progress(owners=False):
             if row.topic is None and row.error is not None:
                 untold.add(row.error)
             if row.kind != "dead letter" or row.group is None or row.max_offset is None:
@@ -282,26 +283,25 @@ def redrive(
     """
     if rate is not None and rate <= 0:
         raise BadParameter(f"--rate is {rate:g}; it takes messages a second above 0")
-    from rocketstream.protocol.names import retry_topic
-
     if to is not None and to_group:
         raise BadParameter("give --to or --to-group, not both")
     if dry_run and yes:
         raise BadParameter("give --yes or --dry-run, not both")
-    target = retry_topic(group) if to_group else to
     wanted = _filter(since, until, tag, key, origin, cause, where)
+    target = retry_topic(group) if to_group else to
     chosen: dict[str, Any] = {"to": target, "limit": limit, "progress": progress}
     with changing_admin(namesrv, audit_file, mask) as admin:
         _check_cause(admin, group, cause)
         if not yes:
-            plan = admin.redrive_plan(group, wanted, **chosen)
+            plan = admin.letters.redrive_plan(group, wanted, **chosen)
             asks = not dry_run and plan.letters and sys.stdin.isatty() and sys.stderr.isatty()
             _show(plan, as_json_, asks=bool(asks))
             if not asks:
                 return
             pace = "" if rate is None else f", {rate:g} a second at most"
             confirm([f"{plural(plan.letters, 'letter')} of {group} will be sent{pace}"], False)
-        result = admin.redrive(group, wanted, **chosen, rate=rate, on_sent=_Told(as_json_).sent)
+        told = _Told(as_json_)
+        result = admin.letters.redrive(group, wanted, **chosen, rate=rate, on_sent=told.sent)
     _finish(group, result, as_json_)
 
 
@@ -309,9 +309,9 @@ def _check_cause(admin: Admin, group: str, cause: str | None) -> None:
     """Refuse a cause that no letter has: a redrive of it would send nothing and look well."""
     from rocketstream.admin import LetterFilter
 
-    if cause is None or admin.letters_of_cause(group, LetterFilter(cause=cause), most=1):
+    if cause is None or admin.letters.of_cause(group, LetterFilter(cause=cause), most=1):
         return
-    known = [each.id for each in admin.letters_by_cause(group)][:_CAUSES_NAMED_MAX]
+    known = [each.id for each in admin.letters.by_cause(group)][:_CAUSES_NAMED_MAX]
     raise BadParameter(
         f"--cause is {cause!r}, which no dead letter of {group} has; there are {', '.join(known)} "
         f"(`rocketstream dlq causes {group}` shows them)"

@@ -78,13 +78,13 @@ def lag(
     Exit codes: 0; 3 where a bound of --max or --max-age is exceeded; 1 where the bounded figure is
     unknown.
     """
-    from rocketstream.admin.progress.groups import lag_rows
+    from rocketstream.admin.groups import lag_rows
 
     with groups_of(namesrv) as admin:
         if group is not None:
-            states = [admin.group_state(group, topic)]
+            states = [admin.groups.state(group, topic)]
         else:
-            states = admin.group_states(topic)
+            states = admin.groups.states(topic)
     if as_json_:
         print_json([as_json(row) for state in states for row in lag_rows(state)])
     else:

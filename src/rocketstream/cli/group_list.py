@@ -36,7 +36,7 @@ def list_groups(namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = False) -> N
     failed and waiting for its delay. Expired: deleted before it was consumed.
     """
     with groups_of(namesrv) as admin:
-        rows = admin.group_list()
+        rows = admin.groups.all()
     if as_json_:
         print_json([as_json(row) for row in rows])
         return

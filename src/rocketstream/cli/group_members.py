@@ -47,7 +47,7 @@ def members(group: Group, namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = F
     from rocketstream.protocol.codes import version_name
 
     with Admin(namesrv) as admin:
-        row = admin.group_connections(group)
+        row = admin.groups.connections(group)
     if as_json_:
         shown = as_json(row)
         shown["members"] = [_member_json(member) for member in row.members]
@@ -95,7 +95,7 @@ def running_info(
     from rocketstream.admin import Admin
 
     with Admin(namesrv) as admin:
-        rows = admin.running_info(group, client, stacks=stacks)
+        rows = admin.groups.running_info(group, client, stacks=stacks)
         lags = {} if as_json_ else _lags(admin, group)
     if as_json_:
         print_json([_running_json(row) for row in rows])
@@ -110,7 +110,7 @@ def _lags(admin: Any, group: str) -> Lags:
     from rocketstream.errors import RocketMQError
 
     try:
-        queues = admin.group_state(group, matching=False, owners=False).queues
+        queues = admin.groups.state(group, matching=False, owners=False).queues
     except RocketMQError:
         return {}  # shown as unknown
     return {(q.topic, q.broker_name, q.queue_id): q.lag for q in queues}

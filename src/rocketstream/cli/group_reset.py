@@ -118,7 +118,7 @@ def reset(
     target = _target(to_time, to_earliest, to_latest, to_offset, shift, copy_of)
     with changing_admin(namesrv, audit_file) as admin:
         queues = _queues(admin, topic, queue) if queue else None
-        plan = admin.reset_plan(group, topic, target, queues, new_group=new_group)
+        plan = admin.changes.reset_plan(group, topic, target, queues, new_group=new_group)
         _finish(admin, plan, dry_run, yes, force, no_wait, as_json_)
 
 
@@ -157,7 +157,7 @@ def _queues(admin: Admin, topic: str, texts: Sequence[str]) -> list[MessageQueue
     """Return the queues ``--queue`` names: ``3``, or ``broker-a:3``."""
     from rocketstream.model import MessageQueue
 
-    brokers = [row.broker_name for row in admin.topic_route(topic)]
+    brokers = [row.broker_name for row in admin.topics.route(topic)]
     found: list[MessageQueue] = []
     for text in texts:
         broker, colon, queue_id = text.rpartition(":")
@@ -190,7 +190,9 @@ def clone(
     from rocketstream.admin import ResetTarget
 
     with changing_admin(namesrv, audit_file) as admin:
-        plan = admin.reset_plan(target, topic, ResetTarget.copy_of(source), new_group=new_group)
+        plan = admin.changes.reset_plan(
+            target, topic, ResetTarget.copy_of(source), new_group=new_group
+        )
         _finish(admin, plan, dry_run, yes, force, no_wait, as_json_)
 
 
@@ -206,7 +208,7 @@ def undo(
 ) -> None:
     """Take a reset back: every queue goes where it was before."""
     with changing_admin(namesrv, audit_file) as admin:
-        _finish(admin, admin.undo(file), dry_run, yes, force, no_wait, as_json_)
+        _finish(admin, admin.changes.undo(file), dry_run, yes, force, no_wait, as_json_)
 
 
 def _finish(
@@ -240,7 +242,7 @@ def _finish(
             "waiting until its members have moved; Ctrl-C ends only the wait, --no-wait "
             "leaves it out"
         )
-    done = admin.reset_apply(plan, force=force, wait_ms=0 if no_wait else WAIT_MS)
+    done = admin.changes.reset_apply(plan, force=force, wait_ms=0 if no_wait else WAIT_MS)
     _show_done(done, as_json_, waited=not (no_wait and plan.is_online))
     if done.differing:
         raise Exit(EXIT_FAILED)

@@ -38,7 +38,7 @@ def settings(group: Group, namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = 
     from rocketstream.admin import Admin
 
     with Admin(namesrv, read_only=True) as admin:
-        found = admin.group_settings(group)
+        found = admin.groups.settings(group)
     if as_json_:
         print_json(found)
         return
@@ -69,7 +69,7 @@ def create(
     """Make a consumer group on every broker."""
     wanted = _parsed(values)
     with changing_admin(namesrv, audit_file) as admin:
-        plan = admin.group_create_plan(group, wanted)
+        plan = admin.changes.group_create_plan(group, wanted)
         finish(admin, plan, dry_run=dry_run, yes=True, force=force, as_json_=as_json_, asks=False)
 
 
@@ -92,7 +92,7 @@ def update(
     if not wanted:
         raise BadParameter("give at least one --set NAME=VALUE")
     with changing_admin(namesrv, audit_file) as admin:
-        plan = admin.group_update_plan(group, wanted)
+        plan = admin.changes.group_update_plan(group, wanted)
         finish(admin, plan, dry_run=dry_run, yes=yes, force=force, as_json_=as_json_)
 
 
@@ -110,7 +110,7 @@ def pause(
     pauses one member. They finish what they have pulled; their progress stays.
     """
     with changing_admin(namesrv, audit_file) as admin:
-        plan = admin.group_pause_plan(group)
+        plan = admin.changes.group_pause_plan(group)
         finish(admin, plan, dry_run=dry_run, yes=yes, force=False, as_json_=as_json_)
 
 
@@ -124,7 +124,7 @@ def resume(
 ) -> None:
     """End a pause: members go on where they are, within some seconds."""
     with changing_admin(namesrv, audit_file) as admin:
-        plan = admin.group_resume_plan(group)
+        plan = admin.changes.group_resume_plan(group)
         finish(admin, plan, dry_run=dry_run, yes=yes, force=False, as_json_=as_json_)
 
 
@@ -145,7 +145,7 @@ def delete(
     Shows what is lost and asks. Refused while members are connected: they would make it again.
     """
     with changing_admin(namesrv, audit_file) as admin:
-        plan = admin.group_delete_plan(group, dead_letters=dead_letters)
+        plan = admin.changes.group_delete_plan(group, dead_letters=dead_letters)
         finish(admin, plan, dry_run=dry_run, yes=yes, force=force, as_json_=as_json_)
 
 

@@ -44,8 +44,8 @@ def why(
 
     watch_ms = 0 if watch_for is None else parse_span(watch_for)
     with Admin(namesrv) as admin:
-        window = admin.watch_group(group, watch_ms / 1_000) if watch_ms else ()
-        report = admin.group_why(group, window=window)
+        window = admin.groups.watch(group, watch_ms / 1_000) if watch_ms else ()
+        report = admin.groups.why(group, window=window)
     if as_json_:
         print_json(report_json(report))
         return

@@ -246,7 +246,7 @@ def _waiting(plan: IngestPlan) -> int:
     for topic in plan.topics:
         check_topic(topic)
     with Admin(plan.source["nameServer"]) as admin:
-        return sum(row.message_count for topic in plan.topics for row in admin.topic_status(topic))
+        return sum(row.message_count for topic in plan.topics for row in admin.topics.status(topic))
 
 
 def _run(

@@ -90,7 +90,7 @@ def view(
     from rocketstream.errors import OffsetNotFoundError
 
     with looking_admin(namesrv, mask) as admin:
-        found = admin.message_search(topic, msg_id=msg_id, how=how, newest_first=False)
+        found = admin.messages.search(topic, msg_id=msg_id, how=how, newest_first=False)
     _warn(found)
     if not found.messages:
         raise OffsetNotFoundError(22, f"no message {msg_id!r} in topic {topic!r}")
@@ -116,7 +116,7 @@ def query(
 ) -> None:
     """Find messages by a key."""
     with looking_admin(namesrv, mask) as admin:
-        found = admin.message_search(topic, key=key, most=most)
+        found = admin.messages.search(topic, key=key, most=most)
     _warn(found)
     messages = found.messages[::-1]
     if as_json_:
@@ -198,7 +198,7 @@ def search(
         "wanted": message_filter(tag, None, sql, grep),
     }
     with looking_admin(namesrv, mask) as admin:
-        page = admin.message_search(
+        page = admin.messages.search(
             topic, msg_id=msg_id, key=key, queue_id=queue_id, broker_name=broker, offset=offset,
             newest_first=not oldest_first, most=most, examined_most=examined, resume=resume,
             **chosen,
@@ -253,7 +253,7 @@ def track(
 ) -> None:
     """Show what became of a message in each group: consumed, in retry, dead-lettered, not yet."""
     with looking_admin(namesrv, None) as admin:
-        rows = admin.message_track(topic, msg_id)
+        rows = admin.messages.track(topic, msg_id)
     if as_json_:
         print_json([as_json(row) for row in rows])
         return
@@ -296,7 +296,7 @@ def consume(
 ) -> None:
     """Make one member consume one message now; the group's progress does not change."""
     with changing_admin(namesrv, audit_file) as admin:
-        plan = admin.consume_message_plan(group, client, topic, msg_id)
+        plan = admin.messages.consume_plan(group, client, topic, msg_id)
         place = f"{plan.topic} {plan.broker_name}:{plan.queue_id} offset {plan.queue_offset}"
         confirm(
             [
@@ -306,7 +306,7 @@ def consume(
             ],
             yes,
         )
-        row = admin.consume_message(group, client, topic, msg_id)
+        row = admin.messages.consume(group, client, topic, msg_id)
     if as_json_:
         print_json(as_json(row))
         return

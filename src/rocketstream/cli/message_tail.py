@@ -74,7 +74,7 @@ def tail(
     told: tuple[str, ...] = ()
     pause = threading.Event()
     with looking_admin(namesrv, mask) as admin:
-        found = admin.message_tail(topic, wanted=wanted, last=last, how=how)
+        found = admin.messages.tail(topic, wanted=wanted, last=last, how=how)
         while True:
             if found.problems != told:
                 told = found.problems
@@ -96,4 +96,4 @@ def tail(
             if idle_s is not None and quiet_s >= idle_s:
                 return
             pause.wait(_PAUSE_S)
-            found = admin.message_tail(topic, found.place, wanted=wanted, how=how)
+            found = admin.messages.tail(topic, found.place, wanted=wanted, how=how)

@@ -50,7 +50,7 @@ def trace(
     Clients record it where their tracing is on (enable_msg_trace=True, Java: enableMsgTrace).
     """
     with looking_admin(namesrv, mask) as admin:
-        told = admin.trace(topic, msg_id, trace_topic=trace_topic)
+        told = admin.messages.trace(topic, msg_id, trace_topic=trace_topic)
     for problem in told.problems:
         say(f"warning: {problem}")
     if as_json_:

@@ -90,7 +90,7 @@ def _print_once(namesrv: str, per_queue: bool) -> None:
     from rocketstream.watch.metrics import render
 
     with Admin(namesrv) as admin:
-        state = admin.cluster_state()
+        state = admin.cluster.state()
     if state.error is not None:
         raise ConnectError(state.error)
     verdicts = {name: judge([group]) for name, group in state.groups.items()}

@@ -26,7 +26,7 @@ def add_to(app: Commands) -> None:
 def list_name_servers(namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = False) -> None:
     """Show for each of the name servers given whether it answers and which brokers it knows."""
     with brokers_of(namesrv) as admin:
-        rows = admin.name_servers()
+        rows = admin.cluster.name_servers()
     if all(row.brokers is None for row in rows):
         raise ConnectError("; ".join(f"name server {row.address}: {row.error}" for row in rows))
     if as_json_:
@@ -49,7 +49,7 @@ def config(
 ) -> None:
     """Show the settings of the first name server that answers, or those of ordered topics."""
     with brokers_of(namesrv) as admin:
-        rows = admin.name_servers()
+        rows = admin.cluster.name_servers()
     there = [row for row in rows if row.brokers is not None]
     if not there:
         raise ConnectError("; ".join(f"name server {row.address}: {row.error}" for row in rows))

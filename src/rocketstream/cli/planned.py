@@ -64,7 +64,7 @@ def finish(
         return
     if not (plan.problems and not force):  # a refused plan is not asked about
         confirm(_what(plan) if asks else [], yes or not asks)
-    done = admin.change_apply(plan, force=force)
+    done = admin.changes.apply(plan, force=force)
     _show_done(done, as_json_)
     if done.differing:
         raise Exit(EXIT_FAILED)

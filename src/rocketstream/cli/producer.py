@@ -19,7 +19,7 @@ from rocketstream.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from rocketstream.admin.cluster.brokers import ProducerRow
+    from rocketstream.admin.cluster import ProducerRow
 
 
 def add_to(app: Commands) -> None:
@@ -33,7 +33,7 @@ def add_to(app: Commands) -> None:
 def list_producers(namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = False) -> None:
     """List the connected producers of all groups (brokers from 4.9.4 on tell them)."""
     with brokers_of(namesrv) as admin:
-        rows = admin.producer_list()
+        rows = admin.producers.all()
     _print(rows, as_json_, "no producer is connected")
 
 
@@ -45,7 +45,7 @@ def connections(
 ) -> None:
     """Show the connected producers of a group, as the brokers of a topic know them."""
     with brokers_of(namesrv) as admin:
-        rows = admin.producer_connections(group, topic)
+        rows = admin.producers.connections(group, topic)
     _print(rows, as_json_, f"no producer of group {group!r} is connected to a broker of {topic!r}")
 
 

@@ -142,7 +142,7 @@ def _check_tag(tag: str | None) -> None:
 def _check_delay_level(namesrv: str, topic: str, level: int) -> None:
     """A broker takes a level it does not have for its last one, hours later, without a word."""
     with brokers_of(namesrv) as admin:
-        levels = admin.delay_levels(topic)
+        levels = admin.brokers.delay_levels(topic)
     if level > len(levels):
         raise BadParameter(
             f"--delay-level is {level}; the broker has 1 to {len(levels)}: {' '.join(levels)}"

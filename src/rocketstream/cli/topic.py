@@ -70,13 +70,15 @@ def create(
     perm = _perm(permission)
     kept = {name: value for name, value in _pairs(attributes).items() if value is not None}
     with changing_admin(namesrv, audit_file) as admin:
-        plan = admin.topic_create_plan(topic, queues, perm, order=bool(order), attributes=kept)
+        plan = admin.changes.topic_create_plan(
+            topic, queues, perm, order=bool(order), attributes=kept
+        )
         if dry_run:
             finish(admin, plan, dry_run=True, yes=True, force=False, as_json_=as_json_)
             return
-        done = admin.change_apply(plan)
+        done = admin.changes.apply(plan)
         late = [each for each in done.differing if each.note]
-        rows = [] if late else admin.topic_route(topic)
+        rows = [] if late else admin.topics.route(topic)
     for each in late:
         raise ClientStateError(f"topic {topic!r} at {each.step.where}: {each.note}")
     if as_json_:
@@ -118,7 +120,7 @@ def update(
     """
     perm = None if permission is None else _perm(permission)
     with changing_admin(namesrv, audit_file) as admin:
-        plan = admin.topic_update_plan(
+        plan = admin.changes.topic_update_plan(
             topic,
             read_queues=queues if read_queues is None else read_queues,
             write_queues=queues if write_queues is None else write_queues,
@@ -144,7 +146,7 @@ def delete(
     never deleted.
     """
     with changing_admin(namesrv, audit_file) as admin:
-        plan = admin.topic_delete_plan(topic)
+        plan = admin.changes.topic_delete_plan(topic)
         finish(admin, plan, dry_run=dry_run, yes=yes, force=force, as_json_=as_json_)
 
 
@@ -172,7 +174,7 @@ def list_topics(
 ) -> None:
     """List the topics of the cluster."""
     with brokers_of(namesrv) as admin:
-        rows = admin.topic_list()
+        rows = admin.topics.all()
     shown = rows if everything else [row for row in rows if row.kind == "normal"]
     if as_json_:
         print_json([as_json(row) for row in shown])
@@ -206,7 +208,7 @@ def list_topics(
 def status(topic: Topic, namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = False) -> None:
     """Show the offsets and the newest message's time of each queue of a topic."""
     with brokers_of(namesrv) as admin:
-        rows = admin.topic_status(topic)
+        rows = admin.topics.status(topic)
     if as_json_:
         print_json([as_json(row) for row in rows])
         return

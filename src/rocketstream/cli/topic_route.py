@@ -26,7 +26,7 @@ def add_to(commands: Commands) -> None:
 def route(topic: Topic, namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = False) -> None:
     """Show which brokers have a topic, with how many queues, and what clients may do there."""
     with brokers_of(namesrv) as admin:
-        rows = admin.topic_route(topic)
+        rows = admin.topics.route(topic)
     if as_json_:
         print_json([as_json(row) for row in rows])
         return
@@ -57,7 +57,7 @@ def consumers(topic: Topic, namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json =
     from rocketstream.admin import Admin
 
     with Admin(namesrv) as admin:
-        groups = admin.topic_consumers(topic)
+        groups = admin.topics.consumers(topic)
     if as_json_:
         print_json(list(groups))
         return

@@ -44,7 +44,7 @@ def export(
     from rocketstream.admin import Admin
 
     with Admin(namesrv, read_only=True) as admin:
-        found = admin.export(topics or None, groups or None)
+        found = admin.changes.export(topics or None, groups or None)
     if file == "-":
         print_json(found.to_json())
         return
@@ -99,5 +99,5 @@ def import_(
             raise BadParameter(f"--broker is {text!r}; it takes FILE=CLUSTER")
         given[old] = new
     with changing_admin(namesrv, audit_file) as admin:
-        plan = admin.import_plan(file, offsets=not no_offsets, brokers=given)
+        plan = admin.changes.import_plan(file, offsets=not no_offsets, brokers=given)
         finish(admin, plan, dry_run=dry_run, yes=yes, force=force, as_json_=as_json_)

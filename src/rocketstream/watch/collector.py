@@ -39,15 +39,33 @@ SHARED_MS: Final = 2_000
 LOOK_TIMEOUT_S: Final = 15.0
 
 
-class Asked(Protocol):
-    """The operations of ``Admin`` that a sweep uses."""
+class AskedCluster(Protocol):
+    """The operation of ``Admin.cluster`` that a sweep uses."""
 
-    def cluster_state(self) -> ClusterState:
+    def state(self) -> ClusterState:
         """Return everything one sweep finds."""
         ...
 
-    def group_why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
+
+class AskedGroups(Protocol):
+    """The operation of ``Admin.groups`` that a sweep uses."""
+
+    def why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
         """Return what a group is behind for, or loses; asks its members."""
+        ...
+
+
+class Asked(Protocol):
+    """The services of ``Admin`` that a sweep uses."""
+
+    @property
+    def cluster(self) -> AskedCluster:
+        """Sweeps."""
+        ...
+
+    @property
+    def groups(self) -> AskedGroups:
+        """Asks members."""
         ...
 
     def close(self) -> None:
@@ -404,7 +422,7 @@ class Collector:
     def _ask(self) -> ClusterState:
         taken_ms = self._clock.now_ms()
         try:
-            state = self._opened().cluster_state()
+            state = self._opened().cluster.state()
         except (RocketMQError, OSError) as error:
             state = ClusterState(taken_ms, 0, 0, error=f"{error}")
         if state.error is not None:
@@ -458,7 +476,7 @@ class Collector:
         """Ask a group anew; the model takes what was found, and readers get it when it is shown."""
         report: WhyReport | None = None
         try:
-            report = self._opened().group_why(group, window=self._model.window(group))
+            report = self._opened().groups.why(group, window=self._model.window(group))
         finally:
             with self._writing:
                 self._times.looked(group, self._clock.now_ms())

@@ -21,40 +21,40 @@ def admin(rocketmq_cluster: EmbeddedCluster) -> Iterator[Admin]:
 
 
 def test_cluster_info_names_the_master(rocketmq_cluster: EmbeddedCluster, admin: Admin) -> None:
-    (row,) = admin.cluster_info()
+    (row,) = admin.brokers.all()
     assert (row.broker_name, row.broker_id) == ("broker-a", 0)
     assert row.address == rocketmq_cluster.broker_addr
 
 
 def test_created_topic_is_routed_when_create_returns(admin: Admin) -> None:
-    (row,) = admin.topic_create("orders", 3)
+    (row,) = admin.topics.create("orders", 3)
     assert (row.read_queues, row.write_queues, row.permission) == (3, 3, "RW")
-    assert len(admin.topic_status("orders")) == 3
+    assert len(admin.topics.status("orders")) == 3
 
 
 def test_creating_again_changes_the_queues(admin: Admin) -> None:
-    admin.topic_create("orders", 3)
-    admin.topic_create("orders", 5)
-    assert len(admin.topic_status("orders")) == 5
+    admin.topics.create("orders", 3)
+    admin.topics.create("orders", 5)
+    assert len(admin.topics.status("orders")) == 5
 
 
 def test_topic_list_tells_the_kinds_apart(admin: Admin) -> None:
-    admin.topic_create("orders", 1)
-    kinds = {row.topic: row.kind for row in admin.topic_list()}
+    admin.topics.create("orders", 1)
+    kinds = {row.topic: row.kind for row in admin.topics.all()}
     assert kinds["orders"] == "normal"
     assert kinds["SCHEDULE_TOPIC_XXXX"] == "system"
     assert [topic for topic, kind in kinds.items() if kind == "normal"] == ["orders"]
 
 
 def test_empty_queue_has_no_last_update(admin: Admin) -> None:
-    admin.topic_create("orders", 1)
-    (row,) = admin.topic_status("orders")
+    admin.topics.create("orders", 1)
+    (row,) = admin.topics.status("orders")
     assert (row.min_offset, row.max_offset, row.last_update_ms) == (0, 0, None)
 
 
 def test_unknown_topic_is_a_route_error(admin: Admin) -> None:
     with pytest.raises(RouteNotFoundError, match="nowhere"):
-        admin.topic_status("nowhere")
+        admin.topics.status("nowhere")
 
 
 @pytest.mark.parametrize(
@@ -65,38 +65,38 @@ def test_bad_topic_settings_are_refused_before_asking(
 ) -> None:
     """Covers C-95."""
     with pytest.raises(ConfigurationError):
-        admin.topic_create(name, queues, perm)
+        admin.topics.create(name, queues, perm)
 
 
 def test_group_that_only_committed_offsets_can_be_examined(
     rocketmq_cluster: EmbeddedCluster, admin: Admin
 ) -> None:
     """Upstream needs a route of the retry topic (C-526); a Spark query's group never has one."""
-    admin.topic_create("orders", 2)
+    admin.topics.create("orders", 2)
     with BlockingAdminClient(rocketmq_cluster.namesrv_addr) as client:
         client.update_consumer_offset("reader", MessageQueue("orders", "broker-a", 1), 0)
-    rows = admin.group_lag("reader")
+    rows = admin.groups.lag("reader")
     assert [(row.queue_id, row.consumer_offset, row.lag) for row in rows] == [
         (0, None, 0),
         (1, 0, 0),
     ]
-    (group,) = admin.group_list()
+    (group,) = admin.groups.all()
     assert (group.group, group.members, group.topics) == ("reader", 0, ("orders",))
 
 
 def test_unknown_group_is_refused_by_name(admin: Admin) -> None:
     with pytest.raises(ConfigurationError, match="nobody"):
-        admin.group_lag("nobody")
+        admin.groups.lag("nobody")
 
 
 def test_lag_of_an_unknown_topic_is_a_route_error(admin: Admin) -> None:
     with pytest.raises(RouteNotFoundError):
-        admin.group_lag("reader", "nowhere")
+        admin.groups.lag("reader", "nowhere")
 
 
 def test_no_name_server_is_a_connect_error(free_port: Callable[[], int]) -> None:
     with Admin(f"127.0.0.1:{free_port()}") as admin, pytest.raises(ConnectError):
-        admin.topic_list()
+        admin.topics.all()
 
 
 @pytest.fixture
@@ -121,41 +121,41 @@ def test_group_can_begin_after_the_newest_message(
     rocketmq_cluster: EmbeddedCluster, admin: Admin
 ) -> None:
     """A broker would answer 0 to a new group of a young topic (C-195)."""
-    admin.topic_create("orders", 1)
+    admin.topics.create("orders", 1)
     send(rocketmq_cluster, "orders", 3)
     queue = MessageQueue("orders", "broker-a", 0)
-    assert admin.group_begin("late", "orders") == {queue: 3}
-    (row,) = admin.group_lag("late")
+    assert admin.groups.begin("late", "orders") == {queue: 3}
+    (row,) = admin.groups.lag("late")
     assert (row.consumer_offset, row.lag) == (3, 0)
-    assert admin.group_begin("late", "orders") == {}
+    assert admin.groups.begin("late", "orders") == {}
 
 
 def test_group_can_begin_at_a_moment(rocketmq_cluster: EmbeddedCluster, admin: Admin) -> None:
     """Beyond the newest message a search finds that message, not the end (C-372)."""
-    admin.topic_create("orders", 1)
+    admin.topics.create("orders", 1)
     send(rocketmq_cluster, "orders", 3)
     queue = MessageQueue("orders", "broker-a", 0)
-    (status,) = admin.topic_status("orders")
+    (status,) = admin.topics.status("orders")
     assert status.last_update_ms is not None
-    assert admin.group_begin("old", "orders", 0) == {queue: 0}
-    assert admin.group_begin("future", "orders", status.last_update_ms + 1) == {queue: 3}
+    assert admin.groups.begin("old", "orders", 0) == {queue: 0}
+    assert admin.groups.begin("future", "orders", status.last_update_ms + 1) == {queue: 3}
 
 
 def test_only_connected_member_is_named_as_owner(
     rocketmq_cluster: EmbeddedCluster, admin: Admin
 ) -> None:
-    admin.topic_create("orders", 2)
+    admin.topics.create("orders", 2)
     consumer = PushConsumer("readers", namesrv_addr=rocketmq_cluster.namesrv_addr)
     consumer.subscribe("orders")
     consumer.register_message_listener(lambda messages: ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
     with consumer:
-        (member,) = admin.group_members("readers")
+        (member,) = admin.groups.members("readers")
         assert member.client_id == consumer.client_id
-        rows = admin.group_lag("readers", "orders")
+        rows = admin.groups.lag("readers", "orders")
         assert [(row.queue_id, row.client_id) for row in rows] == [
             (0, consumer.client_id),
             (1, consumer.client_id),
         ]
-        (group,) = admin.group_list()
+        (group,) = admin.groups.all()
         assert (group.members, group.message_model) == (1, "CLUSTERING")
-    assert admin.group_members("readers") == []
+    assert admin.groups.members("readers") == []

@@ -67,12 +67,12 @@ def gate(rocketmq_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> 
 def test_operations_are_awaited(rocketmq_cluster: EmbeddedCluster) -> None:
     async def story() -> None:
         async with Admin(rocketmq_cluster.namesrv_addr) as admin:
-            await admin.topic_create("orders", 3)
-            rows, topics = await asyncio.gather(admin.topic_status("orders"), admin.topic_list())
+            await admin.topics.create("orders", 3)
+            rows, topics = await asyncio.gather(admin.topics.status("orders"), admin.topics.all())
             assert len(rows) == 3
             assert "orders" in {row.topic for row in topics}
             with pytest.raises(RouteNotFoundError, match="nowhere"):
-                await admin.topic_status("nowhere")
+                await admin.topics.status("nowhere")
 
     run(story)
 
@@ -89,7 +89,7 @@ def test_the_loop_runs_and_few_threads_wait_while_brokers_are_silent(
 
     async def story() -> None:
         async with Admin(rocketmq_cluster.namesrv_addr) as admin:
-            asked = [asyncio.create_task(admin.cluster_info()) for _ in range(most + 5)]
+            asked = [asyncio.create_task(admin.brokers.all()) for _ in range(most + 5)]
             for _ in range(most):
                 await gate.until_held()  # which takes a loop that runs
             assert not any(task.done() for task in asked)
@@ -105,13 +105,13 @@ def test_a_cancelled_question_asks_nothing_more_and_its_connection_stays_good(
 ) -> None:
     async def story() -> None:
         async with Admin(rocketmq_cluster.namesrv_addr) as admin:
-            asked = asyncio.create_task(admin.topic_list())  # a chain of several requests
+            asked = asyncio.create_task(admin.topics.all())  # a chain of several requests
             await gate.until_held()
             asked.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asked
             gate.open.set()
-            (row,) = await admin.cluster_info()
+            (row,) = await admin.brokers.all()
             assert row.broker_name == "broker-a"
         assert gate.sent.count(RequestCode.GET_BROKER_CLUSTER_INFO) == 1
         assert len(gate.sent) == 2, "the cancelled call went on asking"
@@ -124,14 +124,14 @@ def test_a_cancelled_change_is_carried_out_whole_before_the_end(
 ) -> None:
     async def story() -> None:
         async with Admin(rocketmq_cluster.namesrv_addr) as admin:
-            change = asyncio.create_task(admin.topic_create("orders", 3))
+            change = asyncio.create_task(admin.topics.create("orders", 3))
             await gate.until_held()
             change.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await change
             gate.open.set()
         async with Admin(rocketmq_cluster.namesrv_addr) as admin:
-            assert len(await admin.topic_status("orders")) == 3
+            assert len(await admin.topics.status("orders")) == 3
 
     run(story)
 
@@ -142,12 +142,12 @@ def test_a_change_cancelled_before_its_turn_never_happens(
     async def story() -> None:
         async with Admin(rocketmq_cluster.namesrv_addr) as admin:
             busy = [
-                asyncio.create_task(admin.cluster_info())
+                asyncio.create_task(admin.brokers.all())
                 for _ in range(limits.ADMIN_CALLS_AT_ONCE_MAX)
             ]
             for _ in busy:
                 await gate.until_held()
-            change = asyncio.create_task(admin.topic_create("orders", 3))
+            change = asyncio.create_task(admin.topics.create("orders", 3))
             await asyncio.sleep(0)
             change.cancel()
             with suppress(asyncio.CancelledError):
@@ -164,12 +164,12 @@ def test_closing_ends_questions_and_refuses_new_ones(
 ) -> None:
     async def story() -> None:
         admin = Admin(rocketmq_cluster.namesrv_addr)
-        asked = asyncio.create_task(admin.topic_list())
+        asked = asyncio.create_task(admin.topics.all())
         await gate.until_held()
         closing = asyncio.create_task(admin.close())
         await asyncio.sleep(0)
         with pytest.raises(ClientStateError, match="closed"):
-            await admin.topic_list()
+            await admin.topics.all()
         gate.open.set()
         await closing
         with pytest.raises(asyncio.CancelledError):

@@ -4,30 +4,56 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from operator import attrgetter
 from typing import Any
 
 import pytest
 
-from rocketstream.admin import Admin, aio
+from rocketstream.admin import Admin, aio, cluster
+from rocketstream.admin.changes.service import Changes
+from rocketstream.admin.groups import Groups
+from rocketstream.admin.letters.causes import Letters
+from rocketstream.admin.messages.service import Messages
+from rocketstream.admin.topics import Topics
 from rocketstream.checks import accepted, arguments_of, fits
 from rocketstream.errors import ClientStateError, ConfigurationError
 
 NAMESRV = "127.0.0.1:1"
-OPERATIONS = sorted(name for name in dir(Admin) if not name.startswith("_") and name != "close")
+SERVICES: dict[str, type] = {
+    "brokers": cluster.Brokers,
+    "changes": Changes,
+    "cluster": cluster.Cluster,
+    "groups": Groups,
+    "letters": Letters,
+    "messages": Messages,
+    "producers": cluster.Producers,
+    "topics": Topics,
+}
+OPERATIONS = sorted(
+    f"{noun}.{name}"
+    for noun, service in SERVICES.items()
+    for name in dir(service)
+    if not name.startswith("_")
+)
 WRONG: tuple[Any, ...] = (5, 5.5, True, "x", b"x", None, float("nan"), [5], {5: 5}, object(), int)
 FITTING: tuple[Any, ...] = ("x", 5, {}, [])
 SEVERAL = [
-    ("cluster_state", {"groups": "billing"}),
-    ("cluster_state", {"topics": "billing"}),
-    ("progress", {"groups": "billing"}),
-    ("progress", {"topics": "billing"}),
-    ("export", {"groups": "billing"}),
+    ("cluster.state", {"groups": "billing"}),
+    ("cluster.state", {"topics": "billing"}),
+    ("groups.progress", {"groups": "billing"}),
+    ("groups.progress", {"topics": "billing"}),
+    ("changes.export", {"groups": "billing"}),
 ]
+
+
+def method_of(operation: str) -> Any:
+    noun, name = operation.split(".")
+    return getattr(SERVICES[noun], name)
 
 
 def arguments(operation: str) -> list[tuple[str, Any]]:
     """Every argument of an operation with each value that does not fit it."""
-    kinds = arguments_of(getattr(Admin, operation))[0]
+    kinds = arguments_of(method_of(operation))[0]
     return [
         (name, value)
         for name, kind in kinds.items()
@@ -40,9 +66,9 @@ def arguments(operation: str) -> list[tuple[str, Any]]:
 def call_with(operation: str, name: str, value: Any) -> dict[str, Any]:
     """Arguments of which only one is wrong; the others fit."""
     given: dict[str, Any] = {}
-    for each in inspect.signature(getattr(Admin, operation)).parameters.values():
+    for each in inspect.signature(method_of(operation)).parameters.values():
         if each.default is each.empty and each.name not in ("self", name):
-            kind = arguments_of(getattr(Admin, operation))[0][each.name]
+            kind = arguments_of(method_of(operation))[0][each.name]
             given[each.name] = next((one for one in FITTING if fits(one, kind)), None)
     return {**given, name: value}
 
@@ -59,29 +85,35 @@ def test_an_argument_of_another_kind_is_refused(operation: str) -> None:
                 continue
             looked_at.add(name)
             with pytest.raises(ConfigurationError, match=f"^{name} must be "):
-                getattr(admin, operation)(**given)
+                attrgetter(operation)(admin)(**given)
 
             async def awaited(given: dict[str, Any] = given) -> None:
                 async with aio.Admin(NAMESRV) as theirs:
-                    await getattr(theirs, operation)(**given)
+                    await attrgetter(operation)(theirs)(**given)
 
             if value == 5:
                 with pytest.raises(ConfigurationError, match=f"^{name} must be "):
                     asyncio.run(awaited())
-    of_plans = {"change_apply", "reset_apply", "shown", "letters_of_cause", "reset_plan"}
+    of_plans = {
+        "changes.apply",
+        "changes.reset_apply",
+        "changes.reset_plan",
+        "letters.of_cause",
+        "messages.shown",
+    }
     if operation not in of_plans:
         assert looked_at == {name for name, _ in wrong}
 
 
 def _others_fit(operation: str, given: dict[str, Any], wrong: str) -> bool:
-    kinds = arguments_of(getattr(Admin, operation))[0]
+    kinds = arguments_of(method_of(operation))[0]
     return all(fits(value, kinds[name]) for name, value in given.items() if name != wrong)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_each_argument_has_a_kind(operation: str) -> None:
     """One that is not annotated would not be looked at."""
-    method = getattr(Admin, operation)
+    method = method_of(operation)
     assert set(arguments_of(method)[0]) == set(inspect.signature(method).parameters) - {"self"}
     words = {name: accepted(kind) for name, kind in arguments_of(method)[0].items()}
     assert "anything" not in words.values(), words
@@ -94,7 +126,7 @@ def test_one_name_for_several_is_told_how_to_give_it(operation: str, given: Any)
         Admin(NAMESRV) as admin,
         pytest.raises(ConfigurationError, match=r"not 'billing': give \['billing'\]$"),
     ):
-        getattr(admin, operation)(**given)
+        attrgetter(operation)(admin)(**given)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +155,6 @@ def test_a_closed_admin_says_so() -> None:
     admin = Admin(NAMESRV)
     admin.close()
     admin.close()
-    for operation in ("topic_list", "cluster_state", "name_servers"):
+    for operation in ("topics.all", "cluster.state", "cluster.name_servers"):
         with pytest.raises(ClientStateError, match=r"^this Admin is closed; make a new one$"):
-            getattr(admin, operation)()
+            attrgetter(operation)(admin)()

@@ -81,24 +81,24 @@ def test_a_figure_that_is_missing_or_senseless_is_unknown_and_not_zero() -> None
 
 
 def test_every_broker_process_tells_its_figures(cluster: EmbeddedCluster, admin: Admin) -> None:
-    (row,) = admin.broker_status()
+    (row,) = admin.brokers.status()
     assert (row.cluster, row.broker_name, row.is_master) == ("DefaultCluster", "broker-a", True)
     assert row.address == cluster.broker_addr
     assert row.figures is not None
     assert row.figures.version == "V4_9_8"
     assert row.figures.put_tps is not None
     assert row.facts["brokerVersion"] == "409"
-    assert admin.broker_status("broker-a") == admin.broker_status(cluster.broker_addr)
+    assert admin.brokers.status("broker-a") == admin.brokers.status(cluster.broker_addr)
 
 
 def test_a_broker_that_is_away_is_a_row_with_the_reason(cluster: EmbeddedCluster) -> None:
     from rocketstream.admin.rows import BrokerRow
 
     with Admin(cluster.namesrv_addr) as admin:
-        (there,) = admin.cluster_info()
+        (there,) = admin.brokers.all()
         gone = BrokerRow("DefaultCluster", "broker-b", 1, "127.0.0.1:1")
-        admin.cluster_info = lambda: [there, gone]  # type: ignore[method-assign]
-        first, second = admin.broker_status()
+        admin.brokers.all = lambda: [there, gone]
+        first, second = admin.brokers.status()
     assert first.error is None
     assert second.figures is None
     assert second.error is not None
@@ -106,7 +106,7 @@ def test_a_broker_that_is_away_is_a_row_with_the_reason(cluster: EmbeddedCluster
 
 
 def test_an_unknown_broker_is_refused_with_those_there_are(admin: Admin) -> None:
-    for ask in (admin.broker_status, admin.broker_config):
+    for ask in (admin.brokers.status, admin.brokers.config):
         with pytest.raises(ConfigurationError, match=r"'nope'; there are: broker-a \(127"):
             ask("nope")
 
@@ -114,31 +114,31 @@ def test_an_unknown_broker_is_refused_with_those_there_are(admin: Admin) -> None
 def test_the_settings_of_a_broker_are_those_it_runs_with(
     cluster: EmbeddedCluster, admin: Admin
 ) -> None:
-    settings = admin.broker_config("broker-a")
+    settings = admin.brokers.config("broker-a")
     assert settings["namesrvAddr"] == cluster.namesrv_addr
     assert settings["messageDelayLevel"].startswith("1s 5s")
 
 
 def test_the_queues_of_ordered_topics_are_told_by_name_servers() -> None:
     with EmbeddedCluster() as cluster, Admin(cluster.namesrv_addr) as admin:
-        (row,) = admin.name_servers()
+        (row,) = admin.cluster.name_servers()
         assert row.order_topics == {}
         header = PutKVConfigRequestHeader(
             namespace="ORDER_TOPIC_CONFIG", key="orders", value="broker-a:2"
         )
         admin._client.request_namesrv(RemotingCommand.request(RequestCode.PUT_KV_CONFIG, header))
-        (row,) = admin.name_servers()
+        (row,) = admin.cluster.name_servers()
         assert row.order_topics == {"orders": "broker-a:2"}
 
 
 def test_each_name_server_tells_what_it_knows_and_a_silent_one_why(
     cluster: EmbeddedCluster, admin: Admin
 ) -> None:
-    (row,) = admin.name_servers()
+    (row,) = admin.cluster.name_servers()
     assert row.brokers == (cluster.broker_addr,)
     assert row.config is not None
     with Admin(f"{cluster.namesrv_addr};127.0.0.1:1") as both:
-        first, second = both.name_servers()
+        first, second = both.cluster.name_servers()
     assert first.brokers == (cluster.broker_addr,)
     assert second.brokers is None
     assert second.error is not None
@@ -147,25 +147,25 @@ def test_each_name_server_tells_what_it_knows_and_a_silent_one_why(
 def test_connected_producers_are_told_by_group_and_all(
     cluster: EmbeddedCluster, admin: Admin
 ) -> None:
-    assert admin.producer_connections("checkout", "orders") == []
-    assert admin.producer_list() == []
+    assert admin.producers.connections("checkout", "orders") == []
+    assert admin.producers.all() == []
     with Producer("checkout", namesrv_addr=cluster.namesrv_addr) as producer:
         producer.send(Message("orders", b"x"))
-        wait_until(lambda: bool(admin.producer_connections("checkout", "orders")), "a heartbeat")
-        rows = admin.producer_connections("checkout", "orders")
+        wait_until(lambda: bool(admin.producers.connections("checkout", "orders")), "a heartbeat")
+        rows = admin.producers.connections("checkout", "orders")
         assert [(r.group, r.language, r.version, r.brokers) for r in rows] == [
             ("checkout", "PYTHON", 409, ("broker-a",))
         ]
-        (listed,) = [row for row in admin.producer_list() if row.group == "checkout"]
+        (listed,) = [row for row in admin.producers.all() if row.group == "checkout"]
         assert (listed.client_id, listed.brokers) == (rows[0].client_id, ("broker-a",))
         assert listed.address == rows[0].address
         assert listed.last_heartbeat_ms is not None
     with pytest.raises(RouteNotFoundError):
-        admin.producer_connections("checkout", "nowhere")
+        admin.producers.connections("checkout", "nowhere")
 
 
 def test_delay_levels_are_those_of_the_broker_with_the_fewest(admin: Admin) -> None:
-    assert len(admin.delay_levels("orders")) == 18
-    assert len(admin.delay_levels("not-there-yet")) == 18
+    assert len(admin.brokers.delay_levels("orders")) == 18
+    assert len(admin.brokers.delay_levels("not-there-yet")) == 18
     with EmbeddedCluster(delay_levels="1s 2s 3s") as short, Admin(short.namesrv_addr) as asking:
-        assert asking.delay_levels("not-there-yet") == ("1s", "2s", "3s")
+        assert asking.brokers.delay_levels("not-there-yet") == ("1s", "2s", "3s")

@@ -39,16 +39,16 @@ def admin(cluster: EmbeddedCluster, tmp_path: Path) -> Iterator[Admin]:
 def test_topic_is_deleted_with_all_that_was_said_to_be_lost(
     cluster: EmbeddedCluster, admin: Admin, tmp_path: Path
 ) -> None:
-    plan = admin.topic_delete_plan(T)
+    plan = admin.changes.topic_delete_plan(T)
     assert plan.losses == (
         "6 messages kept on broker-a",
         "the progress of group billing in 2 queues, 4 messages of it not consumed",
     )
-    assert admin.change_apply(plan).differing == ()
+    assert admin.changes.apply(plan).differing == ()
     with pytest.raises(RouteNotFoundError):
-        admin.topic_route(T)
-    assert T not in {row.topic for row in admin.topic_list()}
-    assert [row.group for row in admin.group_list()] == []
+        admin.topics.route(T)
+    assert T not in {row.topic for row in admin.topics.all()}
+    assert [row.group for row in admin.groups.all()] == []
     lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert [(line["phase"], line["operation"]) for line in lines] == [
         ("begin", "topic.delete"), ("done", "topic.delete"),
@@ -56,7 +56,7 @@ def test_topic_is_deleted_with_all_that_was_said_to_be_lost(
     assert lines[0]["before"][0]["state"]["readQueueNums"] == 2
     # One of the same name is empty, and nobody's old offset skips its first messages.
     cluster.create_topic(T, 2)
-    assert {row.max_offset for row in admin.topic_status(T)} == {0}
+    assert {row.max_offset for row in admin.topics.status(T)} == {0}
     with Peer(cluster.broker_addr) as peer:
         assert peer.offset(G, T, 0, set_zero_if_not_found=False) is None
 
@@ -66,86 +66,89 @@ def test_topic_that_members_subscribe_is_not_deleted(
 ) -> None:
     with Peer(cluster.broker_addr) as member:
         member.heartbeat("c1", G, {T: "*"})
-        plan = admin.topic_delete_plan(T)
+        plan = admin.changes.topic_delete_plan(T)
         assert plan.problems == ("1 member of group billing subscribe it: c1",)
         with pytest.raises(ClientStateError, match="subscribe it: c1"):
-            admin.change_apply(plan)
-        assert T in {row.topic for row in admin.topic_list()}
-        assert admin.change_apply(plan, force=True).differing == ()
+            admin.changes.apply(plan)
+        assert T in {row.topic for row in admin.topics.all()}
+        assert admin.changes.apply(plan, force=True).differing == ()
 
 
 @pytest.mark.parametrize("name", ["TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a", "DefaultCluster"])
 def test_topics_of_the_system_are_refused(admin: Admin, name: str) -> None:
     with pytest.raises(ConfigurationError, match="belongs to the brokers themselves"):
-        admin.topic_delete_plan(name)
+        admin.changes.topic_delete_plan(name)
     with pytest.raises(ConfigurationError, match="belongs to the brokers themselves"):
-        admin.topic_update_plan(name, perm=4)
+        admin.changes.topic_update_plan(name, perm=4)
 
 
 def test_unknown_names_are_refused_with_those_like_them(admin: Admin) -> None:
     with pytest.raises(RouteNotFoundError, match="did you mean 'orders'"):
-        admin.topic_delete_plan("order")
+        admin.changes.topic_delete_plan("order")
     with pytest.raises(RouteNotFoundError, match="did you mean 'orders'"):
-        admin.topic_update_plan("oders", perm=4)
+        admin.changes.topic_update_plan("oders", perm=4)
     with pytest.raises(ConfigurationError, match="did you mean 'billing'"):
-        admin.group_pause_plan("biling")
+        admin.changes.group_pause_plan("biling")
     with pytest.raises(ConfigurationError, match="did you mean 'billing'"):
-        admin.group_delete_plan("billings")
-    assert {row.group for row in admin.group_list()} == {G}
+        admin.changes.group_delete_plan("billings")
+    assert {row.group for row in admin.groups.all()} == {G}
 
 
 def test_topic_that_is_there_is_not_made_again(admin: Admin) -> None:
-    assert not admin.topic_create_plan(T, 2).changes
-    plan = admin.topic_create_plan(T, 8)
+    assert not admin.changes.topic_create_plan(T, 2).changes
+    plan = admin.changes.topic_create_plan(T, 8)
     assert "broker-a has topic orders already (readQueueNums 2, not 8" in plan.problems[0]
     with pytest.raises(ClientStateError, match="topic update"):
-        admin.change_apply(plan)
-    admin.change_apply(admin.topic_create_plan("other", 3))
-    assert len(admin.topic_status("other")) == 3
+        admin.changes.apply(plan)
+    admin.changes.apply(admin.changes.topic_create_plan("other", 3))
+    assert len(admin.topics.status("other")) == 3
 
 
 def test_fewer_queues_are_warned_of_and_full_ones_kept(admin: Admin) -> None:
-    plan = admin.topic_update_plan(T, read_queues=1, write_queues=1)
+    plan = admin.changes.topic_update_plan(T, read_queues=1, write_queues=1)
     assert "their order begins anew" in plan.warnings[0]
     assert "3 messages in queues 1 to 1 are read by nobody" in plan.problems[0]
     with pytest.raises(ClientStateError, match="read by nobody"):
-        admin.change_apply(plan)
-    plan = admin.topic_update_plan(T, write_queues=1)
+        admin.changes.apply(plan)
+    plan = admin.changes.topic_update_plan(T, write_queues=1)
     assert plan.problems == ()
-    admin.change_apply(plan)
-    (route,) = admin.topic_route(T)
+    admin.changes.apply(plan)
+    (route,) = admin.topics.route(T)
     assert (route.read_queues, route.write_queues) == (2, 1)
-    assert "never read" in admin.topic_update_plan(T, read_queues=1, write_queues=2).problems[0]
+    assert (
+        "never read"
+        in admin.changes.topic_update_plan(T, read_queues=1, write_queues=2).problems[0]
+    )
 
 
 def test_permission_alone_is_changed(admin: Admin) -> None:
-    (step,) = admin.topic_update_plan(T, perm=4).steps
+    (step,) = admin.changes.topic_update_plan(T, perm=4).steps
     assert step.differences() == [("perm", 6, 4)]
-    admin.change_apply(admin.topic_update_plan(T, perm=4))
-    (route,) = admin.topic_route(T)
+    admin.changes.apply(admin.changes.topic_update_plan(T, perm=4))
+    (route,) = admin.topics.route(T)
     assert (route.permission, route.read_queues) == ("R", 2)
     with pytest.raises(ConfigurationError, match="perm is 1"):
-        admin.topic_update_plan(T, perm=1)
+        admin.changes.topic_update_plan(T, perm=1)
 
 
 def test_plan_that_is_no_longer_true_is_refused(admin: Admin) -> None:
-    plan = admin.topic_update_plan(T, perm=4)
-    admin.topic_create(T, 3)
+    plan = admin.changes.topic_update_plan(T, perm=4)
+    admin.topics.create(T, 3)
     with pytest.raises(ClientStateError, match="no longer"):
-        admin.change_apply(plan)
-    assert len(admin.topic_status(T)) == 3
+        admin.changes.apply(plan)
+    assert len(admin.topics.status(T)) == 3
 
 
 def test_group_settings_are_changed_and_nothing_else(admin: Admin) -> None:
-    admin.change_apply(admin.group_create_plan("made", {"retryMaxTimes": 5}))
-    (before,) = admin.group_settings("made").values()
+    admin.changes.apply(admin.changes.group_create_plan("made", {"retryMaxTimes": 5}))
+    (before,) = admin.groups.settings("made").values()
     assert (before["retryMaxTimes"], before["consumeEnable"]) == (5, True)
-    (step,) = admin.group_update_plan("made", {"retryQueueNums": 2}).steps
+    (step,) = admin.changes.group_update_plan("made", {"retryQueueNums": 2}).steps
     assert step.differences() == [("retryQueueNums", 1, 2)]
-    admin.change_apply(admin.group_update_plan("made", {"retryQueueNums": 2}))
-    (after,) = admin.group_settings("made").values()
+    admin.changes.apply(admin.changes.group_update_plan("made", {"retryQueueNums": 2}))
+    (after,) = admin.groups.settings("made").values()
     assert after == {**before, "retryQueueNums": 2}
-    assert "has group made already" in admin.group_create_plan("made").problems[0]
+    assert "has group made already" in admin.changes.group_create_plan("made").problems[0]
 
 
 @pytest.mark.parametrize(
@@ -162,64 +165,66 @@ def test_settings_that_cannot_be_are_refused(
     admin: Admin, settings: dict[str, object], why: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=why):
-        admin.group_update_plan(G, settings)
+        admin.changes.group_update_plan(G, settings)
 
 
 def test_group_without_retries_would_lose_what_fails(admin: Admin) -> None:
-    plan = admin.group_update_plan(G, {"retryQueueNums": 0})
+    plan = admin.changes.group_update_plan(G, {"retryQueueNums": 0})
     assert "brokers drop what the group fails to consume" in plan.problems[0]
 
 
 def test_group_is_paused_and_resumed(cluster: EmbeddedCluster, admin: Admin) -> None:
     """The brokers refuse its pulls; its progress stays, and another group is served."""
-    assert admin.change_apply(admin.group_pause_plan(G)).differing == ()
+    assert admin.changes.apply(admin.changes.group_pause_plan(G)).differing == ()
     with Peer(cluster.broker_addr) as peer:
         refused = peer.pull(T, 0, group=G)
         assert (refused.code, "no permission" in (refused.remark or "")) == (16, True)
         assert peer.pull(T, 0, group="other").code == 0
         assert peer.offset(G, T, 0) == 1
-        assert not admin.group_pause_plan(G).changes
-        admin.change_apply(admin.group_resume_plan(G))
+        assert not admin.changes.group_pause_plan(G).changes
+        admin.changes.apply(admin.changes.group_resume_plan(G))
         assert peer.pull(T, 0, group=G).code == 0
 
 
 def test_group_is_deleted_with_its_progress(cluster: EmbeddedCluster, admin: Admin) -> None:
     with Peer(cluster.broker_addr) as member:
         member.heartbeat("c1", G, {T: "*"})
-        plan = admin.group_delete_plan(G)
+        plan = admin.changes.group_delete_plan(G)
         assert plan.losses == ("its progress in topic orders, 2 queues",)
         assert "1 member connected, and would make it again: c1" in plan.problems[0]
         with pytest.raises(ClientStateError, match="c1"):
-            admin.change_apply(plan)
+            admin.changes.apply(plan)
     with Peer(cluster.broker_addr) as peer:
         peer.call(RequestCode.UNREGISTER_CLIENT, ext={"clientID": "c1", "consumerGroup": G})
-        plan = admin.group_delete_plan(G)
+        plan = admin.changes.group_delete_plan(G)
         assert plan.problems == ()
-        assert admin.change_apply(plan).differing == ()
-        assert G not in {row.group for row in admin.group_list()}
-        assert "%RETRY%billing" not in {row.topic for row in admin.topic_list()}
+        assert admin.changes.apply(plan).differing == ()
+        assert G not in {row.group for row in admin.groups.all()}
+        assert "%RETRY%billing" not in {row.topic for row in admin.topics.all()}
         assert peer.offset(G, T, 0, set_zero_if_not_found=False) is None
 
 
 def test_dead_letters_stay_unless_asked_for(cluster: EmbeddedCluster, admin: Admin) -> None:
-    admin.topic_create("%DLQ%billing", 1)
+    admin.topics.create("%DLQ%billing", 1)
     with Peer(cluster.broker_addr) as peer:
         peer.send("%DLQ%billing", b"given up")
-    assert admin.group_delete_plan(G).warnings == ("its 1 dead letter stay, in %DLQ%billing",)
-    plan = admin.group_delete_plan(G, dead_letters=True)
+    assert admin.changes.group_delete_plan(G).warnings == (
+        "its 1 dead letter stay, in %DLQ%billing",
+    )
+    plan = admin.changes.group_delete_plan(G, dead_letters=True)
     assert "1 message given up, its dead letters, in %DLQ%billing" in plan.losses
-    admin.change_apply(plan)
-    assert "%DLQ%billing" not in {row.topic for row in admin.topic_list()}
+    admin.changes.apply(plan)
+    assert "%DLQ%billing" not in {row.topic for row in admin.topics.all()}
 
 
 def test_what_a_group_was_to_pop_again_goes_with_it(cluster: EmbeddedCluster, admin: Admin) -> None:
     """5.x keeps it in a topic of its own for each topic the group pops."""
     popped = f"%RETRY%{G}_{T}"
     cluster.create_topic(popped, 1)
-    plan = admin.group_delete_plan(G)
+    plan = admin.changes.group_delete_plan(G)
     assert ("delete topic", popped) in {(step.kind, step.name) for step in plan.steps}
-    assert admin.change_apply(plan).differing == ()
-    assert popped not in {row.topic for row in admin.topic_list()}
+    assert admin.changes.apply(plan).differing == ()
+    assert popped not in {row.topic for row in admin.topics.all()}
 
 
 def test_what_may_be_another_groups_to_retry_stays(cluster: EmbeddedCluster, admin: Admin) -> None:
@@ -227,9 +232,9 @@ def test_what_may_be_another_groups_to_retry_stays(cluster: EmbeddedCluster, adm
     cluster.create_topic(popped, 1)
     with Peer(cluster.broker_addr) as peer:
         peer.commit(f"{G}_{T}", T, 0, 1)
-        assert popped not in {step.name for step in admin.group_delete_plan(G).steps}
+        assert popped not in {step.name for step in admin.changes.group_delete_plan(G).steps}
         peer.commit(G, popped, 0, 0)
-        plan = admin.group_delete_plan(G)
+        plan = admin.changes.group_delete_plan(G)
     assert popped not in {step.name for step in plan.steps}
     assert plan.warnings == (f"{popped} stays: it may be another group's",)
 
@@ -257,11 +262,11 @@ def test_only_a_groups_own_topics_of_popping_are_its_own(
 def test_read_only_admin_plans_and_changes_nothing(cluster: EmbeddedCluster) -> None:
     with Admin(cluster.namesrv_addr, read_only=True) as admin:
         for plan in (
-            admin.topic_delete_plan(T),
-            admin.topic_create_plan("made"),
-            admin.group_pause_plan(G),
-            admin.group_delete_plan(G),
+            admin.changes.topic_delete_plan(T),
+            admin.changes.topic_create_plan("made"),
+            admin.changes.group_pause_plan(G),
+            admin.changes.group_delete_plan(G),
         ):
             with pytest.raises(ReadOnlyError, match=plan.operation):
-                admin.change_apply(plan, force=True)
-        assert admin.group_pause_plan(G).changes
+                admin.changes.apply(plan, force=True)
+        assert admin.changes.group_pause_plan(G).changes

@@ -23,7 +23,7 @@ from rocketstream import (
 from rocketstream.admin import Admin
 from rocketstream.admin.core.filtering import Count
 from rocketstream.admin.core.joining import Matching
-from rocketstream.admin.progress.filtered import count_matching, has_filter
+from rocketstream.admin.filtered import count_matching, has_filter
 from rocketstream.admin.state import QueueState
 from rocketstream.admin.wire.questions import Asking
 from rocketstream.client.instance.questions import Question
@@ -43,7 +43,7 @@ QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 @pytest.fixture
 def admin(rocketmq_cluster: EmbeddedCluster) -> Iterator[Admin]:
     with Admin(rocketmq_cluster.namesrv_addr) as admin:
-        admin.topic_create(TOPIC, 1)
+        admin.topics.create(TOPIC, 1)
         yield admin
 
 
@@ -70,7 +70,7 @@ def counted(
     admin: Admin, expression: str, kind: str = "TAG", start: int = 0, most: int = 400_000
 ) -> Matching:
     asking = Asking(admin._client, admin._client.master("broker-a"), 5_000)
-    (held,) = admin.topic_status(TOPIC)
+    (held,) = admin.topics.status(TOPIC)
     queue = QueueState(
         TOPIC, "broker-a", 0, min_offset=0, max_offset=held.max_offset, committed_offset=start
     )
@@ -191,8 +191,8 @@ def test_a_group_waits_for_what_its_filter_wants(
     ) as consumer:
         assert got.wait(20)
         admin._client.update_consumer_offset("picky", QUEUE, 0)
-        state = admin.group_state("picky", TOPIC)
-        plain = admin.group_state("picky", TOPIC, matching=False)
+        state = admin.groups.state("picky", TOPIC)
+        plain = admin.groups.state("picky", TOPIC, matching=False)
         held.set()
     (queue,) = state.queues
     assert (queue.lag, queue.matching, queue.waiting) == (5, 3, 3)

@@ -77,11 +77,11 @@ def member(cluster: EmbeddedCluster, client_id: str, code: int, act: Act) -> Ite
 def test_members_and_what_they_subscribe(cluster: EmbeddedCluster, admin: Admin) -> None:
     """Covers C-530: nobody connected is an error of its own."""
     with pytest.raises(ConsumerNotOnlineError, match=G):
-        admin.group_connections(G)
+        admin.groups.connections(G)
     with Peer(cluster.broker_addr) as one, Peer(cluster.broker_addr) as two:
         one.heartbeat("c1", G, {T: "TagA || TagB"})
         two.heartbeat("c2", G, {T: "TagA || TagB"})
-        row = admin.group_connections(G)
+        row = admin.groups.connections(G)
     assert (row.consume_type, row.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
     assert [m.client_id for m in row.members] == ["c1", "c2"]
     assert all(isinstance(m, MemberRow) and m.address.startswith("127.") for m in row.members)
@@ -100,7 +100,7 @@ def test_running_info_of_a_member(cluster: EmbeddedCluster, admin: Admin) -> Non
         jstack="MainThread",
     )
     with member(cluster, "c1", RequestCode.GET_CONSUMER_RUNNING_INFO, lambda _: info.encode()):
-        (row,) = admin.running_info(G, stacks=True)
+        (row,) = admin.groups.running_info(G, stacks=True)
     assert (row.client_id, row.stacks) == ("c1", "MainThread")
     assert row.properties == {"PROP_CONSUMEORDERLY": "true"}
     assert row.subscriptions == (SubscriptionRow(T, "TagA", "TAG"),)
@@ -122,20 +122,20 @@ def test_owner_of_each_queue_is_asked_of_the_members(
 
     code = RequestCode.GET_CONSUMER_RUNNING_INFO
     with member(cluster, "c1", code, holding()), member(cluster, "c2", code, holding(QUEUE)):
-        (row,) = admin.group_lag(G, T)
+        (row,) = admin.groups.lag(G, T)
     assert row.client_id == "c2"
 
 
 def test_member_that_is_not_there(cluster: EmbeddedCluster, admin: Admin) -> None:
     """Covers C-538."""
     with pytest.raises(ConsumerNotOnlineError):
-        admin.running_info(G)
+        admin.groups.running_info(G)
     with pytest.raises(ConsumerNotOnlineError):
-        admin.consumer_status(G, T)
+        admin.groups.consumer_status(G, T)
     with Peer(cluster.broker_addr) as other:
         other.heartbeat("c1", G, {T: "*"})
         with pytest.raises(ConsumerNotOnlineError, match="c9"):
-            admin.running_info(G, "c9")
+            admin.groups.running_info(G, "c9")
 
 
 def test_status_is_what_members_say(cluster: EmbeddedCluster, admin: Admin) -> None:
@@ -143,7 +143,7 @@ def test_status_is_what_members_say(cluster: EmbeddedCluster, admin: Admin) -> N
     body = GetConsumerStatusBody(message_queue_table={QUEUE: 5}).encode()
     code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
     with member(cluster, "c1", code, lambda _: body):
-        assert admin.consumer_status(G, T) == {"c1": {QUEUE: 5}}
+        assert admin.groups.consumer_status(G, T) == {"c1": {QUEUE: 5}}
 
 
 def test_member_consumes_one_message(cluster: EmbeddedCluster, admin: Admin, peer: Peer) -> None:
@@ -159,11 +159,11 @@ def test_member_consumes_one_message(cluster: EmbeddedCluster, admin: Admin, pee
         return result.encode()
 
     with member(cluster, "c1", RequestCode.CONSUME_MESSAGE_DIRECTLY, consume):
-        row = admin.consume_message(G, "c1", T, "U1")
+        row = admin.messages.consume(G, "c1", T, "U1")
     assert got == [b"work"]
     assert (row.result, row.remark, row.spent_ms) == ("CR_THROW_EXCEPTION", "ValueError", 4)
     with pytest.raises(BrokerError, match="not online"):
-        admin.consume_message(G, "nobody", T, "U1")
+        admin.messages.consume(G, "nobody", T, "U1")
 
 
 def test_message_is_found_by_both_ids_and_by_key(admin: Admin, peer: Peer) -> None:
@@ -172,16 +172,16 @@ def test_message_is_found_by_both_ids_and_by_key(admin: Admin, peer: Peer) -> No
     peer.send(T, b"y", properties={"UNIQ_KEY": "U2", "KEYS": "k2"})
     offset_id = ext(answer)["msgId"]
     for msg_id in ("U1", offset_id):
-        message = admin.message_view(T, msg_id)
+        message = admin.messages.view(T, msg_id)
         assert (message.body, message.offset_msg_id) == (b"x", offset_id)
-    assert [m.body for m in admin.message_query(T, "k2")] == [b"x", b"y"]
-    assert [m.body for m in admin.message_query(T, "k2", 1)] == [b"y"]
-    assert admin.message_query(T, "none") == []
+    assert [m.body for m in admin.messages.query(T, "k2")] == [b"x", b"y"]
+    assert [m.body for m in admin.messages.query(T, "k2", 1)] == [b"y"]
+    assert admin.messages.query(T, "none") == []
     for missing in ("U3", offset_id[:-8] + "7FFFFFF0"):
         with pytest.raises(OffsetNotFoundError, match=T):
-            admin.message_view(T, missing)
+            admin.messages.view(T, missing)
     with pytest.raises(RouteNotFoundError):
-        admin.message_view("nowhere", "U1")
+        admin.messages.view("nowhere", "U1")
 
 
 def test_all_messages_of_a_key_are_found_though_an_answer_holds_eight_mebibytes(
@@ -190,7 +190,7 @@ def test_all_messages_of_a_key_are_found_though_an_answer_holds_eight_mebibytes(
     body = b"x" * (3 << 20)
     for index in range(4):
         peer.send(T, b"%d" % index + body, properties={"UNIQ_KEY": f"U{index}", "KEYS": "k"})
-    found = admin.message_search(T, key="k", most=10)
+    found = admin.messages.search(T, key="k", most=10)
     assert [m.queue_offset for m in found.messages] == [3, 2, 1, 0]
     assert (found.problems, found.resume) == ((), None)
 
@@ -212,9 +212,9 @@ def test_message_is_tracked_in_every_group(
             b'[{"subString":"*","topic":"orders"}]}]}'
         )
         assert peer.call(RequestCode.HEART_BEAT, body=body).code == 0
-        assert admin.topic_consumers(T) == ["done", "gone", "half", "puller"]
-        first = {row.group: row.status for row in admin.message_track(T, "U1")}
-        second = {row.group: row.status for row in admin.message_track(T, "U2")}
+        assert admin.topics.consumers(T) == ["done", "gone", "half", "puller"]
+        first = {row.group: row.status for row in admin.messages.track(T, "U1")}
+        second = {row.group: row.status for row in admin.messages.track(T, "U2")}
     assert first == {
         "done": "CONSUMED", "gone": "NOT_ONLINE", "half": "CONSUMED", "puller": "PULL",
     }  # fmt: skip
@@ -224,14 +224,14 @@ def test_message_is_tracked_in_every_group(
 
 def test_time_span_of_a_group(admin: Admin, peer: Peer) -> None:
     """Covers C-538: an empty queue has no times; a group that is behind has a delay."""
-    (row,) = admin.consume_time_span(G, T)
+    (row,) = admin.groups.time_span(G, T)
     assert (row.min_store_ms, row.max_store_ms, row.consumed_ms, row.delay_ms) == (
         None, None, None, 0,
     )  # fmt: skip
     for _ in range(3):
         peer.send(T)
     peer.commit(G, T, 0, 1)
-    (row,) = admin.consume_time_span(G, T)
+    (row,) = admin.groups.time_span(G, T)
     assert row.min_store_ms is not None
     assert row.max_store_ms is not None
     assert row.min_store_ms <= row.max_store_ms
@@ -259,7 +259,7 @@ def test_questions_wait_five_seconds_and_progress_three_times_that(
         ask(self, address, commands, read, timeout_ms)
 
     monkeypatch.setattr(BlockingAdminClient, "request_each", request_each)
-    admin.group_lag(G, T)
+    admin.groups.lag(G, T)
     assert asked[RequestCode.GET_CONSUME_STATS] == {15_000}
     assert asked[RequestCode.GET_ALL_CONSUMER_OFFSET] == {5_000}
 
@@ -270,5 +270,5 @@ def test_lag_counts_what_the_tag_filters_out(admin: Admin, peer: Peer) -> None:
         peer.send(T, tags=tag)
     peer.heartbeat("c1", G, {T: "TagA"})
     peer.commit(G, T, 0, 0)
-    (row,) = admin.group_lag(G, T)
+    (row,) = admin.groups.lag(G, T)
     assert row.lag == 3

@@ -73,7 +73,7 @@ def test_plan_tells_what_is_consumed_again_and_what_never(
     """Covers C-534: every target; nothing is changed."""
 
     def plan(target: ResetTarget, group: str = G) -> list[tuple[int | None, int, int, int]]:
-        return shown(admin.reset_plan(group, T, target))
+        return shown(admin.changes.reset_plan(group, T, target))
 
     assert plan(ResetTarget.earliest()) == [(6, 0, 6, 0), (4, 0, 4, 0)]
     assert plan(ResetTarget.latest()) == [(6, 10, 0, 4), (4, 10, 0, 6)]
@@ -90,26 +90,26 @@ def test_group_at_rest_is_moved_read_back_and_taken_back(
     cluster: EmbeddedCluster, admin: Admin
 ) -> None:
     """Covers C-534, C-535: the broker's offsets are replaced; the undo file restores them."""
-    done = admin.reset_apply(admin.reset_plan(G, T, ResetTarget.earliest()))
+    done = admin.changes.reset_apply(admin.changes.reset_plan(G, T, ResetTarget.earliest()))
     assert [(each.stored_offset, each.moved) for each in done.rows] == [(0, True), (0, True)]
     assert done.plan.how() == "nobody is connected: the brokers replace the stored offsets"
     assert stored(cluster) == [0, 0]
     assert done.undo_path is not None
-    back = admin.undo(done.undo_path)
+    back = admin.changes.undo(done.undo_path)
     assert shown(back) == [(0, 6, 0, 6), (0, 4, 0, 4)]
     assert back.problems == (), "where it was is what was asked for"
     (warning,) = back.warnings
     assert warning.startswith("10 messages are skipped that the group had passed before the reset")
-    admin.reset_apply(back)
+    admin.changes.reset_apply(back)
     assert stored(cluster) == [6, 4]
 
 
 def test_only_the_queues_named_are_moved(cluster: EmbeddedCluster, admin: Admin) -> None:
     one = MessageQueue(T, "broker-a", 1)
-    admin.reset_apply(admin.reset_plan(G, T, ResetTarget.offset(2), [one]))
+    admin.changes.reset_apply(admin.changes.reset_plan(G, T, ResetTarget.offset(2), [one]))
     assert stored(cluster) == [6, 2]
     with pytest.raises(ConfigurationError, match=r"no queue orders broker-a:7; it has broker-a:0"):
-        admin.reset_plan(G, T, ResetTarget.earliest(), [MessageQueue(T, "broker-a", 7)])
+        admin.changes.reset_plan(G, T, ResetTarget.earliest(), [MessageQueue(T, "broker-a", 7)])
 
 
 def test_all_topics_of_a_group_are_moved_at_once(
@@ -123,33 +123,33 @@ def test_all_topics_of_a_group_are_moved_at_once(
 
     def plan(target: ResetTarget) -> dict[str, list[tuple[int | None, int]]]:
         found: dict[str, list[tuple[int | None, int]]] = {}
-        for row in admin.reset_plan(G, None, target).rows:
+        for row in admin.changes.reset_plan(G, None, target).rows:
             found.setdefault(row.topic, []).append((row.from_offset, row.to_offset))
         return found
 
     assert plan(ResetTarget.earliest()) == {T: [(6, 0), (4, 0)], "refunds": [(1, 0), (None, 0)]}
     fifth_ms = clock.now_ms() - 5 * SECOND_MS
     assert plan(ResetTarget.time(fifth_ms))[T] == [(6, 5), (4, 5)]
-    admin.reset_apply(admin.reset_plan(G, None, ResetTarget.earliest()))
+    admin.changes.reset_apply(admin.changes.reset_plan(G, None, ResetTarget.earliest()))
     assert (stored(cluster), stored(cluster, topic="refunds")) == ([0, 0], [0, 0])
     with pytest.raises(ConfigurationError, match="name the topic"):
-        admin.reset_plan(G, None, ResetTarget.offset(3))
+        admin.changes.reset_plan(G, None, ResetTarget.offset(3))
 
 
 def test_messages_nobody_asked_to_skip_need_force(
     cluster: EmbeddedCluster, admin: Admin, clock: ManualClock
 ) -> None:
     """Covers C-531, C-536: who says the end, or forward, has asked; a time has not."""
-    plan = admin.reset_plan(G, T, ResetTarget.offset(5))
+    plan = admin.changes.reset_plan(G, T, ResetTarget.offset(5))
     assert plan.problems == ("1 message in 1 queue would never be consumed",)
     with pytest.raises(ClientStateError, match="would never be consumed"):
-        admin.reset_apply(plan)
+        admin.changes.reset_apply(plan)
     assert stored(cluster) == [6, 4]
-    admin.reset_apply(plan, force=True)
+    admin.changes.reset_apply(plan, force=True)
     assert stored(cluster) == [5, 5]
-    admin.reset_apply(admin.reset_plan(G, T, ResetTarget.shift(1)))
+    admin.changes.reset_apply(admin.changes.reset_plan(G, T, ResetTarget.shift(1)))
     assert stored(cluster) == [6, 6]
-    admin.reset_apply(admin.reset_plan(G, T, ResetTarget.latest()))
+    admin.changes.reset_apply(admin.changes.reset_plan(G, T, ResetTarget.latest()))
     assert stored(cluster) == [10, 10]
 
 
@@ -158,36 +158,36 @@ def test_what_a_typo_names_is_refused_with_names_like_it(
 ) -> None:
     """A typo made a group before, and a copy of that rewound a real one."""
     with pytest.raises(ConfigurationError, match=r"'biling' is not known .* mean 'billing'"):
-        admin.reset_plan("biling", T, ResetTarget.earliest())
+        admin.changes.reset_plan("biling", T, ResetTarget.earliest())
     with pytest.raises(ConfigurationError, match="did you mean 'billing'"):
-        admin.reset_plan(G, T, ResetTarget.copy_of("Billing"))
+        admin.changes.reset_plan(G, T, ResetTarget.copy_of("Billing"))
     with pytest.raises(RouteNotFoundError, match="did you mean 'orders'"):
-        admin.reset_plan(G, "order", ResetTarget.earliest())
+        admin.changes.reset_plan(G, "order", ResetTarget.earliest())
     with pytest.raises(ConfigurationError, match="bad group"):
-        admin.reset_plan("bad group", T, ResetTarget.earliest())
-    assert [row.group for row in admin.group_list()] == [G]
+        admin.changes.reset_plan("bad group", T, ResetTarget.earliest())
+    assert [row.group for row in admin.groups.all()] == [G]
 
 
 def test_topic_nobody_may_read_is_refused(cluster: EmbeddedCluster, admin: Admin) -> None:
-    admin.topic_create(T, 2, perm=2)
+    admin.topics.create(T, 2, perm=2)
     with pytest.raises(ConfigurationError, match="no queue that may be read"):
-        admin.reset_plan(G, T, ResetTarget.earliest())
+        admin.changes.reset_plan(G, T, ResetTarget.earliest())
 
 
 def test_new_group_on_purpose_begins_where_told(cluster: EmbeddedCluster, admin: Admin) -> None:
-    plan = admin.reset_plan("fresh", T, ResetTarget.latest(), new_group=True)
+    plan = admin.changes.reset_plan("fresh", T, ResetTarget.latest(), new_group=True)
     assert shown(plan) == [(None, 10, 0, 10)] * 2
     assert plan.new_group
-    admin.reset_apply(plan)
+    admin.changes.reset_apply(plan)
     assert stored(cluster, "fresh") == [10, 10]
-    assert not admin.reset_plan(G, T, ResetTarget.latest(), new_group=True).new_group
+    assert not admin.changes.reset_plan(G, T, ResetTarget.latest(), new_group=True).new_group
 
 
 def test_group_is_not_moved_in_a_topic_it_has_nothing_to_do_with(
     cluster: EmbeddedCluster, admin: Admin
 ) -> None:
     cluster.create_topic("other", 1)
-    plan = admin.reset_plan(G, "other", ResetTarget.earliest())
+    plan = admin.changes.reset_plan(G, "other", ResetTarget.earliest())
     assert plan.problems == (
         "group 'billing' has nothing stored in topic 'other'; it consumes orders",
     )
@@ -195,15 +195,15 @@ def test_group_is_not_moved_in_a_topic_it_has_nothing_to_do_with(
 
 def test_plan_that_is_no_longer_true_is_refused(cluster: EmbeddedCluster, admin: Admin) -> None:
     """Somebody stored other offsets, or connected, between the preview and the yes."""
-    plan = admin.reset_plan(G, T, ResetTarget.offset(3))
+    plan = admin.changes.reset_plan(G, T, ResetTarget.offset(3))
     with Peer(cluster.broker_addr) as peer:
         peer.commit(G, T, 0, 9)
         with pytest.raises(ClientStateError, match="broker-a:0 would repeat 6 messages, not 3"):
-            admin.reset_apply(plan)
+            admin.changes.reset_apply(plan)
         peer.commit(G, T, 0, 6)
         peer.heartbeat("c1", G, {T: "*"})
         with pytest.raises(ClientStateError, match="members have connected meanwhile"):
-            admin.reset_apply(plan)
+            admin.changes.reset_apply(plan)
     assert stored(cluster) == [6, 4]
 
 
@@ -211,10 +211,10 @@ def test_queue_that_passed_its_target_by_itself_is_left_alone(
     cluster: EmbeddedCluster, admin: Admin
 ) -> None:
     """A reset forward never takes a group back, however long the yes took."""
-    plan = admin.reset_plan(G, T, ResetTarget.offset(5), [MessageQueue(T, "broker-a", 1)])
+    plan = admin.changes.reset_plan(G, T, ResetTarget.offset(5), [MessageQueue(T, "broker-a", 1)])
     with Peer(cluster.broker_addr) as peer:
         peer.commit(G, T, 1, 8)
-    done = admin.reset_apply(plan, force=True)
+    done = admin.changes.reset_apply(plan, force=True)
     assert [row.queue_id for row in done.left] == [1]
     assert stored(cluster) == [6, 8]
 
@@ -226,10 +226,10 @@ def test_connected_members_are_told_exactly_where_to_go(
     with Peer(cluster.broker_addr) as one, Peer(cluster.broker_addr) as two:
         one.heartbeat("c1", G, {T: "*"})
         two.heartbeat("c2", G, {T: "*"})
-        plan = admin.reset_plan(G, T, ResetTarget.shift(-3))
+        plan = admin.changes.reset_plan(G, T, ResetTarget.shift(-3))
         assert plan.members == ("c1", "c2")
         assert "told to move themselves" in plan.how()
-        admin.reset_apply(plan, wait_ms=0)
+        admin.changes.reset_apply(plan, wait_ms=0)
         for member in (one, two):
             told = member.next_asked(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
             table = ResetOffsetBody.decode(bytes(told.body)).offset_table
@@ -253,7 +253,7 @@ def test_member_that_commits_while_it_is_told_is_told_again(
             return tell(wire, *where)
 
         monkeypatch.setattr(ChangingWire, "tell_stored", commit_and_tell)
-        admin.reset_apply(admin.reset_plan(G, T, ResetTarget.offset(3)), wait_ms=0)
+        admin.changes.reset_apply(admin.changes.reset_plan(G, T, ResetTarget.offset(3)), wait_ms=0)
         told = [member.next_asked(RequestCode.RESET_CONSUMER_CLIENT_OFFSET) for _ in asked]
     tables = [set(ResetOffsetBody.decode(bytes(e.body)).offset_table.values()) for e in told]
     assert tables == [{7, 3}, {3}]
@@ -265,14 +265,14 @@ def test_connected_group_with_an_uncommitted_queue_can_be_moved(
     """Covers C-531: one queue never committed fails the whole reset upstream."""
     with Peer(cluster.broker_addr) as member:
         member.heartbeat("c1", "fresh", {T: "*"})
-        plan = admin.reset_plan("fresh", T, ResetTarget.offset(2))
+        plan = admin.changes.reset_plan("fresh", T, ResetTarget.offset(2))
         assert plan.problems == ("4 messages in 2 queues would never be consumed",)
-        admin.reset_apply(plan, force=True, wait_ms=0)
+        admin.changes.reset_apply(plan, force=True, wait_ms=0)
         told = member.next_asked(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
         assert set(ResetOffsetBody.decode(bytes(told.body)).offset_table.values()) == {2}
         member.heartbeat("c1", "newer", {T: "*"})
         one = [MessageQueue(T, "broker-a", 0)]
-        plan = admin.reset_plan("newer", T, ResetTarget.earliest(), one)
+        plan = admin.changes.reset_plan("newer", T, ResetTarget.earliest(), one)
         assert "orders broker-a:1: nothing is stored there yet" in plan.problems[0]
 
 
@@ -292,10 +292,10 @@ def test_members_that_cannot_be_told_are_named(
 ) -> None:
     with Peer(cluster.broker_addr) as member:
         member.heartbeat("c1", G, {T: "*"}, consume_type=consume_type, model=model)
-        plan = admin.reset_plan(G, T, ResetTarget.earliest())
+        plan = admin.changes.reset_plan(G, T, ResetTarget.earliest())
         assert ["c1" in each and why in each for each in plan.problems] == [True]
         with pytest.raises(ClientStateError, match=why):
-            admin.reset_apply(plan)
+            admin.changes.reset_apply(plan)
 
 
 def test_offsets_are_copied_topic_by_topic(cluster: EmbeddedCluster, admin: Admin) -> None:
@@ -307,16 +307,16 @@ def test_offsets_are_copied_topic_by_topic(cluster: EmbeddedCluster, admin: Admi
         peer.commit("behind", T, 0, 2)
         peer.commit("behind", T, 1, 4)
     copy = ResetTarget.copy_of(G)
-    plan = admin.reset_plan("copy", None, copy, new_group=True)
+    plan = admin.changes.reset_plan("copy", None, copy, new_group=True)
     assert {(row.topic, row.queue_id): row.to_offset for row in plan.rows} == {
         (T, 0): 6, (T, 1): 4, ("other", 0): 1,
     }  # fmt: skip
-    admin.reset_apply(plan, force=True)
+    admin.changes.reset_apply(plan, force=True)
     assert stored(cluster, "copy") == [6, 4]
-    plan = admin.reset_plan("behind", T, copy)
+    plan = admin.changes.reset_plan("behind", T, copy)
     assert plan.problems == ("4 messages in 1 queue would never be consumed",)
     with pytest.raises(ConfigurationError, match="no offsets in topic 'other'"):
-        admin.reset_plan(G, "other", ResetTarget.copy_of("behind"))
+        admin.changes.reset_plan(G, "other", ResetTarget.copy_of("behind"))
 
 
 def test_what_a_group_is_to_pop_again_is_not_copied(cluster: EmbeddedCluster, admin: Admin) -> None:
@@ -324,14 +324,14 @@ def test_what_a_group_is_to_pop_again_is_not_copied(cluster: EmbeddedCluster, ad
     with Peer(cluster.broker_addr) as peer:
         cluster.create_topic(f"%RETRY%{G}_{T}", 1)
         peer.commit(G, f"%RETRY%{G}_{T}", 0, 0)
-    plan = admin.reset_plan("copy", None, ResetTarget.copy_of(G), new_group=True)
+    plan = admin.changes.reset_plan("copy", None, ResetTarget.copy_of(G), new_group=True)
     assert {row.topic for row in plan.rows} == {T}
 
 
 def test_reset_is_written_down_before_and_after(
     cluster: EmbeddedCluster, admin: Admin, audit: AuditLog
 ) -> None:
-    admin.reset_apply(admin.reset_plan(G, T, ResetTarget.earliest()))
+    admin.changes.reset_apply(admin.changes.reset_plan(G, T, ResetTarget.earliest()))
     begin, end = (json.loads(line) for line in audit.path.read_text().splitlines())
     assert (begin["phase"], begin["operation"], begin["who"]) == ("begin", "group.reset", "ops")
     assert begin["before"] == {"orders broker-a:0": 6, "orders broker-a:1": 4}
@@ -345,19 +345,21 @@ def test_nothing_moves_when_it_cannot_be_written_down(
 ) -> None:
     (tmp_path / "file").write_text("")
     with Admin(cluster.namesrv_addr, audit=AuditLog(tmp_path / "file" / "audit.jsonl")) as admin:
-        plan = admin.reset_plan(G, T, ResetTarget.earliest())
+        plan = admin.changes.reset_plan(G, T, ResetTarget.earliest())
         with pytest.raises(ClientStateError, match="audit file"):
-            admin.reset_apply(plan)
+            admin.changes.reset_apply(plan)
     with Admin(cluster.namesrv_addr) as admin, pytest.raises(ClientStateError, match="undo file"):
-        admin.reset_apply(plan, undo_directory=tmp_path / "file" / "undo")
+        admin.changes.reset_apply(plan, undo_directory=tmp_path / "file" / "undo")
     assert stored(cluster) == [6, 4]
 
 
 CHANGES: dict[str, Callable[[Admin], object]] = {
-    "group.reset": lambda a: a.reset_apply(a.reset_plan(G, T, ResetTarget.earliest())),
-    "group.begin": lambda a: a.group_begin("late", T),
-    "topic.create": lambda a: a.topic_create("made"),
-    "dlq.redrive": lambda a: a.redrive(G),
+    "group.reset": lambda a: a.changes.reset_apply(
+        a.changes.reset_plan(G, T, ResetTarget.earliest())
+    ),
+    "group.begin": lambda a: a.groups.begin("late", T),
+    "topic.create": lambda a: a.topics.create("made"),
+    "dlq.redrive": lambda a: a.letters.redrive(G),
 }
 
 
@@ -366,6 +368,6 @@ def test_read_only_admin_changes_nothing(cluster: EmbeddedCluster, operation: st
     with Admin(cluster.namesrv_addr, read_only=True) as admin:
         with pytest.raises(ReadOnlyError, match=operation):
             CHANGES[operation](admin)
-        assert "made" not in {row.topic for row in admin.topic_list()}
+        assert "made" not in {row.topic for row in admin.topics.all()}
     assert stored(cluster) == [6, 4]
     assert stored(cluster, "late") == [None, None]

@@ -35,9 +35,9 @@ def admin(rocketmq_cluster: EmbeddedCluster) -> Iterator[Admin]:
 @pytest.fixture
 def behind(rocketmq_cluster: EmbeddedCluster, admin: Admin) -> None:
     """Group ``billing`` has consumed 2 of 5 orders and given one up; ``audit`` all of them."""
-    admin.topic_create("orders", 1)
-    admin.topic_create("%RETRY%billing", 1)
-    admin.topic_create("%DLQ%billing", 1)
+    admin.topics.create("orders", 1)
+    admin.topics.create("%RETRY%billing", 1)
+    admin.topics.create("%DLQ%billing", 1)
     with Producer("progress-test", namesrv_addr=rocketmq_cluster.namesrv_addr) as producer:
         for number in range(5):
             producer.send(Message("orders", f"{number}"))
@@ -59,7 +59,7 @@ def brief(row: ProgressRow) -> tuple[Any, ...]:
 
 @pytest.mark.usefixtures("behind")
 def test_every_group_is_told_with_its_retries_and_its_dead_letters(admin: Admin) -> None:
-    rows = admin.progress()
+    rows = admin.groups.progress()
     assert [brief(row) for row in rows] == [
         ("audit", "orders", "topic", 5, 0),
         ("billing", "%DLQ%billing", "dead letter", None, None),
@@ -78,17 +78,17 @@ def test_every_group_is_told_with_its_retries_and_its_dead_letters(admin: Admin)
 
 @pytest.mark.usefixtures("behind")
 def test_groups_are_chosen_by_name_by_pattern_and_by_topic(admin: Admin) -> None:
-    assert {row.group for row in admin.progress(["audit"])} == {"audit"}
-    assert {row.group for row in admin.progress(group_pattern="a.*")} == {"audit"}
-    assert {row.group for row in admin.progress(group_pattern="aud")} == set()
-    assert [row.topic for row in admin.progress(topics=["orders"])] == ["orders", "orders"]
+    assert {row.group for row in admin.groups.progress(["audit"])} == {"audit"}
+    assert {row.group for row in admin.groups.progress(group_pattern="a.*")} == {"audit"}
+    assert {row.group for row in admin.groups.progress(group_pattern="aud")} == set()
+    assert [row.topic for row in admin.groups.progress(topics=["orders"])] == ["orders", "orders"]
     with pytest.raises(re.error):
-        admin.progress(group_pattern="(")
+        admin.groups.progress(group_pattern="(")
 
 
 @pytest.mark.usefixtures("behind")
 def test_a_group_nobody_knows_gets_a_row_that_says_so(admin: Admin) -> None:
-    (row,) = admin.progress(["bililng"])
+    (row,) = admin.groups.progress(["bililng"])
     assert row.lag is None
     assert row.error is not None
     assert "no broker knows group bililng" in row.error
@@ -97,14 +97,14 @@ def test_a_group_nobody_knows_gets_a_row_that_says_so(admin: Admin) -> None:
 def test_nothing_committed_is_unknown_and_not_zero(
     rocketmq_cluster: EmbeddedCluster, admin: Admin
 ) -> None:
-    admin.topic_create("orders", 2)
+    admin.topics.create("orders", 2)
     with Producer("progress-test", namesrv_addr=rocketmq_cluster.namesrv_addr) as producer:
         for queue in (0, 1):
             producer.send(
                 Message("orders", "x"), message_queue=MessageQueue("orders", "broker-a", queue)
             )
     commit(rocketmq_cluster, "billing", "orders", 0)
-    first, second = admin.progress(["billing"])
+    first, second = admin.groups.progress(["billing"])
     assert (first.committed_offset, first.lag) == (0, 1)
     assert (second.committed_offset, second.lag, second.time_lag_ms) == (None, None, None)
 
@@ -120,7 +120,7 @@ def test_a_broker_that_is_down_is_named_for_each_group_and_the_others_are_told(
     info.broker_addr_table["broker-b"] = BrokerData("C", "broker-b", {0: f"127.0.0.1:{port}"})
     info.broker_addr_table["broker-c"] = BrokerData("C", "broker-c", {1: f"127.0.0.1:{port}"})
     monkeypatch.setattr(admin._wire, "cluster_info", lambda: info)
-    rows = admin.progress(["billing", "audit"], topics=["orders"])
+    rows = admin.groups.progress(["billing", "audit"], topics=["orders"])
     told = {(row.group, row.broker_name): row for row in rows}
     assert told["billing", "broker-a"].lag == 3
     for group in ("billing", "audit"):
@@ -136,7 +136,7 @@ def test_a_broker_that_stops_answering_is_asked_once(
     admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = faults.silence(monkeypatch, RequestCode.GET_TOPIC_STATS_INFO)
-    rows = admin.progress(topics=["orders"])
+    rows = admin.groups.progress(topics=["orders"])
     assert len(asked) == 1
     assert {row.group for row in rows} == {"audit", "billing"}
     for row in rows:
@@ -150,7 +150,7 @@ def test_what_one_question_would_have_told_is_missing_alone(
     admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults.refuse(monkeypatch, RequestCode.QUERY_CONSUME_TIME_SPAN)
-    (row,) = admin.progress(["billing"], topics=["orders"])
+    (row,) = admin.groups.progress(["billing"], topics=["orders"])
     assert (row.lag, row.time_lag_ms) == (3, None)
     assert row.error is not None
     assert "lag in time is not known" in row.error
@@ -161,7 +161,7 @@ def test_queues_a_broker_does_not_tell_of_leave_a_row_that_says_so(
     admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults.refuse(monkeypatch, RequestCode.GET_TOPIC_STATS_INFO)
-    (row,) = admin.progress(["billing"], topics=["orders"])
+    (row,) = admin.groups.progress(["billing"], topics=["orders"])
     assert (row.topic, row.kind, row.lag, row.queue_id) == ("orders", "topic", None, None)
     assert "queues are not known" in str(row.error)
 
@@ -173,23 +173,23 @@ def test_without_stored_offsets_it_is_not_known_whether_zero_was_committed(
     """The topics of the group are then those code 208 tells of."""
     commit(rocketmq_cluster, "billing", "orders", 0)
     faults.refuse(monkeypatch, RequestCode.GET_ALL_CONSUMER_OFFSET)
-    row = next(row for row in admin.progress(["billing"]) if row.topic == "orders")
+    row = next(row for row in admin.groups.progress(["billing"]) if row.topic == "orders")
     assert (row.committed_offset, row.lag) == (None, None)
     assert "whether 0 is a committed offset is not known" in str(row.error)
     commit(rocketmq_cluster, "billing", "orders", 2)
-    row = next(row for row in admin.progress(["billing"]) if row.topic == "orders")
+    row = next(row for row in admin.groups.progress(["billing"]) if row.topic == "orders")
     assert (row.committed_offset, row.lag, row.error) == (2, 3, None)
 
 
 def test_members_and_the_owner_of_a_queue_are_told(
     rocketmq_cluster: EmbeddedCluster, admin: Admin
 ) -> None:
-    admin.topic_create("orders", 1)
+    admin.topics.create("orders", 1)
     consumer = PushConsumer("readers", namesrv_addr=rocketmq_cluster.namesrv_addr)
     consumer.subscribe("orders")
     consumer.register_message_listener(lambda messages: ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
     with consumer:
-        (row,) = admin.progress(["readers"], topics=["orders"])
+        (row,) = admin.groups.progress(["readers"], topics=["orders"])
     assert (row.client_id, row.members) == (consumer.client_id, 1)
 
 
@@ -207,10 +207,10 @@ def test_members_that_do_not_say_what_they_hold_are_named(
         return None
 
     faults.answer(monkeypatch, told)
-    (row,) = admin.progress(["billing"], topics=["orders"])
+    (row,) = admin.groups.progress(["billing"], topics=["orders"])
     assert (row.client_id, row.members, row.lag) == (None, 2, 3)
     assert str(row.error).startswith("owners are not known: one, two did not say: ")
-    (row,) = admin.progress(["billing"], topics=["orders"], owners=False)
+    (row,) = admin.groups.progress(["billing"], topics=["orders"], owners=False)
     assert row.error is None
 
 
@@ -219,4 +219,4 @@ def test_without_a_name_server_there_is_nothing_to_tell() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with Admin(f"127.0.0.1:{port}") as admin, pytest.raises(ConnectError):
-        admin.progress()
+        admin.groups.progress()

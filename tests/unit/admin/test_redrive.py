@@ -50,7 +50,7 @@ class Letters:
 
     def of(self, topic: str) -> list[MessageExt]:
         found: list[MessageExt] = []
-        for row in self._admin.topic_status(topic):
+        for row in self._admin.topics.status(topic):
             queue = MessageQueue(topic, row.broker_name, row.queue_id)
             at = row.min_offset
             while at < row.max_offset:
@@ -62,8 +62,8 @@ class Letters:
 @pytest.fixture
 def admin(rocketmq_cluster: EmbeddedCluster) -> Iterator[Admin]:
     with Admin(rocketmq_cluster.namesrv_addr) as admin:
-        admin.topic_create(DEAD, 1)
-        admin.topic_create("orders", 2)
+        admin.topics.create(DEAD, 1)
+        admin.topics.create("orders", 2)
         yield admin
 
 
@@ -76,17 +76,17 @@ def letters(rocketmq_cluster: EmbeddedCluster, admin: Admin) -> Iterator[Letters
 def test_a_plan_tells_what_would_be_sent_and_changes_nothing(
     admin: Admin, letters: Letters
 ) -> None:
-    admin.topic_create("returns", 1)
+    admin.topics.create("returns", 1)
     letters.put(12)
     letters.put(3, origin="returns")
     for _ in range(2):
-        plan = admin.redrive_plan(GROUP)
+        plan = admin.letters.redrive_plan(GROUP)
         assert plan.by_topic == {"orders": 12, "returns": 3}
         assert (plan.letters, plan.left_out, len(plan.shown)) == (15, 0, 10)
         assert (plan.problems, plan.earlier, plan.progress) == ((), (), PROGRESS_GROUP)
         assert plan.ranges == {QUEUE: (0, 15)}
     assert letters.of("orders") == []
-    admin.letters_by_cause(GROUP)
+    admin.letters.by_cause(GROUP)
     assert PROGRESS_GROUP not in known_groups(admin), "looking makes a broker know a group"
 
 
@@ -100,17 +100,17 @@ def known_groups(admin: Admin) -> set[str]:
 
 def test_a_redrive_is_no_group_that_anybody_looks_after(admin: Admin, letters: Letters) -> None:
     letters.put(3)
-    admin.redrive(GROUP)
-    assert admin.redrive_plan(GROUP).ranges == {QUEUE: (3, 3)}
-    assert PROGRESS_GROUP not in admin.cluster_state().groups
-    assert PROGRESS_GROUP not in {row.group for row in admin.group_list()}
+    admin.letters.redrive(GROUP)
+    assert admin.letters.redrive_plan(GROUP).ranges == {QUEUE: (3, 3)}
+    assert PROGRESS_GROUP not in admin.cluster.state().groups
+    assert PROGRESS_GROUP not in {row.group for row in admin.groups.all()}
 
 
 def test_a_letter_goes_back_as_it_was_sent_and_says_where_it_was(
     admin: Admin, letters: Letters
 ) -> None:
     letters.put(tag="eu", KEYS="a b", price="5", UNIQ_KEY="A1", **LEFTOVERS)
-    result = admin.redrive(GROUP)
+    result = admin.letters.redrive(GROUP)
     assert (result.sent, result.by_topic, result.is_complete) == (1, {"orders": 1}, True)
     (message,) = letters.of("orders")
     assert (bytes(message.body), message.flag, message.msg_id) == (b"body", 7, "A1")
@@ -127,7 +127,7 @@ def test_a_letter_that_died_again_counts_how_often_it_was_sent(
     admin: Admin, letters: Letters
 ) -> None:
     letters.put(REDRIVEN_TIMES="2", REDRIVEN_FROM="old")
-    admin.redrive(GROUP)
+    admin.letters.redrive(GROUP)
     (message,) = letters.of("orders")
     assert message.properties["REDRIVEN_TIMES"] == "3"
     assert message.properties["REDRIVEN_FROM"] == "%DLQ%billing/broker-a/0/0"
@@ -135,11 +135,11 @@ def test_a_letter_that_died_again_counts_how_often_it_was_sent(
 
 def test_what_was_sent_is_not_sent_again(admin: Admin, letters: Letters) -> None:
     letters.put(40)
-    assert admin.redrive(GROUP).sent == 40
-    assert admin.redrive(GROUP).sent == 0
+    assert admin.letters.redrive(GROUP).sent == 40
+    assert admin.letters.redrive(GROUP).sent == 0
     letters.put(2)
-    assert admin.redrive_plan(GROUP).letters == 2
-    assert admin.redrive(GROUP).sent == 2
+    assert admin.letters.redrive_plan(GROUP).letters == 2
+    assert admin.letters.redrive(GROUP).sent == 2
     assert len(letters.of("orders")) == 42
 
 
@@ -154,8 +154,8 @@ def test_an_interrupted_redrive_goes_on_behind_the_last_letter_sent(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        admin.redrive(GROUP, on_sent=interrupt)
-    assert admin.redrive(GROUP).sent == 13
+        admin.letters.redrive(GROUP, on_sent=interrupt)
+    assert admin.letters.redrive(GROUP).sent == 13
     places = [message.properties["REDRIVEN_FROM"] for message in letters.of("orders")]
     assert len(set(places)) == len(places) == 50
 
@@ -168,17 +168,17 @@ def test_a_crash_sends_nothing_twice(
     kept = admin._client.update_consumer_offset
     with monkeypatch.context() as crash:
         crash.setattr(admin._client, "update_consumer_offset", lambda *_: None)
-        assert admin.redrive(GROUP, limit=7).sent == 7
-    assert admin.redrive_plan(GROUP).already_sent == 7
+        assert admin.letters.redrive(GROUP, limit=7).sent == 7
+    assert admin.letters.redrive_plan(GROUP).already_sent == 7
     with monkeypatch.context() as crash:
         crash.setattr(
             admin._client,
             "update_consumer_offset",
             lambda group, queue, offset: kept(group, queue, min(offset, 20)),
         )
-        result = admin.redrive(GROUP, limit=40)
+        result = admin.letters.redrive(GROUP, limit=40)
         assert (result.sent, result.already_sent) == (40, 7)
-    result = admin.redrive(GROUP)
+    result = admin.letters.redrive(GROUP)
     assert (result.sent, result.already_sent, result.is_complete) == (13, 27, True)
     places = [message.properties["REDRIVEN_FROM"] for message in letters.of("orders")]
     assert len(set(places)) == len(places) == 60
@@ -204,11 +204,11 @@ def test_the_place_stays_before_a_letter_that_is_stored_but_not_safe(
     letters.put(10)
     with Doubtful("redrive", namesrv_addr=rocketmq_cluster.namesrv_addr) as producer:
         producer.status = status
-        result = admin.redrive(GROUP, producer=producer)
+        result = admin.letters.redrive(GROUP, producer=producer)
     assert (result.sent, result.odd, result.is_complete) == (10, {status.value: 1}, False)
-    result = admin.redrive(GROUP)
+    result = admin.letters.redrive(GROUP)
     assert (result.sent, result.already_sent, result.is_complete) == (0, 7, True)
-    assert admin.redrive(GROUP).already_sent == 0
+    assert admin.letters.redrive(GROUP).already_sent == 0
     assert len(letters.of("orders")) == 10
 
 
@@ -224,16 +224,16 @@ def test_one_question_is_enough_where_nothing_was_sent(
         return ask(address, topic, key, *args, **settings)
 
     monkeypatch.setattr(admin._wire, "messages_by_key", count)
-    assert admin.redrive(GROUP).sent == 40
+    assert admin.letters.redrive(GROUP).sent == 40
     assert len(asked) == 1
 
 
 def test_a_redrive_ends_between_two_letters_when_told_to(admin: Admin, letters: Letters) -> None:
     letters.put(5)
     told = iter([False, False, True])
-    result = admin.redrive(GROUP, should_stop=lambda: next(told))
+    result = admin.letters.redrive(GROUP, should_stop=lambda: next(told))
     assert (result.sent, result.is_complete) == (2, False)
-    assert admin.redrive(GROUP).sent == 3
+    assert admin.letters.redrive(GROUP).sent == 3
 
 
 def test_a_second_redrive_of_a_group_is_refused_while_one_is_under_way(
@@ -247,12 +247,12 @@ def test_a_second_redrive_of_a_group_is_refused_while_one_is_under_way(
             if letter.queue_offset == 35:
                 for wanted in (None, LetterFilter(tag="eu")):
                     with pytest.raises(ClientStateError, match="letters of billing is under way"):
-                        other.redrive(GROUP, wanted)
-                assert other.redrive_plan(GROUP, limit=1).letters == 1
+                        other.letters.redrive(GROUP, wanted)
+                assert other.letters.redrive_plan(GROUP, limit=1).letters == 1
 
-        assert admin.redrive(GROUP, on_sent=begin_another).sent == 40
+        assert admin.letters.redrive(GROUP, on_sent=begin_another).sent == 40
         letters.put(2)
-        assert other.redrive(GROUP).sent == 2
+        assert other.letters.redrive(GROUP).sent == 2
     places = [message.properties["REDRIVEN_FROM"] for message in letters.of("orders")]
     assert len(set(places)) == len(places) == 42
 
@@ -260,8 +260,8 @@ def test_a_second_redrive_of_a_group_is_refused_while_one_is_under_way(
 def test_a_redrive_that_fails_gives_the_queues_back(admin: Admin, letters: Letters) -> None:
     letters.put(origin="gone")
     with pytest.raises(ConfigurationError, match="does not exist any more"):
-        admin.redrive(GROUP)
-    assert admin.redrive(GROUP, to="orders").sent == 1
+        admin.letters.redrive(GROUP)
+    assert admin.letters.redrive(GROUP, to="orders").sent == 1
 
 
 def test_a_redrive_that_stood_still_leaves_the_field_to_the_one_in_its_place() -> None:
@@ -273,19 +273,19 @@ def test_a_redrive_that_stood_still_leaves_the_field_to_the_one_in_its_place() -
         Admin(cluster.namesrv_addr, clock=clock) as other,
         Producer("letters", namesrv_addr=cluster.namesrv_addr) as producer,
     ):
-        admin.topic_create(DEAD, 1)
-        admin.topic_create("orders", 2)
+        admin.topics.create(DEAD, 1)
+        admin.topics.create("orders", 2)
         letters = Letters(cluster, producer, admin)
         letters.put(5)
 
         def stand_still(*_: Any) -> None:
             clock.advance(61_000)
             # The first letter's message is there, though the place was not kept.
-            assert other.redrive(GROUP).sent == 4
+            assert other.letters.redrive(GROUP).sent == 4
 
         with pytest.raises(ClientStateError, match="stood still for 61 s"):
-            admin.redrive(GROUP, on_sent=stand_still)
-        assert admin.redrive(GROUP).sent == 0
+            admin.letters.redrive(GROUP, on_sent=stand_still)
+        assert admin.letters.redrive(GROUP).sent == 0
         assert len(letters.of("orders")) == 5
 
 
@@ -306,7 +306,7 @@ def test_a_redrive_whose_queues_went_to_another_stops_at_once(
 
     monkeypatch.setattr(hold, "RENEWED_AFTER_MS", 0)
     with pytest.raises(ClientStateError, match="another one may have gone on"):
-        admin.redrive(GROUP, on_sent=rob)
+        admin.letters.redrive(GROUP, on_sent=rob)
     assert len(letters.of("orders")) == 1
     with BlockingAdminClient(rocketmq_cluster.namesrv_addr) as client:
         assert not client.query_consumer_offset(PROGRESS_GROUP, QUEUE)
@@ -314,10 +314,10 @@ def test_a_redrive_whose_queues_went_to_another_stops_at_once(
 
 def test_a_limit_takes_the_first_and_the_next_run_the_next(admin: Admin, letters: Letters) -> None:
     letters.put(5)
-    assert admin.redrive_plan(GROUP, limit=2).letters == 2
-    first = admin.redrive(GROUP, limit=2)
+    assert admin.letters.redrive_plan(GROUP, limit=2).letters == 2
+    first = admin.letters.redrive(GROUP, limit=2)
     assert (first.sent, first.is_complete) == (2, False)
-    second = admin.redrive(GROUP, limit=3)
+    second = admin.letters.redrive(GROUP, limit=3)
     assert (second.sent, second.is_complete) == (3, True)
 
 
@@ -327,13 +327,13 @@ def test_a_redrive_as_shown_sends_the_letters_of_its_plan_and_no_later_ones(
     letters.put(3, KEYS="k1")
     letters.put(1)
     wanted = LetterFilter(key="k1")
-    plan = admin.redrive_plan(GROUP, wanted)
+    plan = admin.letters.redrive_plan(GROUP, wanted)
     letters.put(2, KEYS="k1")
-    assert admin.redrive(GROUP, wanted, as_shown=plan).sent == plan.letters == 3
-    assert admin.redrive(GROUP, wanted, as_shown=plan).sent == 0, "they are sent once"
-    assert admin.redrive_plan(GROUP, wanted).letters == 2
+    assert admin.letters.redrive(GROUP, wanted, as_shown=plan).sent == plan.letters == 3
+    assert admin.letters.redrive(GROUP, wanted, as_shown=plan).sent == 0, "they are sent once"
+    assert admin.letters.redrive_plan(GROUP, wanted).letters == 2
     with pytest.raises(ConfigurationError, match="give the redrive the same"):
-        admin.redrive(GROUP, as_shown=plan)
+        admin.letters.redrive(GROUP, as_shown=plan)
 
 
 def test_a_redrive_as_shown_fills_its_limit_with_no_other_letters(
@@ -341,24 +341,24 @@ def test_a_redrive_as_shown_fills_its_limit_with_no_other_letters(
 ) -> None:
     """Although another redrive has sent some of them meanwhile."""
     letters.put(5)
-    plan = admin.redrive_plan(GROUP, limit=3)
+    plan = admin.letters.redrive_plan(GROUP, limit=3)
     assert (plan.letters, plan.ranges) == (3, {QUEUE: (0, 3)})
-    assert admin.redrive(GROUP, limit=2).sent == 2
-    result = admin.redrive(GROUP, limit=3, as_shown=plan)
+    assert admin.letters.redrive(GROUP, limit=2).sent == 2
+    result = admin.letters.redrive(GROUP, limit=3, as_shown=plan)
     assert (result.sent, result.is_complete) == (1, True)
-    assert admin.redrive(GROUP).sent == 2
+    assert admin.letters.redrive(GROUP).sent == 2
 
 
 def test_letters_that_were_shown_and_deleted_are_not_replaced_by_others(
     rocketmq_cluster: EmbeddedCluster, admin: Admin, letters: Letters
 ) -> None:
     letters.put(3)
-    plan = admin.redrive_plan(GROUP)
-    admin.change_apply(admin.topic_delete_plan(DEAD))
-    admin.topic_create(DEAD, 1)
+    plan = admin.letters.redrive_plan(GROUP)
+    admin.changes.apply(admin.changes.topic_delete_plan(DEAD))
+    admin.topics.create(DEAD, 1)
     letters.put(1)
     with pytest.raises(ClientStateError, match="was deleted meanwhile"):
-        admin.redrive(GROUP, as_shown=plan)
+        admin.letters.redrive(GROUP, as_shown=plan)
 
 
 def test_filters_choose_letters_and_keep_a_place_of_their_own(
@@ -368,17 +368,17 @@ def test_filters_choose_letters_and_keep_a_place_of_their_own(
     letters.put(2, KEYS="k1")
     letters.put(3, KEYS="k2 k3")
     wanted = LetterFilter(key="k3")
-    plan = admin.redrive_plan(GROUP, wanted)
+    plan = admin.letters.redrive_plan(GROUP, wanted)
     assert (plan.letters, plan.left_out) == (3, 2)
     assert plan.progress == progress_group(wanted, None) != PROGRESS_GROUP
-    assert admin.redrive(GROUP, wanted).sent == 3
-    assert admin.redrive(GROUP, wanted).sent == 0
-    everything = admin.redrive_plan(GROUP)
+    assert admin.letters.redrive(GROUP, wanted).sent == 3
+    assert admin.letters.redrive(GROUP, wanted).sent == 0
+    everything = admin.letters.redrive_plan(GROUP)
     assert (everything.letters, everything.already_sent) == (2, 3)
     assert everything.earlier == (plan.progress,)
-    result = admin.redrive(GROUP)
+    result = admin.letters.redrive(GROUP)
     assert (result.sent, result.already_sent, result.is_complete) == (2, 3, True)
-    assert admin.redrive(GROUP, progress="again").sent == 5
+    assert admin.letters.redrive(GROUP, progress="again").sent == 5
 
 
 def test_letters_are_chosen_by_time_tag_and_origin(admin: Admin, letters: Letters) -> None:
@@ -394,7 +394,7 @@ def test_letters_are_chosen_by_time_tag_and_origin(admin: Admin, letters: Letter
         (LetterFilter(until_ms=second.store_timestamp + 1), [first, second]),
         (LetterFilter(tag="eu", origin="returns"), []),
     ]:
-        plan = admin.redrive_plan(GROUP, wanted)
+        plan = admin.letters.redrive_plan(GROUP, wanted)
         assert [x.queue_offset for x in plan.shown] == [x.queue_offset for x in chosen], wanted
 
 
@@ -402,17 +402,17 @@ def test_letters_that_die_meanwhile_are_not_sent_in_a_circle(
     admin: Admin, letters: Letters
 ) -> None:
     letters.put(3)
-    assert admin.redrive(GROUP, on_sent=lambda *_: letters.put()).sent == 3
-    assert admin.redrive_plan(GROUP).letters == 3
+    assert admin.letters.redrive(GROUP, on_sent=lambda *_: letters.put()).sent == 3
+    assert admin.letters.redrive_plan(GROUP).letters == 3
 
 
 def test_the_retry_topic_has_the_group_alone_consume_them_again(
     admin: Admin, letters: Letters
 ) -> None:
     """Its consumers are to be shown the origin, as of any retry."""
-    admin.topic_create("%RETRY%billing", 1)
+    admin.topics.create("%RETRY%billing", 1)
     letters.put(RETRY_TOPIC="orders", **LEFTOVERS)
-    admin.redrive(GROUP, to="%RETRY%billing")
+    admin.letters.redrive(GROUP, to="%RETRY%billing")
     assert letters.of("orders") == []
     (message,) = letters.of("%RETRY%billing")
     assert message.properties["RETRY_TOPIC"] == "orders"
@@ -426,23 +426,23 @@ def test_a_letter_without_origin_stops_the_redrive_until_a_topic_is_named(
 ) -> None:
     letters.put(2)
     letters.put(origin=None)
-    assert admin.redrive_plan(GROUP).problems == (
+    assert admin.letters.redrive_plan(GROUP).problems == (
         "letters that do not tell which topic they were consumed from: 1",
     )
     with pytest.raises(ConfigurationError, match="0/2 does not tell which topic"):
-        admin.redrive(GROUP)
+        admin.letters.redrive(GROUP)
     assert len(letters.of("orders")) == 2
-    assert admin.redrive(GROUP, to="orders").sent == 1
+    assert admin.letters.redrive(GROUP, to="orders").sent == 1
     assert len(letters.of("orders")) == 3
 
 
 def test_an_origin_that_is_gone_is_refused_and_not_created(admin: Admin, letters: Letters) -> None:
     letters.put(origin="gone")
-    assert admin.redrive_plan(GROUP).problems == ("topic 'gone' does not exist any more",)
+    assert admin.letters.redrive_plan(GROUP).problems == ("topic 'gone' does not exist any more",)
     with pytest.raises(ConfigurationError, match="'gone' does not exist any more; %DLQ%"):
-        admin.redrive(GROUP)
+        admin.letters.redrive(GROUP)
     with pytest.raises(RouteNotFoundError):
-        admin.topic_route("gone")
+        admin.topics.route("gone")
 
 
 def test_a_place_beyond_the_end_is_that_of_a_topic_deleted_since(
@@ -451,7 +451,7 @@ def test_a_place_beyond_the_end_is_that_of_a_topic_deleted_since(
     """Apache's brokers keep the offsets of a topic they delete."""
     letters.put(2)
     monkeypatch.setattr(admin._client, "query_consumer_offset", lambda *_: 9)
-    assert admin.redrive(GROUP).sent == 2
+    assert admin.letters.redrive(GROUP).sent == 2
 
 
 @pytest.mark.parametrize(
@@ -467,12 +467,12 @@ def test_what_cannot_be_meant_is_refused(
     admin: Admin, settings: Mapping[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        admin.redrive(GROUP, **settings)
+        admin.letters.redrive(GROUP, **settings)
 
 
 def test_a_group_without_dead_letters_is_told(admin: Admin) -> None:
     with pytest.raises(RouteNotFoundError, match="'audit' has no dead letters"):
-        admin.redrive_plan("audit")
+        admin.letters.redrive_plan("audit")
 
 
 def test_a_pace_is_kept_and_idle_time_is_not_saved_up() -> None:

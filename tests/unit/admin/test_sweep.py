@@ -36,9 +36,9 @@ def admin(rocketmq_cluster: EmbeddedCluster) -> Iterator[Admin]:
 def behind(rocketmq_cluster: EmbeddedCluster, admin: Admin) -> None:
     """Group ``billing`` has consumed 2 of 5 orders, one waits for its retry, one is given up;
     ``audit`` has consumed all of them."""
-    admin.topic_create("orders", 1)
-    admin.topic_create("%RETRY%billing", 1)
-    admin.topic_create("%DLQ%billing", 1)
+    admin.topics.create("orders", 1)
+    admin.topics.create("%RETRY%billing", 1)
+    admin.topics.create("%DLQ%billing", 1)
     with Producer("sweep-test", namesrv_addr=rocketmq_cluster.namesrv_addr) as producer:
         for number in range(5):
             producer.send(Message("orders", f"{number}"))
@@ -55,7 +55,7 @@ def commit(cluster: EmbeddedCluster, group: str, offset: int, topic: str = "orde
 
 @pytest.mark.usefixtures("behind")
 def test_a_sweep_tells_lag_retries_and_dead_letters_of_every_group(admin: Admin) -> None:
-    state = admin.cluster_state()
+    state = admin.cluster.state()
     assert state.error is None
     assert list(state.groups) == ["audit", "billing"]
     audit, billing = state.groups.values()
@@ -71,7 +71,7 @@ def test_a_sweep_tells_lag_retries_and_dead_letters_of_every_group(admin: Admin)
 
 @pytest.mark.usefixtures("behind")
 def test_lag_in_time_is_the_age_of_the_next_message_and_not_of_the_last_poll(admin: Admin) -> None:
-    (queue,) = admin.group_state("billing", "orders").queues
+    (queue,) = admin.groups.state("billing", "orders").queues
     stored = [
         admin._wire.pull(
             admin._client.master("broker-a"),
@@ -90,8 +90,8 @@ def test_lag_in_time_is_the_age_of_the_next_message_and_not_of_the_last_poll(adm
 
 @pytest.mark.usefixtures("behind")
 def test_a_group_that_stands_still_is_not_asked_for_times_again(admin: Admin) -> None:
-    first = admin.cluster_state()
-    second = admin.cluster_state()
+    first = admin.cluster.state()
+    second = admin.cluster.state()
     assert second.requests == first.requests - 2  # its orders and its retries
     assert second.groups["billing"].queues == first.groups["billing"].queues
 
@@ -107,7 +107,7 @@ def test_a_broker_that_is_down_makes_its_part_unknown_and_not_zero(
     info.broker_addr_table["broker-b"] = BrokerData("C", "broker-b", {0: f"127.0.0.1:{port}"})
     info.broker_addr_table["broker-c"] = BrokerData("C", "broker-c", {1: f"127.0.0.1:{port}"})
     monkeypatch.setattr(admin._wire, "cluster_info", lambda: info)
-    state = admin.cluster_state()
+    state = admin.cluster.state()
     _, down, slave = state.brokers
     assert "broker broker-b" in str(down.error)
     assert slave.error == "broker broker-c has no master at the moment"
@@ -127,7 +127,7 @@ def test_queues_at_a_silent_broker_are_unknown_ones_by_the_route(
     route.queue_datas.append(dataclasses.replace(route.queue_datas[0], broker_name="broker-b"))
     monkeypatch.setattr(admin._wire, "cluster_info", lambda: info)
     monkeypatch.setattr(admin._wire, "route", lambda _: route)
-    state = admin.group_state("billing", "orders")
+    state = admin.groups.state("billing", "orders")
     known, lost = state.queues
     assert (known.broker_name, known.lag) == ("broker-a", 3)
     assert (lost.broker_name, lost.lag) == ("broker-b", None)
@@ -139,12 +139,12 @@ def test_queues_at_a_silent_broker_are_unknown_ones_by_the_route(
 def test_a_broker_that_vanished_is_missed_by_who_knew_it(
     admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert admin.cluster_state().groups["billing"].lag == 4
+    assert admin.cluster.state().groups["billing"].lag == 4
     info = admin._wire.cluster_info()
     info.broker_addr_table["broker-z"] = info.broker_addr_table.pop("broker-a")
     info.broker_addr_table["broker-z"].broker_addrs = {0: "127.0.0.1:1"}
     monkeypatch.setattr(admin._wire, "cluster_info", lambda: info)
-    billing = admin.cluster_state().groups["billing"]
+    billing = admin.cluster.state().groups["billing"]
     assert billing.lag is None
     assert billing.queues_unknown == 2
     assert any("registered with the name server no more" in why for why in billing.errors)
@@ -152,18 +152,18 @@ def test_a_broker_that_vanished_is_missed_by_who_knew_it(
 
 @pytest.mark.usefixtures("behind")
 def test_a_topic_tells_who_consumes_it(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = admin.topic_state("orders")
+    state = admin.topics.state("orders")
     assert (state.kind, state.permission, state.messages) == ("normal", "RW", 5)
     assert (state.consumers, state.errors) == (("audit", "billing"), ())
-    some = admin.cluster_state(["audit"])
+    some = admin.cluster.state(["audit"])
     assert list(some.topics) == ["orders"]
     assert some.topics["orders"].consumers is None
     faults.refuse(monkeypatch, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
-    state = admin.topic_state("orders")
+    state = admin.topics.state("orders")
     assert state.consumers is None
     assert "who consumes is not known" in state.errors[0]
     asked = faults.silence(monkeypatch, RequestCode.GET_BROKER_RUNTIME_INFO)
-    state = admin.topic_state("orders")
+    state = admin.topics.state("orders")
     assert (len(asked), state.queues, state.permission) == (1, (), None)
     assert "does not answer" in state.errors[0]
 
@@ -188,13 +188,13 @@ def test_a_cluster_that_lets_nobody_in_is_not_an_empty_one(
 ) -> None:
     faults.answer(monkeypatch, denied("No accessKey is configured"))
     for ask in (
-        admin.group_states,
-        lambda: admin.group_state("billing"),
-        lambda: admin.topic_state("orders"),
+        admin.groups.states,
+        lambda: admin.groups.state("billing"),
+        lambda: admin.topics.state("orders"),
     ):
         with pytest.raises(AccessDeniedError, match="refused: No accessKey is configured"):
             ask()
-    state = admin.cluster_state()
+    state = admin.cluster.state()
     assert "refused: No accessKey is configured" in str(state.error)
     (broker,) = state.brokers
     assert "refused: No accessKey is configured" in str(broker.error)
@@ -207,7 +207,7 @@ def test_a_right_that_is_missing_leaves_the_rest_known(
 ) -> None:
     said = "No default permission for topic:orders"
     faults.answer(monkeypatch, denied(said, RequestCode.GET_TOPIC_STATS_INFO))
-    state = admin.cluster_state()
+    state = admin.cluster.state()
     assert state.error is None
     billing = state.groups["billing"]
     assert billing.lag is None
@@ -220,11 +220,11 @@ def test_a_cluster_that_is_silent_is_not_an_empty_one(
 ) -> None:
     faults.silence(monkeypatch, RequestCode.GET_BROKER_RUNTIME_INFO)
     with pytest.raises(ConnectError, match=r"broker broker-a at .* does not answer"):
-        admin.group_states()
+        admin.groups.states()
 
 
 def delayed(admin: Admin, group: str = "billing") -> tuple[int | None, bool]:
-    state = admin.cluster_state().groups[group]
+    state = admin.cluster.state().groups[group]
     return state.delayed, state.delayed_is_exact
 
 
@@ -233,7 +233,7 @@ def test_messages_waiting_for_their_delay_are_counted_for_their_group_each_read_
     rocketmq_cluster: EmbeddedCluster, admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A message that is sent back waits in the delay topic, as these do; covers C-270."""
-    admin.topic_create("%RETRY%audit", 1)
+    admin.topics.create("%RETRY%audit", 1)
     assert delayed(admin) == (0, True)
     with Producer("sweep-test", namesrv_addr=rocketmq_cluster.namesrv_addr) as producer:
         for topic, count in (("%RETRY%billing", 5), ("%RETRY%audit", 1), ("orders", 2)):
@@ -244,8 +244,8 @@ def test_messages_waiting_for_their_delay_are_counted_for_their_group_each_read_
     assert delayed(admin) == (5, False)
     assert delayed(admin) == (5, True)
     assert delayed(admin, "audit") == (1, True)
-    requests = admin.cluster_state().requests
-    assert admin.cluster_state().requests == requests
+    requests = admin.cluster.state().requests
+    assert admin.cluster.state().requests == requests
     faults.refuse(monkeypatch, RequestCode.GET_ALL_DELAY_OFFSET)
     assert delayed(admin) == (None, False)
 
@@ -258,7 +258,7 @@ def test_a_group_is_summed_over_its_brokers(
             (admin, rocketmq_cluster, "broker-a"),
             (other, second, "broker-b"),
         ):
-            each.topic_create("orders", 1)
+            each.topics.create("orders", 1)
             with Producer("sweep-test", namesrv_addr=cluster.namesrv_addr) as producer:
                 for _ in range(4):
                     producer.send(Message("orders", "x"))
@@ -266,7 +266,7 @@ def test_a_group_is_summed_over_its_brokers(
         info = admin._wire.cluster_info()
         info.broker_addr_table |= other._wire.cluster_info().broker_addr_table
         monkeypatch.setattr(admin._wire, "cluster_info", lambda: info)
-        state = admin.cluster_state()
+        state = admin.cluster.state()
     billing = state.groups["billing"]
     assert [(q.broker_name, q.lag) for q in billing.queues] == [("broker-a", 3), ("broker-b", 3)]
     assert (billing.lag, billing.errors, billing.delayed) == (6, (), 0)
@@ -279,14 +279,14 @@ def test_nobody_to_ask_is_said_and_not_an_empty_cluster() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with Admin(f"127.0.0.1:{port}") as nobody:
-        state = nobody.cluster_state()
+        state = nobody.cluster.state()
     assert "no name server answered" in str(state.error)
     assert not state.groups
 
 
 def test_a_group_nobody_knows_is_an_error_by_name_and_absent_from_a_sweep(admin: Admin) -> None:
-    assert admin.cluster_state(["bililng"]).groups == {}
+    assert admin.cluster.state(["bililng"]).groups == {}
     with pytest.raises(ConfigurationError, match="bililng"):
-        admin.group_state("bililng")
+        admin.groups.state("bililng")
     with pytest.raises(RouteNotFoundError, match="nowhere"):
-        admin.topic_state("nowhere")
+        admin.topics.state("nowhere")

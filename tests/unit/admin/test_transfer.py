@@ -151,29 +151,30 @@ def cluster() -> Iterator[EmbeddedCluster]:
 def test_what_was_exported_is_put_back(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     file = tmp_path / "cluster.json"
     with Admin(cluster.namesrv_addr) as admin:
-        admin.change_apply(admin.group_create_plan("audit", {"retryMaxTimes": 5}))
-        before = admin.export()
+        admin.changes.apply(admin.changes.group_create_plan("audit", {"retryMaxTimes": 5}))
+        before = admin.changes.export()
         assert {topic for _, topic in before.topics} == {"orders"}
         file.write_text(json.dumps(before.to_json()))
-        assert not admin.import_plan(file).changes
-        admin.change_apply(admin.topic_update_plan("orders", perm=4))
-        admin.change_apply(admin.group_delete_plan("audit"))
-        admin.reset_apply(
-            admin.reset_plan("billing", "orders", ResetTarget.earliest()), undo_directory=tmp_path
+        assert not admin.changes.import_plan(file).changes
+        admin.changes.apply(admin.changes.topic_update_plan("orders", perm=4))
+        admin.changes.apply(admin.changes.group_delete_plan("audit"))
+        admin.changes.reset_apply(
+            admin.changes.reset_plan("billing", "orders", ResetTarget.earliest()),
+            undo_directory=tmp_path,
         )
-        plan = admin.import_plan(file)
+        plan = admin.changes.import_plan(file)
         assert plan.problems == ("group billing never consumes 3 messages",)
         with pytest.raises(ClientStateError, match="never consumes 3"):
-            admin.change_apply(plan)
-        assert admin.change_apply(plan, force=True).differing == ()
-        after = admin.export()
+            admin.changes.apply(plan)
+        assert admin.changes.apply(plan, force=True).differing == ()
+        after = admin.changes.export()
         assert (after.topics, after.groups, after.offsets) == (
             before.topics, before.groups, before.offsets,
         )  # fmt: skip
-        only = admin.export(["orders"], ["billing"])
+        only = admin.changes.export(["orders"], ["billing"])
         assert {group for group, _ in only.offsets} == {"billing"}
         with pytest.raises(ConfigurationError, match="no topic 'nowhere' to export"):
-            admin.export(["nowhere"])
+            admin.changes.export(["nowhere"])
 
 
 def test_file_that_changed_since_it_was_shown_is_refused(
@@ -181,12 +182,12 @@ def test_file_that_changed_since_it_was_shown_is_refused(
 ) -> None:
     file = tmp_path / "cluster.json"
     with Admin(cluster.namesrv_addr) as admin:
-        value = admin.export().to_json()
+        value = admin.changes.export().to_json()
         value["topics"][0]["settings"]["perm"] = 4
         file.write_text(json.dumps(value))
-        plan = admin.import_plan(file)
+        plan = admin.changes.import_plan(file)
         assert plan.steps[0].kind is StepKind.PUT_TOPIC
         value["topics"][0]["settings"]["perm"] = 2
         file.write_text(json.dumps(value))
         with pytest.raises(ClientStateError, match="no longer"):
-            admin.change_apply(plan)
+            admin.changes.apply(plan)

@@ -71,17 +71,19 @@ def admin(two: Two, tmp_path: Path) -> Iterator[Admin]:
 
 
 def test_group_is_moved_and_paused_on_both(two: Two, admin: Admin, tmp_path: Path) -> None:
-    plan = admin.reset_plan(G, T, ResetTarget.shift(-1))
+    plan = admin.changes.reset_plan(G, T, ResetTarget.shift(-1))
     assert [(row.broker_name, row.to_offset) for row in plan.rows] == [
         ("broker-a", 2), ("broker-b", 2),
     ]  # fmt: skip
-    admin.reset_apply(plan, undo_directory=tmp_path)
+    admin.changes.reset_apply(plan, undo_directory=tmp_path)
     assert two.stored() == (2, 2)
     one = [MessageQueue(T, "broker-b", 0)]
-    admin.reset_apply(admin.reset_plan(G, T, ResetTarget.offset(0), one), undo_directory=tmp_path)
+    admin.changes.reset_apply(
+        admin.changes.reset_plan(G, T, ResetTarget.offset(0), one), undo_directory=tmp_path
+    )
     assert two.stored() == (2, 0)
-    assert admin.topic_delete_plan(T).losses[0] == "10 messages kept on broker-a, broker-b"
-    admin.change_apply(admin.group_pause_plan(G))
+    assert admin.changes.topic_delete_plan(T).losses[0] == "10 messages kept on broker-a, broker-b"
+    admin.changes.apply(admin.changes.group_pause_plan(G))
     for cluster in (two.first, two.second):
         with Peer(cluster.broker_addr) as peer:
             assert peer.pull(T, 0, group=G).code == 16
@@ -90,13 +92,13 @@ def test_group_is_moved_and_paused_on_both(two: Two, admin: Admin, tmp_path: Pat
 def test_broker_that_is_gone_before_anything_moved_leaves_all_as_it_is(
     two: Two, admin: Admin, tmp_path: Path
 ) -> None:
-    plan = admin.reset_plan(G, T, ResetTarget.earliest())
-    pause = admin.group_pause_plan(G)
+    plan = admin.changes.reset_plan(G, T, ResetTarget.earliest())
+    pause = admin.changes.group_pause_plan(G)
     two.second.close()
     with pytest.raises(ConnectError):
-        admin.reset_apply(plan, undo_directory=tmp_path)
+        admin.changes.reset_apply(plan, undo_directory=tmp_path)
     with pytest.raises(ConnectError):
-        admin.change_apply(pause)
+        admin.changes.apply(pause)
     with Peer(two.first.broker_addr) as peer:
         assert peer.offset(G, T, 0) == 3
         assert peer.pull(T, 0, group=G).code == 0
@@ -116,16 +118,16 @@ def test_reset_that_ends_half_way_says_how_to_take_it_back(
             raise TransportError("cut off")
         store(wire, group, queue, offset)
 
-    plan = admin.reset_plan(G, T, ResetTarget.earliest())
+    plan = admin.changes.reset_plan(G, T, ResetTarget.earliest())
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "rocketstream.admin"):
         patch.setattr(ChangingWire, "store_offset", broken)
         with pytest.raises(TransportError, match="cut off"):
-            admin.reset_apply(plan, undo_directory=tmp_path / "undo")
+            admin.changes.reset_apply(plan, undo_directory=tmp_path / "undo")
     assert two.stored() == (0, 3)
     (undo,) = (tmp_path / "undo").iterdir()
     assert f"{undo} takes back what was moved" in caplog.text
     end = json.loads((tmp_path / "audit.jsonl").read_text().splitlines()[-1])
     assert (end["phase"], end["error"]) == ("failed", "TransportError: cut off")
     assert end["after"] == {"undo": str(undo)}
-    admin.reset_apply(admin.undo(undo), undo_directory=tmp_path)
+    admin.changes.reset_apply(admin.changes.undo(undo), undo_directory=tmp_path)
     assert two.stored() == (3, 3)

@@ -87,7 +87,7 @@ def test_members_that_subscribe_differently_are_told_by_their_ids(
     with ExitStack() as stack:
         for client_id, expression in (("c1", "paid"), ("c2", "refused")):
             stack.enter_context(member(cluster, client_id, expression, 1))
-        report = admin.group_why(G)
+        report = admin.groups.why(G)
     (cause,) = report.causes
     assert cause.kind is CauseKind.SUBSCRIPTION_MISMATCH
     assert "c1: orders paid" in cause.evidence
@@ -103,7 +103,7 @@ def test_a_member_that_does_not_answer_is_told_as_unknown_in_time(
         silent.heartbeat("c2", G, {T: "*"})
         peer.commit(G, T, 0, 0)
         peer.send(T, b"waits")
-        report = admin.group_why(G)
+        report = admin.groups.why(G)
     assert report.took_ms < 8_000  # not its ten
     (line,) = report.unknown
     assert line.startswith("member c2 did not tell what it does: ")
@@ -120,7 +120,7 @@ def test_no_sentence_names_a_message_by_what_is_masked(cluster: EmbeddedCluster)
         Admin(cluster.namesrv_addr, masking=rules) as admin,
     ):
         producer.send(Message(T, b"waits", keys="card-4711"))
-        asking = why._Asking(admin)
+        asking = why._Asking(why.Why(admin._reach))
         asking.masters = {"broker-a": cluster.broker_addr}
         (message,) = asking._read(QueueState(T, "broker-a", 0), 0, 1)
     assert message.keys == "***"
@@ -132,9 +132,9 @@ def test_nothing_changes_by_asking(cluster: EmbeddedCluster, admin: Admin, peer:
         peer.commit(G, T, 0, 1)
         for _ in range(3):
             peer.send(T, b"waits")
-        before = admin.cluster_state()
-        admin.group_why(G)
-        after = admin.cluster_state()
+        before = admin.cluster.state()
+        admin.groups.why(G)
+        after = admin.cluster.state()
     assert after.groups[G].queues == before.groups[G].queues
     assert set(after.groups) == set(before.groups)
     assert set(after.topics) == set(before.topics)
@@ -145,14 +145,14 @@ def test_a_paused_group_is_told_before_anything_waits(
 ) -> None:
     peer.commit(G, T, 0, 0)
     with member(cluster, "c1", "*", 3):
-        admin.change_apply(admin.group_pause_plan(G))
-        report = admin.group_why(G)
+        admin.changes.apply(admin.changes.group_pause_plan(G))
+        report = admin.groups.why(G)
         assert report.verdict.verdict is Verdict.OK
         (cause,) = report.causes
         assert (cause.kind, cause.is_latent) == (CauseKind.PAUSED, True)
         assert "what is sent from now on will wait" in report.verdict.sentence
         peer.send(T, b"waits")
-        report = admin.group_why(G)
+        report = admin.groups.why(G)
     assert report.verdict.verdict is Verdict.STALLED
     assert "1 message waits there" in report.verdict.sentence
 
@@ -163,8 +163,8 @@ def test_a_group_whose_members_are_gone_is_named_with_what_waits(
     with member(cluster, "c1", "*", 0):
         peer.commit(G, T, 0, 0)
         peer.send(T, b"waits")
-    wait_until(lambda: not admin.group_members(G), "the end of the member")
-    report = admin.group_why(G)
+    wait_until(lambda: not admin.groups.members(G), "the end of the member")
+    report = admin.groups.why(G)
     (cause,) = report.causes
     assert cause.kind is CauseKind.NO_MEMBERS
     assert "1 message waits" in cause.evidence[0]
@@ -172,12 +172,12 @@ def test_a_group_whose_members_are_gone_is_named_with_what_waits(
     assert "Nobody is connected now" in report.verdict.sentence
 
 
-@pytest.mark.parametrize("ask", ["group_why", "group_verdict"])
+@pytest.mark.parametrize("ask", ["why", "verdict"])
 def test_an_unknown_group_is_refused_with_names_like_it(
     cluster: EmbeddedCluster, admin: Admin, ask: str
 ) -> None:
     with member(cluster, "c1", "*", 0), pytest.raises(ConfigurationError) as caught:
-        getattr(admin, ask)("biling")
+        getattr(admin.groups, ask)("biling")
     assert "did you mean 'billing'?" in str(caught.value)
 
 
@@ -188,12 +188,12 @@ def test_a_verdict_is_watched_for_as_long_as_was_asked(
         peer.commit(G, T, 0, 0)
         # Not by when states were taken: taking one counts, and takes long on a busy machine.
         began_s = time.monotonic()
-        states = admin.watch_group(G, 0.3)
+        states = admin.groups.watch(G, 0.3)
         assert time.monotonic() - began_s >= 0.299
         assert len(states) >= 2
-        assert admin.group_verdict(G, 0).verdict is Verdict.OK
+        assert admin.groups.verdict(G, 0).verdict is Verdict.OK
         with pytest.raises(ConfigurationError, match="0 or more"):
-            admin.group_verdict(G, -1)
+            admin.groups.verdict(G, -1)
 
 
 def test_reading_messages_leaves_no_trace_of_a_group(
@@ -202,8 +202,8 @@ def test_reading_messages_leaves_no_trace_of_a_group(
     with member(cluster, "c1", "*", 2):
         peer.commit(G, T, 0, 0)
         peer.send(T, b"waits")
-        admin.group_why(G)
-    assert names.TOOLS_CONSUMER_GROUP not in admin.cluster_state().groups
+        admin.groups.why(G)
+    assert names.TOOLS_CONSUMER_GROUP not in admin.cluster.state().groups
 
 
 @pytest.mark.parametrize("seldom", [False, True], ids=["nothing", "seldom"])
@@ -215,7 +215,7 @@ def test_a_filter_is_named_only_if_it_wants_nothing_far_back(
         peer.send(T, b"x", tags="Paid" if seldom and not number else "paid")
     peer.commit(G, T, 0, 100)
     with member(cluster, "c1", "Paid", 1, ConsumeStatus()):
-        report = admin.group_why(G)
+        report = admin.groups.why(G)
     kinds = [cause.kind for cause in report.causes]
     assert kinds == ([] if seldom else [CauseKind.FILTERED_TO_NOTHING])
     assert report.unknown == ()
@@ -233,7 +233,7 @@ def test_a_condition_is_named_only_if_the_broker_finds_nothing_for_it(
         peer.send(T, b"x", properties={name: "9", "region": "eu"})
     peer.commit(G, T, 0, 100)
     with member(cluster, "c1", "amount > 5", 1, ConsumeStatus(), "SQL92"):
-        report = admin.group_why(G)
+        report = admin.groups.why(G)
     kinds = [cause.kind for cause in report.causes]
     assert kinds == ([] if seldom else [CauseKind.FILTERED_TO_NOTHING])
     assert report.unknown == ()
@@ -255,6 +255,6 @@ def test_a_condition_no_broker_evaluates_in_time_is_unknown(
     peer.commit(G, T, 0, 60)
     monkeypatch.setattr(why, "CONDITION_MS", -1)
     with member(cluster, "c1", "amount > 5", 1, ConsumeStatus(), "SQL92"):
-        report = admin.group_why(G)
+        report = admin.groups.why(G)
     assert report.causes == ()
     assert "whether the condition of orders matches anything" in report.unknown[0]

@@ -48,7 +48,7 @@ class Place:
 
     def is_made(self) -> bool:
         with Admin(self.namesrv) as admin:
-            return self.topic in admin.topic_names()
+            return self.topic in admin.topics.names()
 
     def approvals(self) -> list[str]:
         lines = [json.loads(line) for line in self.audit.read_text().splitlines()]

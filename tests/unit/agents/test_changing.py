@@ -167,7 +167,7 @@ def letters(cluster: EmbeddedCluster) -> tuple[str, str]:
         Admin(cluster.namesrv_addr) as admin,
     ):
         wait_until(
-            lambda: admin.group_state(group, matching=False, owners=False).dead_letters == 3,
+            lambda: admin.groups.state(group, matching=False, owners=False).dead_letters == 3,
             "dead letters",
         )
     return group, topic
@@ -202,7 +202,7 @@ def test_dead_letters_are_told_by_cause_and_sent_again_once(
 
     run(story)
     with Admin(cluster.namesrv_addr) as admin:
-        assert admin.topic_state(dlq_topic(group)).messages == 3, "letters stay where they are"
+        assert admin.topics.state(dlq_topic(group)).messages == 3, "letters stay where they are"
 
 
 def test_a_member_consumes_one_message_when_asked(
@@ -239,7 +239,7 @@ def test_a_member_consumes_one_message_when_asked(
         listener=notes,
     ) as consumer:
         with Admin(cluster.namesrv_addr) as admin:
-            wait_until(lambda: admin.group_members(group), "a member")
+            wait_until(lambda: admin.groups.members(group), "a member")
         run(lambda: story(consumer.client_id))
 
 
@@ -255,7 +255,7 @@ def test_a_group_is_paused_and_resumed_and_a_topic_made(
             with Admin(cluster.namesrv_addr) as admin:
 
                 def is_given() -> bool:
-                    settings = admin.group_settings(group).get("broker-a", {})
+                    settings = admin.groups.settings(group).get("broker-a", {})
                     return bool(settings.get("consumeEnable", True))
 
                 nothing = await call("preview_resume", group=group)

@@ -73,7 +73,7 @@ def test_groups_come_with_verdicts_and_the_figures_of_admin(busy: EmbeddedCluste
             ]
             progress = await call("group_progress", group=GROUP)
         with Admin(busy.namesrv_addr) as admin:
-            (row,) = admin.group_lag(GROUP)
+            (row,) = admin.groups.lag(GROUP)
         (queue,) = progress["queues"]
         assert (queue["lag"], queue["committed_offset"]) == (row.lag, row.consumer_offset) == (7, 3)
         assert queue["time_lag_ms"] > 0

@@ -18,12 +18,13 @@ class Cluster:
     def __init__(self) -> None:
         self.sweeps = 0
         self.left = threading.Event()
+        self.cluster = self.groups = self  # its services, too
 
-    def cluster_state(self) -> ClusterState:
+    def state(self) -> ClusterState:
         self.sweeps += 1
         return ClusterState(1_000 * self.sweeps, 1, 3)
 
-    def group_why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
+    def why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
         raise NotImplementedError
 
     def close(self) -> None:

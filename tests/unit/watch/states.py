@@ -94,15 +94,16 @@ class Asked:
         self.pinned: list[PinnedMessage] = []
         self.causes: list[Cause] = []
         self.found: GroupState | None = None
+        self.cluster = self.groups = self  # its services, too
 
-    def cluster_state(self) -> ClusterState:
+    def state(self) -> ClusterState:
         self.sweeps += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    def group_why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
+    def why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
         self.looked.append(group)
         return WhyReport(
             group,

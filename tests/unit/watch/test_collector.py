@@ -94,13 +94,13 @@ def test_sweeps_begin_an_interval_apart() -> None:
 
 def test_a_slow_sweep_takes_a_quarter_of_the_time_at_most() -> None:
     rig = Rig(waiting(0))
-    answer = rig.asked.cluster_state
+    answer = rig.asked.state
 
     def slow() -> ClusterState:
         rig.clock.advance(8_000)
         return answer()
 
-    rig.asked.cluster_state = slow  # type: ignore[method-assign]
+    rig.asked.state = slow  # type: ignore[method-assign]
     assert rig.sweep() == 24
     assert rig.collector.cost().interval_s == 32
     assert rig.collector.cost().sweep_ms == 8_000
@@ -161,10 +161,10 @@ def test_a_refresh_ends_its_wait_when_the_collector_is_closed() -> None:
     entered = threading.Event()
 
     class Stuck(Asked):
-        def cluster_state(self) -> ClusterState:
+        def state(self) -> ClusterState:
             entered.set()
             held.wait(DEADLINE_S)
-            return super().cluster_state()
+            return super().state()
 
     collector = Collector(lambda: Stuck(waiting(0)), interval_s=3600, judge=by_lag)
     collector.start()
@@ -285,14 +285,14 @@ def test_each_group_with_members_is_looked_into_once_a_minute_those_first_that_s
 def test_a_slow_look_leaves_the_others_to_the_next_sweep() -> None:
     names = [f"g{k}" for k in range(6)]
     rig = Rig(*(standing(n, *names) for n in range(13)))
-    ask = rig.asked.group_why
+    ask = rig.asked.why
 
     def slow(group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
         if group == "g3":
             rig.clock.advance(ROUND_MS)
         return ask(group, window=window)
 
-    rig.asked.group_why = slow  # type: ignore[method-assign]
+    rig.asked.why = slow  # type: ignore[method-assign]
     looked = []
     for _ in range(6):
         rig.sweep()
@@ -360,7 +360,7 @@ def test_members_that_cannot_be_asked_are_no_outage() -> None:
     def fail(group: str, *, window: object = ()) -> WhyReport:
         raise ConnectError("refused")
 
-    rig.asked.group_why = fail  # type: ignore[method-assign]
+    rig.asked.why = fail  # type: ignore[method-assign]
     for _ in range(5):
         rig.sweep()
     assert rig.collector.outage() is None
@@ -431,7 +431,7 @@ def test_a_sweep_that_began_before_a_look_does_not_take_its_place() -> None:
     rig = Rig(waiting(0), waiting(1, START_MS + 10_000), waiting(2, START_MS + 20_000))
     rig.sweep()
     rig.asked.found = found(7, 12)
-    answer = rig.asked.cluster_state
+    answer = rig.asked.state
 
     def looked_into_meanwhile() -> ClusterState:
         state = answer()
@@ -440,7 +440,7 @@ def test_a_sweep_that_began_before_a_look_does_not_take_its_place() -> None:
             rig.collector.look("billing")
         return state
 
-    rig.asked.cluster_state = looked_into_meanwhile  # type: ignore[method-assign]
+    rig.asked.state = looked_into_meanwhile  # type: ignore[method-assign]
     lags = []
     for _ in range(2):
         rig.sweep()
@@ -469,13 +469,13 @@ class Held:
         self.entered = threading.Semaphore(0)
         self.ends = threading.Event()
         self.error = error
-        self.ask = rig.asked.group_why
-        rig.asked.group_why = self.group_why  # type: ignore[method-assign]
+        self.ask = rig.asked.why
+        rig.asked.why = self.why  # type: ignore[method-assign]
         self.outcomes: list[object] = []
         self.collector = rig.collector
         self.threads: list[threading.Thread] = []
 
-    def group_why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
+    def why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
         report = self.ask(group, window=window)
         self.entered.release()
         self.ends.wait(DEADLINE_S)

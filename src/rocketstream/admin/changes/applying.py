@@ -6,7 +6,8 @@ Law: makes the steps of a ``ChangePlan`` and no others; ``core.steps`` decides w
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from rocketstream.admin.changes.refusing import refuse_changed, refuse_problems
@@ -23,6 +24,7 @@ from rocketstream.admin.core.steps import (
     topic_settings,
 )
 from rocketstream.admin.safety.gate import Change
+from rocketstream.admin.service import change
 from rocketstream.errors import (
     BrokerError,
     RouteNotFoundError,
@@ -40,7 +42,8 @@ Place = tuple[str, str]
 class ApplyAdmin(ResetAdmin):
     """The operation of ``Admin`` that carries plans out."""
 
-    def change_apply(self, plan: ChangePlan, *, force: bool = False) -> ChangeDone:
+    @change
+    def apply(self, plan: ChangePlan, *, force: bool = False) -> ChangeDone:
         """Make the changes a plan shows; blocks until they are read back.
 
         The plan is made again first; a plan that is no longer true is refused.
@@ -70,21 +73,23 @@ class ApplyAdmin(ResetAdmin):
             return ChangeDone(now, ())
         before = [_as_values(step, step.before) for step in now.steps]
         arguments = {**plan.arguments, "force": force, "losses": list(now.losses)}
-        with self._changes.open(plan.operation, arguments, before) as change:
+        with self._changes.open(plan.operation, arguments, before) as doing:
             made: list[Step] = []
-            change.after = made_values = []
+            doing.after = made_values = []
             for step in now.steps:
-                self._make(change, step)
+                self._make(doing, step)
                 made.append(step)
                 made_values.append(_as_values(step, step.after))
-            notes = self._forget_offsets(change, made)
+            notes = self._forget_offsets(doing, made)
             done = self._steps_done(made, notes)
         return ChangeDone(now, tuple(done))
 
     def _planned_again(self, plan: ChangePlan) -> ChangePlan:
-        planner = getattr(self, plan.operation.replace(".", "_") + "_plan")
-        again: ChangePlan = planner(**plan.arguments)
-        return again
+        return self._planners()[plan.operation](**plan.arguments)
+
+    @abstractmethod
+    def _planners(self) -> Mapping[str, Callable[..., ChangePlan]]:
+        """Return the method that plans each operation, by the operation's name."""
 
     def _make(self, change: Change, step: Step) -> None:
         if step.kind is StepKind.DELETE_ROUTE:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rocketstream.admin.changes.reset_facts import unknown_group
+from rocketstream.admin.changes.reset_facts import (
+    group_settings_at,
+    settings_of,
+    unknown_group,
+)
 from rocketstream.admin.changes.topics import TopicChangeAdmin
 from rocketstream.admin.core.lag import offsets_of_group
 from rocketstream.admin.core.steps import (
@@ -18,6 +22,8 @@ from rocketstream.admin.core.steps import (
     popped_again,
 )
 from rocketstream.admin.core.words import plural
+from rocketstream.admin.service import question
+from rocketstream.admin.sweep import Sweep
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import SubscriptionGroupConfig
@@ -26,20 +32,7 @@ from rocketstream.protocol.bodies import SubscriptionGroupConfig
 class GroupSettingsAdmin(TopicChangeAdmin):
     """The operations of ``Admin`` that plan changes of groups."""
 
-    def group_settings(self, group: str) -> dict[str, dict[str, Any]]:
-        """Return a group's settings by broker, under upstream's names; empty where no broker has
-        any.
-
-        A group that only committed offsets has no settings at brokers of 4.x.
-
-        Raises:
-            ConfigurationError: no broker knows the group; the error names similar ones.
-        """
-        known = self._known_of(group)
-        if group not in known.groups:
-            raise unknown_group(group, known.groups)
-        return self._settings_of_group(group)
-
+    @question
     def group_create_plan(
         self, group: str, settings: Mapping[str, Any] | None = None
     ) -> ChangePlan:
@@ -54,11 +47,12 @@ class GroupSettingsAdmin(TopicChangeAdmin):
         """
         names.check_consumer_group(group)
         _refuse_system(group)
-        there = self._settings_of_group(group)
+        there = group_settings_at(self._reach, group)
         arguments = {"group": group, "settings": dict(settings or {})}
         already = [f"{broker_name} has group {group} already" for broker_name in there]
         return self._put_plan("group.create", group, there, settings or {}, arguments, already)
 
+    @question
     def group_update_plan(self, group: str, settings: Mapping[str, Any]) -> ChangePlan:
         """Return what changing a group's settings would do, on every broker.
 
@@ -74,6 +68,7 @@ class GroupSettingsAdmin(TopicChangeAdmin):
         arguments = {"group": group, "settings": dict(settings)}
         return self._change_plan("group.update", group, settings, arguments)
 
+    @question
     def group_pause_plan(self, group: str) -> ChangePlan:
         """Return what pausing a group would do: brokers give its members nothing more.
 
@@ -85,6 +80,7 @@ class GroupSettingsAdmin(TopicChangeAdmin):
         """
         return self._change_plan("group.pause", group, {"consumeEnable": False}, {"group": group})
 
+    @question
     def group_resume_plan(self, group: str) -> ChangePlan:
         """Return what ending a pause would do.
 
@@ -93,6 +89,7 @@ class GroupSettingsAdmin(TopicChangeAdmin):
         """
         return self._change_plan("group.resume", group, {"consumeEnable": True}, {"group": group})
 
+    @question
     def group_delete_plan(self, group: str, *, dead_letters: bool = False) -> ChangePlan:
         """Return what deleting a group would lose: its progress, its retries, its settings.
 
@@ -109,8 +106,8 @@ class GroupSettingsAdmin(TopicChangeAdmin):
         known = self._known_of(group)
         if group not in known.groups:
             raise unknown_group(group, known.groups)
-        settings = self._settings_of_group(group)
-        tables = self._all_offsets(known.masters) or {}
+        settings = group_settings_at(self._reach, group)
+        tables = self._wire.offset_tables(known.masters) or {}
         offsets = offsets_of_group(tables, group)
         at = sorted(set(settings) | {queue.broker_name for queue in offsets})
         steps = [Step(StepKind.DELETE_GROUP, b, group, settings.get(b, {}), None) for b in at]
@@ -140,7 +137,7 @@ class GroupSettingsAdmin(TopicChangeAdmin):
             if held:
                 losses.append(f"{plural(held, 'message')} {what}, in {topic}")
             steps += more
-        if delayed := self.group_state(group, owners=False).delayed:
+        if delayed := Sweep(self._reach).group(group, owners=False).delayed:
             losses.append(f"{plural(delayed, 'message')} it failed and is to get after a delay")
         members = {m.client_id for c in known.connections.values() for m in c.connection_set}
         problems = []
@@ -161,7 +158,7 @@ class GroupSettingsAdmin(TopicChangeAdmin):
         self, operation: str, group: str, wanted: Mapping[str, Any], arguments: Mapping[str, Any]
     ) -> ChangePlan:
         _refuse_system(group)
-        there = self.group_settings(group)
+        there = settings_of(self._reach, group)
         return self._put_plan(operation, group, there, wanted, arguments)
 
     def _put_plan(
@@ -196,13 +193,6 @@ class GroupSettingsAdmin(TopicChangeAdmin):
         return self._plan_of(
             operation, group, steps, arguments, warnings=warnings, problems=problems
         )
-
-    def _settings_of_group(self, group: str) -> dict[str, dict[str, Any]]:
-        return {
-            broker_name: raw
-            for broker_name, address in sorted(self._wire.masters().items())
-            if (raw := self._wire.group_settings(address).get(group)) is not None
-        }
 
 
 def _refuse_system(group: str) -> None:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocketstream.admin.core.joining import kind_of
 from rocketstream.admin.core.lag import groups_of_offsets, offsets_of_group
 from rocketstream.admin.core.likeness import like
 from rocketstream.admin.core.moves import QueueFacts, ResetKind, ResetTarget
-from rocketstream.admin.progress.groups import GroupAdmin
+from rocketstream.admin.service import Reach, Service
 from rocketstream.admin.state import QueueKind
+from rocketstream.admin.topics import Topics
 from rocketstream.errors import ClientStateError, ConfigurationError, RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
@@ -42,13 +43,13 @@ class ResetFacts:
     topics_of: Mapping[str, set[str]]
 
 
-class ResetFactsAdmin(GroupAdmin):
+class ResetFactsAdmin(Service):
     """The part of ``Admin`` that gathers the facts a move of a group depends on."""
 
     def _known_of(self, group: str) -> ResetFacts:
         masters = self._wire.masters()
-        tables = self._all_offsets(masters)
-        connections = self._connections(group, masters)
+        tables = self._wire.offset_tables(masters)
+        connections = self._wire.connections(group, masters)
         topics_of = groups_of_offsets(tables or {})
         groups = set(topics_of)
         for address in masters.values():
@@ -145,7 +146,7 @@ class ResetFactsAdmin(GroupAdmin):
     ) -> dict[MessageQueue, int]:
         rows = {
             MessageQueue(row.topic, row.broker_name, row.queue_id): row
-            for row in self.topic_status(topic)
+            for row in Topics(self._reach).status(topic)
         }
         found: dict[MessageQueue, int] = {}
         for queue in queues:
@@ -165,7 +166,7 @@ class ResetFactsAdmin(GroupAdmin):
         names.check_group(source)
         if source not in known.groups:
             raise unknown_group(source, known.groups)
-        tables = self._all_offsets(known.masters)
+        tables = self._wire.offset_tables(known.masters)
         if tables is None:
             raise ClientStateError(
                 "a broker does not tell the offsets of its groups (code 43), so none can be copied"
@@ -190,3 +191,20 @@ def unknown_group(group: str, groups: Iterable[str]) -> ConfigurationError:
     return ConfigurationError(
         f"consumer group {group!r} is not known to any broker{hint}", group=group
     )
+
+
+def settings_of(reach: Reach, group: str) -> dict[str, dict[str, Any]]:
+    """Return a group's settings by broker; see ``Groups.settings``."""
+    known = ResetFactsAdmin(reach)._known_of(group)
+    if group not in known.groups:
+        raise unknown_group(group, known.groups)
+    return group_settings_at(reach, group)
+
+
+def group_settings_at(reach: Reach, group: str) -> dict[str, dict[str, Any]]:
+    """Return a group's settings by broker; empty where no broker has any."""
+    return {
+        broker_name: raw
+        for broker_name, address in sorted(reach.wire.masters().items())
+        if (raw := reach.wire.group_settings(address).get(group)) is not None
+    }

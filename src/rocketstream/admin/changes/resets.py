@@ -35,6 +35,7 @@ from rocketstream.admin.core.moves import (
 from rocketstream.admin.core.words import plural
 from rocketstream.admin.safety.gate import Change
 from rocketstream.admin.safety.undo import default_undo_directory, read_undo, write_undo
+from rocketstream.admin.service import change, question
 from rocketstream.errors import (
     BrokerError,
     ConfigurationError,
@@ -62,6 +63,7 @@ _LOOK_EVERY_S: Final = 0.25
 class ResetAdmin(ResetFactsAdmin):
     """The operations of ``Admin`` that move groups."""
 
+    @question
     def reset_plan(
         self,
         group: str,
@@ -106,6 +108,7 @@ class ResetAdmin(ResetFactsAdmin):
             warnings.insert(0, f"group {group} is made by this: no broker knows it")
         return replace(plan, problems=tuple(problems), warnings=tuple(warnings), new_group=is_new)
 
+    @change
     def reset_apply(
         self,
         plan: ResetPlan,
@@ -154,20 +157,20 @@ class ResetAdmin(ResetFactsAdmin):
             "force": force, "newGroup": plan.new_group,
         }  # fmt: skip
         before = {_place(row.queue): row.from_offset for row in move}
-        with self._changes.open("group.reset", arguments, before) as change:
+        with self._changes.open("group.reset", arguments, before) as made:
             directory = Path(undo_directory) if undo_directory else default_undo_directory()
             namesrv = ";".join(self._client.name_servers)
             path = write_undo(directory, plan.group, move, self._clock.now_ms(), namesrv)
-            change.after = {"undo": str(path)}
+            made.after = {"undo": str(path)}
             try:
-                self._carry_out(change, plan, move)
+                self._carry_out(made, plan, move)
             except RocketMQError:
                 logger.warning(
                     "the reset of group %s ended half way; %s takes back what was moved",
                     plan.group, path,
                 )  # fmt: skip
                 raise
-            change.after = {
+            made.after = {
                 "queues": {_place(row.queue): self._stored(plan.group, row.queue) for row in move},
                 "undo": str(path),
             }
@@ -175,6 +178,7 @@ class ResetAdmin(ResetFactsAdmin):
         done = self._read_back(now, move, wait_ms)
         return ResetDone(plan, tuple(done), tuple(left), str(path))
 
+    @question
     def undo(self, path: str | os.PathLike[str]) -> ResetPlan:
         """Return what taking a reset back would do; ``reset_apply`` carries it out.
 
@@ -341,7 +345,7 @@ class ResetAdmin(ResetFactsAdmin):
 
     def _has_others(self, now: ResetPlan) -> bool:
         """Whether members other than ours were connected, which need their pause."""
-        connections = self._connections(now.group, self._wire.masters()).values()
+        connections = self._wire.connections(now.group, self._wire.masters()).values()
         return any(member.language != "PYTHON" for member in _members(connections))
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from rocketstream.admin.changes.applying import ApplyAdmin
-from rocketstream.admin.cluster.topics import DEFAULT_TOPIC_QUEUES
 from rocketstream.admin.core.likeness import like
 from rocketstream.admin.core.steps import (
     ChangePlan,
@@ -19,6 +18,10 @@ from rocketstream.admin.core.steps import (
     topic_settings,
 )
 from rocketstream.admin.core.words import plural
+from rocketstream.admin.service import question
+from rocketstream.admin.state import QueueKind
+from rocketstream.admin.sweep import Sweep
+from rocketstream.admin.topics import DEFAULT_TOPIC_QUEUES, Topics
 from rocketstream.errors import BrokerError, ConfigurationError, RouteNotFoundError
 from rocketstream.protocol import names
 from rocketstream.protocol.codes import Perm
@@ -27,6 +30,7 @@ from rocketstream.protocol.codes import Perm
 class TopicChangeAdmin(ApplyAdmin):
     """The operations of ``Admin`` that plan changes of topics."""
 
+    @question
     def topic_create_plan(
         self,
         topic: str,
@@ -75,6 +79,7 @@ class TopicChangeAdmin(ApplyAdmin):
         }  # fmt: skip
         return self._plan_of("topic.create", topic, steps, arguments, problems=problems)
 
+    @question
     def topic_update_plan(
         self,
         topic: str,
@@ -133,6 +138,7 @@ class TopicChangeAdmin(ApplyAdmin):
             "topic.update", topic, steps, arguments, warnings=warnings, problems=problems
         )
 
+    @question
     def topic_delete_plan(self, topic: str) -> ChangePlan:
         """Return what deleting a topic would lose: messages, progress, and who consumes it.
 
@@ -207,7 +213,7 @@ class TopicChangeAdmin(ApplyAdmin):
 
     def _refuse_system(self, topic: str, what: str) -> None:
         names.check_topic(topic)
-        kinds = {row.topic: row.kind for row in self.topic_list()}
+        kinds = {row.topic: row.kind for row in Topics(self._reach).all()}
         if names.is_system_topic(topic) or kinds.get(topic) == "system":
             raise ConfigurationError(
                 f"topic {topic!r} belongs to the brokers themselves: it is not to be {what}",
@@ -245,7 +251,9 @@ class TopicChangeAdmin(ApplyAdmin):
         problems: list[str] = []
         masters = self._wire.masters()
         for group in sorted(each for each in groups if not names.is_system_group(each)):
-            stored = [each for each in self.group_lag(group, topic) if each.consumer_offset]
+            state = Sweep(self._reach).group(group, topic, matching=False)
+            queues = state.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
+            stored = [each for each in queues if each.committed_offset]
             if stored:
                 lag = sum(each.lag or 0 for each in stored)
                 losses.append(
@@ -254,7 +262,7 @@ class TopicChangeAdmin(ApplyAdmin):
                 )
             members = {
                 member.client_id
-                for connection in self._connections(group, masters).values()
+                for connection in self._wire.connections(group, masters).values()
                 if topic in connection.subscription_table
                 for member in connection.connection_set
             }

@@ -22,6 +22,8 @@ from rocketstream.admin.core.transfers import (
     read_export,
 )
 from rocketstream.admin.safety.documents import DocumentKind, read_document
+from rocketstream.admin.service import question
+from rocketstream.admin.topics import Topics
 from rocketstream.errors import ClientStateError, ConfigurationError, ConsumerNotOnlineError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
@@ -32,6 +34,7 @@ _EXPORT: Final = DocumentKind("export", FORMAT, VERSION, bytes_max=256 << 20)
 class TransferAdmin(GroupSettingsAdmin):
     """The operations of ``Admin`` that transfer a cluster's settings."""
 
+    @question
     def export(
         self, topics: Collection[str] | None = None, groups: Collection[str] | None = None
     ) -> Export:
@@ -47,7 +50,7 @@ class TransferAdmin(GroupSettingsAdmin):
         Raises:
             ConfigurationError: a topic or group does not exist.
         """
-        system = {row.topic for row in self.topic_list() if row.kind != "normal"}
+        system = {row.topic for row in Topics(self._reach).all() if row.kind != "normal"}
         masters = self._wire.masters()
         found_topics: dict[tuple[str, str], dict[str, Any]] = {}
         found_groups: dict[tuple[str, str], dict[str, Any]] = {}
@@ -58,7 +61,7 @@ class TransferAdmin(GroupSettingsAdmin):
             for group, raw in self._wire.group_settings(address).items():
                 if not names.is_system_group(group) and (groups is None or group in groups):
                     found_groups[broker, group] = raw
-        tables = self._all_offsets(masters)
+        tables = self._wire.offset_tables(masters)
         if tables is None:
             raise ClientStateError("a broker does not tell the offsets of its groups (code 43)")
         known = {topic for _, topic in found_topics}
@@ -80,6 +83,7 @@ class TransferAdmin(GroupSettingsAdmin):
             offsets=offsets,
         )
 
+    @question
     def import_plan(
         self,
         path: str | os.PathLike[str],
@@ -87,7 +91,7 @@ class TransferAdmin(GroupSettingsAdmin):
         offsets: bool = True,
         brokers: Mapping[str, str] | None = None,
     ) -> ChangePlan:
-        """Return what would change if a cluster were made like an export; ``change_apply`` does it.
+        """Return what would change if a cluster were made like an export; ``apply`` does it.
 
         Topics and groups the file does not name are left alone: nothing is deleted. Offsets are
         positions, so they fit only where the messages are the same; offsets beyond the end of a
@@ -135,7 +139,7 @@ class TransferAdmin(GroupSettingsAdmin):
             table = self._wire.topic_stats(masters[broker], topic).offset_table
             for queue, stats in table.items():
                 ends[queue] = (max(stats.min_offset, 0), max(stats.max_offset, 0))
-        tables = self._all_offsets(masters) or {}
+        tables = self._wire.offset_tables(masters) or {}
         moved = {group for group, _ in export.offsets}
         return Here(
             topics=topics,

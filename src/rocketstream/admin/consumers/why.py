@@ -6,6 +6,7 @@ Law: questions not answered in time are reported as unknown. They run in paralle
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rocketstream import limits
 from rocketstream._util.stopping import wait_unless_stopped
-from rocketstream.admin.consumers.members import MemberAdmin
 from rocketstream.admin.core import reading
 from rocketstream.admin.core.causes import LETTERS_MS, find_causes
 from rocketstream.admin.core.evidence import (
@@ -31,17 +31,19 @@ from rocketstream.admin.core.letter_causes import CauseCount
 from rocketstream.admin.core.pinned import find_pinned
 from rocketstream.admin.core.verdicts import judge
 from rocketstream.admin.core.windows import MATCH_ALL, stands_ms_of
-from rocketstream.admin.progress.filtered import count_matching
+from rocketstream.admin.filtered import count_matching
+from rocketstream.admin.messages.shown import Showing
 from rocketstream.admin.rows import SubscriptionRow
+from rocketstream.admin.service import Service
 from rocketstream.admin.state import (
     GroupState,
-    GroupVerdict,
     QueueKind,
     QueueState,
     WhyReport,
 )
+from rocketstream.admin.sweep import Sweep
 from rocketstream.admin.wire.questions import Asking
-from rocketstream.errors import ConfigurationError, RocketMQError
+from rocketstream.errors import RocketMQError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.subscription import build_subscription
@@ -71,29 +73,21 @@ RETRIES_READ_MAX = 16
 """Most of the newest messages read of a retry queue."""
 LETTERS_READ_MAX = 32
 """Most of the newest dead letters read of a queue."""
-VERDICT_STEPS = 6
-"""The least number of states taken for a verdict; they are at most 5 s apart."""
-STEP_MAX_MS = 5_000
 
 
-class WhyAdmin(MemberAdmin):
-    """The operations of ``Admin`` that judge a group and find out why it is behind."""
+class Why(Service):
+    """Judges a group and finds out why it is behind."""
 
-    def group_why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
-        """Find out why a group is behind; takes less than two seconds where brokers answer.
+    @functools.cached_property
+    def _showing(self) -> Showing:
+        return Showing(self._reach.masking)
 
-        Asks brokers for the group's offsets, asks members twice for their running info and stacks,
-        and reads the messages the group stands at. Changes nothing.
+    @functools.cached_property
+    def _sweep(self) -> Sweep:
+        return Sweep(self._reach)
 
-        Args:
-            group: the consumer group.
-            window: earlier states of the group, oldest first: the verdict takes them into account.
-
-        Raises:
-            ConfigurationError: every broker answered, and none knows the group.
-            RouteNotFoundError: there is no broker.
-            ConnectError: no name server answered.
-        """
+    def report(self, group: str, window: Sequence[GroupState]) -> WhyReport:
+        """Find out why a group is behind; see ``Groups.why``."""
         began_ms = self._clock.monotonic_ms()
         names.check_group(group)
         evidence, seen = self._evidence(group, window)
@@ -110,47 +104,6 @@ class WhyAdmin(MemberAdmin):
             _with_owners(evidence.state, evidence.members),
         )
 
-    def group_verdict(self, group: str, seconds: float = 30.0) -> GroupVerdict:
-        """Watch a group for ``seconds`` and judge how it does; blocks for that long.
-
-        Offsets are committed every 5 s, so less than 20 s tell little, and 5 minutes tell a burst
-        from falling behind.
-
-        Args:
-            group: the consumer group.
-            seconds: how long to watch; 0 judges one state.
-
-        Raises:
-            ConfigurationError: every broker answered, and none knows the group; or ``seconds`` is
-                negative.
-            RouteNotFoundError: there is no broker.
-            ConnectError: no name server answered.
-        """
-        return self.group_why(group, window=self.watch_group(group, seconds)).verdict
-
-    def watch_group(self, group: str, seconds: float) -> list[GroupState]:
-        """Return the states of a group over ``seconds``, oldest first; blocks for that long.
-
-        Args:
-            group: the consumer group.
-            seconds: how long to watch; 0 takes one state.
-
-        Raises:
-            ConfigurationError: every broker answered, and none knows the group; or ``seconds`` is
-                negative.
-            RouteNotFoundError: there is no broker.
-            ConnectError: no name server answered.
-        """
-        if seconds < 0:
-            raise ConfigurationError(f"seconds must be 0 or more, not {seconds}", seconds=seconds)
-        began_ms = self._clock.monotonic_ms()
-        states = [self.group_state(group)]
-        step_ms = min(seconds * 1_000 / VERDICT_STEPS, STEP_MAX_MS)
-        while (left_ms := began_ms + seconds * 1_000 - self._clock.monotonic_ms()) > 0:
-            wait_unless_stopped(min(step_ms, left_ms) / 1_000)
-            states.append(self.group_state(group))
-        return states
-
     # --- evidence ---------------------------------------------------------------------------------
 
     def _evidence(
@@ -161,7 +114,7 @@ class WhyAdmin(MemberAdmin):
         with ThreadPoolExecutor(limits.ADMIN_LOOKS_AT_ONCE_MAX) as pool:
             asking.pool = pool
             looking = asking.start(lambda: asking.look_at_all(group))
-            first = self.group_state(group, owners=False)
+            first = self._sweep.group(group, owners=False)
             reads = asking.start_reading(_oldest(first))
             letters = asking.start(_later(asking.letters_of, first))
             failed = [asking.start(_later(asking.failed_of, queue)) for queue in _retries(first)]
@@ -172,7 +125,7 @@ class WhyAdmin(MemberAdmin):
             second, after = first, before
             if before and (first.lag or first.queues_unknown):
                 wait_unless_stopped(APART_MS / 1_000)
-                again = asking.start(lambda: self.group_state(group, owners=False))
+                again = asking.start(lambda: self._sweep.group(group, owners=False))
                 left_ms = began_ms + LOOKS_MS - self._clock.monotonic_ms()
                 told = [client for client, look in before.items() if isinstance(look, Look)]
                 after = asking.look_at(group, told, max(left_ms, LOOK_TIMEOUT_MS / 3))
@@ -206,7 +159,7 @@ class _Asking:
         masters: address of each broker's master.
     """
 
-    admin: WhyAdmin
+    admin: Why
     pool: ThreadPoolExecutor = field(init=False)
     unknown: list[str] = field(default_factory=list)
     addresses: dict[str, str] = field(default_factory=dict)

@@ -117,9 +117,9 @@ class LetterFilter:
         tag: it has this tag.
         key: it has this key among its keys.
         origin: it was consumed from this topic.
-        cause: it was given up for this cause: the cause's id, its text as ``letters_by_cause``
+        cause: it was given up for this cause: the cause's id, its text as ``letters.by_cause``
             returns it, or the class of the exception.
-        where: the exception was raised there: file, line and function as ``letters_by_cause``
+        where: the exception was raised there: file, line and function as ``letters.by_cause``
             returns them, or only the first of them (``shop/pricing.py``, ``shop/pricing.py:31``).
     """
 

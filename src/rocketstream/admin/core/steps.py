@@ -78,7 +78,7 @@ class ChangePlan:
         steps: in the order they are made.
         losses: the losses the change brings, a sentence each.
         warnings: what to know before; they do not prevent the change.
-        problems: why ``change_apply`` refuses it without ``force``.
+        problems: why ``changes.apply`` refuses it without ``force``.
         arguments: the arguments it was planned from, and is planned from again before it is carried
             out.
         taken_ms: when it was made, ms since 1970.

@@ -13,6 +13,8 @@ from rocketstream.admin.core.again import LetterFilter, progress_group
 from rocketstream.admin.core.letter_causes import CauseCount, CauseKey, Tally, key_of
 from rocketstream.admin.letters.redrive import RedriveAdmin
 from rocketstream.admin.messages.shown import ShownMessage
+from rocketstream.admin.service import question
+from rocketstream.admin.sweep import Sweep
 from rocketstream.errors import RouteNotFoundError
 from rocketstream.protocol.cause import PROPERTY_SEND_BACK_CAUSE, PROPERTY_SEND_BACK_WHERE
 from rocketstream.protocol.message_ext import MessageExt
@@ -90,10 +92,11 @@ class LetterCauses(Sequence[LetterCause]):
         return len(self.causes)
 
 
-class LetterAdmin(RedriveAdmin):
-    """Dead letters, by cause."""
+class Letters(RedriveAdmin):
+    """``Admin.letters``."""
 
-    def letters_by_cause(
+    @question
+    def by_cause(
         self, group: str, wanted: LetterFilter | None = None, *, most: int = LETTERS_MAX
     ) -> LetterCauses:
         """Return the causes of a group's dead letters.
@@ -112,11 +115,11 @@ class LetterAdmin(RedriveAdmin):
             run = self._run(group, wanted, None, None, None)
         except RouteNotFoundError:
             # No such topic: the group gave nothing up, or there is no such group.
-            self.group_state(group, matching=False, owners=False)
+            Sweep(self._reach).group(group, matching=False, owners=False)
             return LetterCauses(group, (), 0, 0, is_complete=True)
         low, high = self._client.min_offsets(run.queues), self._client.max_offsets(run.queues)
         begin = {queue: max(low[queue], high[queue] - most) for queue in run.queues}
-        tables = self._all_offsets(self._wire.masters()) or {}
+        tables = self._wire.offset_tables(self._wire.masters()) or {}
         places = _Places(group, run.topic, tables)
         count = CauseCount()
         for letter, is_wanted in self._letters(
@@ -128,9 +131,8 @@ class LetterAdmin(RedriveAdmin):
         kept = sum(high[queue] - low[queue] for queue in run.queues)
         return LetterCauses(group, causes, count.letters, kept, begin == low)
 
-    def letters_of_cause(
-        self, group: str, wanted: LetterFilter, *, most: int = 32
-    ) -> list[ShownMessage]:
+    @question
+    def of_cause(self, group: str, wanted: LetterFilter, *, most: int = 32) -> list[ShownMessage]:
         """Return some of a group's dead letters, the newest of each queue first.
 
         Raises:

@@ -7,6 +7,7 @@ kept at the brokers, as the offsets of a group that nobody joins.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -25,7 +26,8 @@ from rocketstream.admin.core.again import (
 from rocketstream.admin.core.lag import groups_of_offsets
 from rocketstream.admin.letters.hold import QueueLock
 from rocketstream.admin.letters.sent_before import SentBefore
-from rocketstream.admin.messages.viewing import MessageAdmin
+from rocketstream.admin.messages.shown import Showing
+from rocketstream.admin.service import Service, question
 from rocketstream.client.producer.policy import unsafe
 from rocketstream.errors import (
     ClientStateError,
@@ -139,9 +141,14 @@ class Pace:
         self._due = max(now, self._due) + self._step_ms
 
 
-class RedriveAdmin(MessageAdmin):
-    """The operations of ``Admin`` on dead letters."""
+class RedriveAdmin(Service):
+    """The operations of ``Admin.letters`` that send dead letters again."""
 
+    @functools.cached_property
+    def _showing(self) -> Showing:
+        return Showing(self._reach.masking)
+
+    @question
     def redrive_plan(
         self,
         group: str,
@@ -204,6 +211,7 @@ class RedriveAdmin(MessageAdmin):
             to=to,
         )
 
+    @question  # awaited, it may be cancelled: it ends between two letters and keeps its place
     def redrive(
         self,
         group: str,
@@ -273,7 +281,7 @@ class RedriveAdmin(MessageAdmin):
                 Producer(
                     PROGRESS_GROUP,
                     retry_another_broker_when_not_store_ok=True,
-                    **self._producer_settings,
+                    **self._reach.producer_settings,
                 )
             )
             pace = Pace(rate, self._clock, hold.wait)
@@ -424,7 +432,7 @@ class RedriveAdmin(MessageAdmin):
         return None
 
     def _earlier(self, run: _Run) -> Iterator[str]:
-        tables = self._all_offsets(self._wire.masters()) or {}
+        tables = self._wire.offset_tables(self._wire.masters()) or {}
         for group, topics in sorted(groups_of_offsets(tables).items()):
             if group.startswith(PROGRESS_GROUP) and group != run.progress and run.topic in topics:
                 yield group

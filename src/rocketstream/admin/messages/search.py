@@ -23,6 +23,7 @@ from rocketstream.admin.messages.by_key import (
 from rocketstream.admin.messages.index_pages import MESSAGES_MAX
 from rocketstream.admin.messages.shown import ShownMessage
 from rocketstream.admin.messages.viewing import MessageAdmin
+from rocketstream.admin.service import question
 from rocketstream.errors import ConfigurationError, RocketMQError, SubscriptionError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
@@ -134,7 +135,8 @@ class _Asked:
 class SearchAdmin(MessageAdmin):
     """The searches of ``Admin``."""
 
-    def message_search(
+    @question
+    def search(
         self,
         topic: str,
         *,
@@ -213,6 +215,7 @@ class SearchAdmin(MessageAdmin):
             place = self._search_begun(place, queues, offset, problems)
         return self._search_page(asked, place, examined_most, deadline, problems)
 
+    @question
     def shown(self, message: MessageExt, how: BodyFormat = AUTO) -> ShownMessage:
         """Return a message as it may be shown: decoded and masked. Sends no request."""
         return self._showing.shown(message, how)
@@ -224,7 +227,7 @@ class SearchAdmin(MessageAdmin):
     ) -> SearchPage:
         found: dict[tuple[str, int], MessageExt] = {}
         problems: list[str] = []
-        for name, address in self._topic_masters(asked.topic).items():
+        for name, address in self._wire.topic_masters(asked.topic).items():
             try:
                 some = self._wire.messages_by_key(
                     address, asked.topic, msg_id, MESSAGES_MAX, unique=True
@@ -277,7 +280,7 @@ class SearchAdmin(MessageAdmin):
 
         answer = ask_indexes(
             self,
-            self._topic_masters(asked.topic),
+            self._wire.topic_masters(asked.topic),
             IndexSearch(
                 asked.topic, str(asked.key), place.since_ms, place.until_ms, is_wanted,
                 asked.most if asked.newest_first else None, has_time,

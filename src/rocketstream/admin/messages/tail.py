@@ -14,6 +14,7 @@ from rocketstream.admin.messages.bodies import AUTO, BodyFormat
 from rocketstream.admin.messages.search import MessageFilter, read_range
 from rocketstream.admin.messages.shown import ShownMessage
 from rocketstream.admin.messages.viewing import MessageAdmin
+from rocketstream.admin.service import question
 from rocketstream.errors import ConfigurationError, RocketMQError
 from rocketstream.model import MessageQueue
 
@@ -46,7 +47,8 @@ class TailRound:
 class TailAdmin(MessageAdmin):
     """The live tail of ``Admin``."""
 
-    def message_tail(
+    @question
+    def tail(
         self,
         topic: str,
         place: TailPlace | None = None,
@@ -108,7 +110,7 @@ class TailAdmin(MessageAdmin):
     def _tail_spans(self, topic: str, problems: list[str]) -> dict[MessageQueue, tuple[int, int]]:
         """Return the range of offsets in each queue, for the brokers that answer."""
         found: dict[MessageQueue, tuple[int, int]] = {}
-        for name, address in self._topic_masters(topic).items():
+        for name, address in self._wire.topic_masters(topic).items():
             try:
                 table = self._wire.topic_stats(address, topic).offset_table
             except RocketMQError as error:

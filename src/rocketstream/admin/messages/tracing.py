@@ -11,6 +11,7 @@ from typing import Final
 from rocketstream.admin.core.timeline import TraceTimeline, masked_keys, timeline
 from rocketstream.admin.messages.index_pages import MESSAGES_MAX, index_pages
 from rocketstream.admin.messages.viewing import MessageAdmin
+from rocketstream.admin.service import question
 from rocketstream.errors import (
     OffsetNotFoundError,
     RemoteProtocolError,
@@ -28,6 +29,7 @@ TRACE_PAGES_MAX: Final = 8
 class TraceAdmin(MessageAdmin):
     """Reads message traces."""
 
+    @question
     def trace(self, topic: str, msg_id: str, *, trace_topic: str = TRACE_TOPIC) -> TraceTimeline:
         """Return the events producers and consumers recorded of a message.
 
@@ -50,7 +52,7 @@ class TraceAdmin(MessageAdmin):
             message = None
         unique = message.msg_id if message is not None else msg_id
         try:
-            masters = self._topic_masters(trace_topic)
+            masters = self._wire.topic_masters(trace_topic)
         except RouteNotFoundError:
             raise RouteNotFoundError(
                 f"there is no trace: topic {trace_topic!r} does not exist; brokers create it where "
@@ -84,7 +86,7 @@ class TraceAdmin(MessageAdmin):
             return found
         every = [
             message
-            for address in self._topic_masters(topic).values()
+            for address in self._wire.topic_masters(topic).values()
             for message in self._wire.messages_by_key(
                 address, topic, msg_id, MESSAGES_MAX, unique=True
             )

@@ -22,6 +22,8 @@ from rocketstream.admin.core.tracking import (
 from rocketstream.admin.messages.index_pages import MESSAGES_MAX
 from rocketstream.admin.messages.viewing import MessageAdmin
 from rocketstream.admin.rows import TrackRow
+from rocketstream.admin.service import question
+from rocketstream.admin.topics import Topics
 from rocketstream.errors import ConsumerNotOnlineError, RocketMQError, SubscriptionError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import ConsumerConnection
@@ -41,7 +43,8 @@ BROADCASTING: Final = "BROADCASTING"
 class TrackAdmin(MessageAdmin):
     """Follows a message, group by group."""
 
-    def message_track(self, topic: str, msg_id: str) -> list[TrackRow]:
+    @question
+    def track(self, topic: str, msg_id: str) -> list[TrackRow]:
         """Return the fate of a message in every group that consumes its topic.
 
         Copies a group sent back are looked for in its retry and dead-letter topics and in the delay
@@ -56,7 +59,7 @@ class TrackAdmin(MessageAdmin):
         message = self._found(topic, msg_id)
         masters = self._wire.masters()
         looked = _Looked(self, message, masters, is_place=msg_id == message.offset_msg_id)
-        return [self._track_one(group, looked) for group in self.topic_consumers(topic)]
+        return [self._track_one(group, looked) for group in Topics(self._reach).consumers(topic)]
 
     def _track_one(self, group: str, looked: _Looked) -> TrackRow:
         try:
@@ -67,7 +70,7 @@ class TrackAdmin(MessageAdmin):
 
     def _track_facts(self, group: str, looked: _Looked) -> TrackFacts:
         try:
-            connections = self._connections(group, looked.masters)
+            connections = self._wire.connections(group, looked.masters)
         except ConsumerNotOnlineError:
             connections = {}
         connection = next(iter(connections.values()), None)

@@ -5,34 +5,28 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from rocketstream.admin.core.fields import known_ms
 from rocketstream.admin.messages.index_pages import MESSAGES_MAX, index_pages
 from rocketstream.admin.messages.shown import Showing
-from rocketstream.admin.progress.groups import GroupAdmin
-from rocketstream.admin.rows import TimeSpanRow
+from rocketstream.admin.service import Service, question
 from rocketstream.errors import BrokerError, OffsetNotFoundError, RemoteProtocolError
-from rocketstream.model import MessageQueue
 from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.message_id import decode_offset_msg_id
 
 if TYPE_CHECKING:
-    from rocketstream.admin.messages.masking import Masking
-    from rocketstream.protocol.bodies import QueueTimeSpan
     from rocketstream.protocol.message_ext import MessageExt
 
 
-class MessageAdmin(GroupAdmin):
+class MessageAdmin(Service):
     """The operations of ``Admin`` on single messages."""
-
-    _masking: Masking | None = None
 
     @functools.cached_property
     def _showing(self) -> Showing:
         """Decodes and masks every message that leaves here."""
-        return Showing(self._masking)
+        return Showing(self._reach.masking)
 
-    def message_view(self, topic: str, msg_id: str) -> MessageExt:
+    @question
+    def view(self, topic: str, msg_id: str) -> MessageExt:
         """Return one message by either of its ids, with masked parts replaced.
 
         Args:
@@ -49,7 +43,7 @@ class MessageAdmin(GroupAdmin):
         by_offset = self._message_by_offset_id(topic, msg_id)
         if by_offset is not None:
             return by_offset
-        for name, address in self._topic_masters(topic).items():
+        for name, address in self._wire.topic_masters(topic).items():
             found = self._wire.messages_by_key(address, topic, msg_id, 1, unique=True)
             if found:
                 found[0]._broker_name = name
@@ -77,14 +71,15 @@ class MessageAdmin(GroupAdmin):
         message._broker_name = named[0]
         return message if message.topic == topic else None
 
-    def message_query(self, topic: str, key: str, most: int = 32) -> list[MessageExt]:
+    @question
+    def query(self, topic: str, key: str, most: int = 32) -> list[MessageExt]:
         """Return the newest messages with a key, the oldest of them first; masked as one viewed.
 
         Raises:
             RouteNotFoundError: the topic is unknown.
         """
         found: list[MessageExt] = []
-        for name, address in self._topic_masters(topic).items():
+        for name, address in self._wire.topic_masters(topic).items():
             told = 0
             for page in index_pages(self._wire, address, topic, key, most=min(most, MESSAGES_MAX)):
                 for message in page.fresh:
@@ -95,45 +90,3 @@ class MessageAdmin(GroupAdmin):
                     break
         found.sort(key=lambda message: (message.store_timestamp, message.commit_log_offset))
         return [self._showing.masked(message) for message in found[-most:]]
-
-    def consume_time_span(self, group: str, topic: str) -> list[TimeSpanRow]:
-        """Return the store times between which a group stands, by queue (303).
-
-        Raises:
-            RouteNotFoundError: the topic is unknown.
-        """
-        rows: list[TimeSpanRow] = []
-        for address in self._topic_masters(topic).values():
-            spans = self._wire.time_span(address, topic, group).consume_time_span_set
-            rows += [_span_row(span.message_queue, span) for span in spans if span.message_queue]
-        return sorted(rows, key=lambda row: (row.broker_name, row.queue_id))
-
-    def topic_consumers(self, topic: str) -> list[str]:
-        """Return the groups that subscribe a topic now or have progress in it (300).
-
-        Raises:
-            RouteNotFoundError: the topic is unknown.
-        """
-        groups: set[str] = set()
-        for address in self._topic_masters(topic).values():
-            groups |= self._wire.groups_of(address, topic)
-        return sorted(groups)
-
-    # --- parts -----------------------------------------------------------------------------------
-
-    def _topic_masters(self, topic: str) -> dict[str, str]:
-        route = self._wire.route(topic)
-        masters = {data.broker_name: data.broker_addrs.get(0) for data in route.broker_datas}
-        return {name: address for name, address in masters.items() if address}
-
-
-def _span_row(queue: MessageQueue, span: QueueTimeSpan) -> TimeSpanRow:
-    return TimeSpanRow(
-        topic=queue.topic,
-        broker_name=queue.broker_name,
-        queue_id=queue.queue_id,
-        min_store_ms=known_ms(span.min_time_stamp),
-        max_store_ms=known_ms(span.max_time_stamp),
-        consumed_ms=known_ms(span.consume_time_stamp),
-        delay_ms=span.delay_time,
-    )

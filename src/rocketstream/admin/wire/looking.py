@@ -5,12 +5,15 @@ Law: a peer's refusal is raised as the error of its code.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rocketstream.admin.wire import questions
 from rocketstream.admin.wire.asking import CLIENT_TIMEOUT_MS
 from rocketstream.admin.wire.brokers import BrokerWire
 from rocketstream.errors import (
+    BrokerError,
+    ConsumerNotOnlineError,
     OffsetNotFoundError,
     RemoteProtocolError,
     RouteNotFoundError,
@@ -62,10 +65,6 @@ NO_BROKER = (
 class AdminWire(BrokerWire):
     """Asks one cluster; blocking, and as thread safe as its client."""
 
-    def close(self) -> None:
-        """Close every connection."""
-        self._client.close()
-
     def cluster_info(self) -> ClusterInfo:
         """GET_BROKER_CLUSTER_INFO (106) of a name server."""
         return ClusterInfo.decode(self._namesrv(RequestCode.GET_BROKER_CLUSTER_INFO))
@@ -98,6 +97,34 @@ class AdminWire(BrokerWire):
         if not found:
             raise RouteNotFoundError(NO_BROKER)
         return found
+
+    def topic_masters(self, topic: str) -> dict[str, str]:
+        """Return the address of the master of each broker that has a topic, by broker name.
+
+        Raises:
+            RouteNotFoundError: no name server knows the topic.
+        """
+        masters = {d.broker_name: d.broker_addrs.get(0) for d in self.route(topic).broker_datas}
+        return {name: address for name, address in masters.items() if address}
+
+    def connections(self, group: str, masters: Mapping[str, str]) -> dict[str, ConsumerConnection]:
+        """Return each broker's connected members; brokers where nobody is connected are absent."""
+        found: dict[str, ConsumerConnection] = {}
+        for broker_name, address in masters.items():
+            try:
+                found[broker_name] = self.consumer_connection(address, group)
+            except ConsumerNotOnlineError:
+                continue
+        return found
+
+    def offset_tables(
+        self, masters: Mapping[str, str]
+    ) -> dict[str, dict[str, dict[int, int]]] | None:
+        """Return every broker's offset table; None when one does not answer code 43."""
+        try:
+            return {name: self.all_offsets(address) for name, address in masters.items()}
+        except BrokerError:
+            return None
 
     def topic_configs(self, address: str) -> dict[str, TopicConfig]:
         """GET_ALL_TOPIC_CONFIG (21) of one broker."""

@@ -42,7 +42,7 @@ class PushConsumerSettings:
         consumer_group: 1 to 248 of percent sign, bar, letters, digits, underscore, hyphen.
         message_model: CLUSTERING shares the messages, BROADCASTING gives every member all.
         consume_from_where: where a queue without a stored offset begins; LAST_OFFSET is its end
-            only once its first messages are old, else its beginning: ``Admin.group_begin``.
+            only once its first messages are old, else its beginning: ``Admin.groups.begin``.
         consume_timestamp: where TIMESTAMP begins, ``yyyyMMddHHmmss`` local time.
         allocate_message_queue_strategy: how the members divide the queues; any object with
             ``allocate(consumer_group, current_cid, mq_all, cid_all)``.
@@ -271,7 +271,7 @@ class LitePullConsumerSettings:
         poll_timeout_ms: how long ``poll`` waits for messages unless told otherwise.
         topic_metadata_check_interval_ms: how often topics with listeners are checked for changes.
         consume_from_where: where a queue without a stored offset begins; LAST_OFFSET is its end
-            only once its first messages are old, else its beginning: ``Admin.group_begin``.
+            only once its first messages are old, else its beginning: ``Admin.groups.begin``.
         consume_timestamp: where TIMESTAMP begins, ``yyyyMMddHHmmss`` local time.
         message_queue_listener: told of the queues of subscribed topics when they are divided anew.
         offset_store: where offsets are kept; None keeps them at the brokers when clustering, in

@@ -109,7 +109,7 @@ async def detailed(ask: Ask, name: str) -> tuple[GroupState, str | None]:
     known = update.state.groups.get(name) if update.state else None
     try:
         found = await ask.site.desk.ask(
-            lambda admin: admin.group_state(name), key=("group", name), keep_ms=DETAIL_KEPT_MS
+            lambda admin: admin.groups.state(name), key=("group", name), keep_ms=DETAIL_KEPT_MS
         )
     except RocketMQError as error:
         if known is None:
@@ -125,7 +125,7 @@ async def why(ask: Ask) -> Response:
     name = ask.need("name")
     window = ask.site.collector.window(name)
     report = await ask.site.desk.ask(
-        lambda admin: admin.group_why(name, window=window), key=("why", name), keep_ms=WHY_KEPT_MS
+        lambda admin: admin.groups.why(name, window=window), key=("why", name), keep_ms=WHY_KEPT_MS
     )
     return ask.show("why.html", report=report)
 

@@ -97,7 +97,7 @@ async def page(ask: Ask) -> Response:
     told = None
     if name:
         told = await ask.site.desk.ask(
-            lambda admin: admin.letters_by_cause(name, most=limits.DASHBOARD_LETTERS_MAX),
+            lambda admin: admin.letters.by_cause(name, most=limits.DASHBOARD_LETTERS_MAX),
             key=("letters", name),
             keep_ms=CAUSES_KEPT_MS,
         )
@@ -122,7 +122,7 @@ async def redrive_page(ask: Ask) -> Response:
         try:
             chosen = selection(ask)
             plan = await ask.site.desk.ask(
-                lambda admin: admin.redrive_plan(
+                lambda admin: admin.letters.redrive_plan(
                     group, chosen.wanted, to=chosen.to, limit=chosen.limit
                 )
             )
@@ -150,7 +150,7 @@ async def redrive(ask: Ask) -> Response:
         def sent(*_: object) -> None:
             job.done += 1
 
-        return admin.redrive(
+        return admin.letters.redrive(
             chosen.group,
             chosen.wanted,
             to=chosen.to,

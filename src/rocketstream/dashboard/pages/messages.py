@@ -1,6 +1,6 @@
 """Messages: found by id, key, time and offset, and shown decoded and masked.
 
-Law: no raw body gets here: ``Admin.message_search`` masks every message.
+Law: no raw body gets here: ``Admin.messages.search`` masks every message.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def search(form: SearchForm) -> Any:
     )
 
     def question(admin: Admin) -> SearchPage:
-        return admin.message_search(
+        return admin.messages.search(
             found["topic"],
             msg_id=found["id"] or None,
             key=found["key"] or None,
@@ -109,7 +109,7 @@ async def one(ask: Ask) -> ShownMessage:
     how = ask.value("how", "auto")
     how = how if how in FORMATS else "auto"
     found = await ask.site.desk.ask(
-        lambda admin: admin.message_search(
+        lambda admin: admin.messages.search(
             topic, msg_id=msg_id, most=1, how=BodyFormat.parse(how), timeout_ms=10_000
         )
     )
@@ -143,7 +143,7 @@ async def track(ask: Ask) -> Response:
     """Return the part that shows the fate of a message in every group."""
     topic, msg_id = ask.need("topic"), ask.need("id")
     rows = await ask.site.desk.ask(
-        lambda admin: admin.message_track(topic, msg_id),
+        lambda admin: admin.messages.track(topic, msg_id),
         key=("track", topic, msg_id),
         keep_ms=TRACK_KEPT_MS,
     )
@@ -168,7 +168,7 @@ async def consume(ask: Ask) -> Response:
         raise PageError(400, "choose the member that is to consume the message")
 
     def work(admin: Admin, job: Job) -> Any:
-        return admin.consume_message(group, client_id, topic, msg_id)
+        return admin.messages.consume(group, client_id, topic, msg_id)
 
     title = f"Have {client_id} of {group} consume message {msg_id}"
     facts = {"topic": topic, "id": msg_id}

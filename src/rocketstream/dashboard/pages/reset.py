@@ -121,11 +121,13 @@ async def _plan(ask: Ask, name: str, files: list[UndoFile]) -> ResetPlan:
         if wanted not in {file.name for file in files}:
             raise PageError(404, f"group {visible(name)} has no undo file of that name")
         path = ask.site.settings.undo_files / wanted
-        return await ask.site.desk.ask(lambda admin: admin.undo(path))
+        return await ask.site.desk.ask(lambda admin: admin.changes.undo(path))
     target, topic = target_of(ask), ask.value("topic")
     if not topic and target.group is None:
         raise PageError(400, "name the topic the group is to be moved in")
-    return await ask.site.desk.ask(lambda admin: admin.reset_plan(name, topic or None, target))
+    return await ask.site.desk.ask(
+        lambda admin: admin.changes.reset_plan(name, topic or None, target)
+    )
 
 
 async def apply(ask: Ask) -> Response:
@@ -140,7 +142,7 @@ async def apply(ask: Ask) -> Response:
 
     def work(admin: Admin, job: Job) -> Any:
         # The form confirmed the plan it showed; a plan that is no longer true is refused.
-        done = admin.reset_apply(plan, force=force, as_shown=True, undo_directory=directory)
+        done = admin.changes.reset_apply(plan, force=force, as_shown=True, undo_directory=directory)
         ask.site.collector.refresh()
         return done
 

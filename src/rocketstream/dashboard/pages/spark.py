@@ -81,7 +81,7 @@ async def _asked(ask: Ask, query: Query) -> Query:
     group, client_id = query.group.group, query.member.client_id
     try:
         told = await ask.site.desk.ask(
-            lambda admin: admin.running_info(group, client_id),
+            lambda admin: admin.groups.running_info(group, client_id),
             key=("spark", group, client_id),
             keep_ms=TOLD_KEPT_MS,
         )

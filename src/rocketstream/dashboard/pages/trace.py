@@ -69,7 +69,7 @@ async def page(ask: Ask) -> Response:
     told: TraceTimeline | None = None
     if topic and msg_id:
         told = await ask.site.desk.ask(
-            lambda admin: admin.trace(topic, msg_id),
+            lambda admin: admin.messages.trace(topic, msg_id),
             key=("trace", topic, msg_id),
             keep_ms=TRACE_KEPT_MS,
         )

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK
-from rocketstream.admin.progress.overview import ProgressAdmin
+from rocketstream.admin.groups import Groups
 from rocketstream.admin.rows import ProgressRow
+from rocketstream.admin.service import Reach
 from rocketstream.spark.connections import admin_client
 from rocketstream.spark.options.progress import ProgressOptions
 
@@ -28,7 +29,8 @@ def take(options: ProgressOptions, observed_ms: int) -> list[Row]:
     """
     # Not the whole Admin: its other parts have locks, which cannot travel by value.
     with admin_client(options) as client:
-        found = ProgressAdmin(client, options.request_timeout_ms, SYSTEM_CLOCK).progress(
+        reach = Reach(client, options.request_timeout_ms, SYSTEM_CLOCK)
+        found = Groups(reach).progress(
             options.groups,
             group_pattern=options.group_pattern,
             topics=options.topics,

@@ -64,10 +64,10 @@ def test_tools_see_what_the_member_subscribes_and_how_far_it_is(cluster: Embedde
     facts = {"sparkQuery": "billing", "sparkBatch": "7"}
     mine = claim(cluster, "seen", progress=lambda: {QUEUE: 41}, orderly=True, facts=lambda: facts)
     with mine, Admin(cluster.namesrv_addr) as admin:
-        connection = admin.group_connections("seen")
+        connection = admin.groups.connections("seen")
         assert [member.client_id for member in connection.members] == [mine.client_id]
         assert {each.topic for each in connection.subscriptions} == {"orders", "%RETRY%seen"}
-        (info,) = admin.running_info("seen")
+        (info,) = admin.groups.running_info("seen")
         assert [(each.topic, each.queue_id, each.commit_offset) for each in info.queues] == [
             ("orders", 0, 41)
         ]
@@ -84,7 +84,7 @@ def test_topics_a_query_reads_are_seen_although_nobody_named_them(
         assert mine._member is not None
         for _ in range(2):
             mine._engine.run(mine._member.persist_offsets())
-        seen = {each.topic for each in admin.group_connections("learned").subscriptions}
+        seen = {each.topic for each in admin.groups.connections("learned").subscriptions}
     assert seen == {"orders", "%RETRY%learned"}
     assert caplog.text.count("does not read topic %RETRY%learned") == 1
 
@@ -100,7 +100,7 @@ def test_a_claim_that_knows_no_listener_refuses_to_consume_a_message(
         Admin(cluster.namesrv_addr) as operator,
         pytest.raises(BrokerError, match="nobody told the claim which one"),
     ):
-        operator.consume_message("deaf", mine.client_id, "orders", message.offset_msg_id)
+        operator.messages.consume("deaf", mine.client_id, "orders", message.offset_msg_id)
 
 
 def test_progress_that_cannot_be_asked_for_is_told_as_none(cluster: EmbeddedCluster) -> None:
@@ -108,7 +108,7 @@ def test_progress_that_cannot_be_asked_for_is_told_as_none(cluster: EmbeddedClus
         raise OSError("the session is gone")
 
     with claim(cluster, "broken", progress=broken), Admin(cluster.namesrv_addr) as admin:
-        (info,) = admin.running_info("broken")
+        (info,) = admin.groups.running_info("broken")
         assert list(info.queues) == []
 
 

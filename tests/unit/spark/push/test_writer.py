@@ -129,7 +129,7 @@ def test_a_started_query_holds_its_group_until_its_end(
         made(Writer(), cluster, "held").start()
     assert member in str(caught.value)
     with Admin(cluster.namesrv_addr) as operator:
-        (info,) = operator.running_info("held")
+        (info,) = operator.groups.running_info("held")
         assert [(each.topic, each.commit_offset) for each in info.queues] == [("orders", 4)]
 
     writer.query.over.set()

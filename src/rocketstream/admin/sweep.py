@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketstream import limits
-from rocketstream._util.clock import Clock
-from rocketstream.admin.cluster.topics import TopicAdmin
 from rocketstream.admin.core import joining
 from rocketstream.admin.core.fields import topic_kind
 from rocketstream.admin.core.joining import BrokerAnswers
 from rocketstream.admin.core.likeness import like
-from rocketstream.admin.progress.memory import BrokerMemory
-from rocketstream.admin.progress.survey import (
+from rocketstream.admin.memory import BrokerMemory
+from rocketstream.admin.service import Reach
+from rocketstream.admin.state import BrokerState, ClusterState, GroupState, TopicState
+from rocketstream.admin.survey import (
     Survey,
     SweepScope,
     groups_at,
@@ -27,11 +27,9 @@ from rocketstream.admin.progress.survey import (
     keep_failure,
     let_in,
 )
-from rocketstream.admin.state import BrokerState, ClusterState, GroupState, TopicState
 from rocketstream.admin.wire import questions
 from rocketstream.admin.wire.looking import NO_BROKER
 from rocketstream.admin.wire.questions import Asking
-from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import (
     AccessDeniedError,
     BrokerError,
@@ -54,7 +52,7 @@ FILTER_ENTRIES_IN_SWEEP = 50_000
 
 
 @dataclass(slots=True)
-class _Found:
+class Found:
     """The findings of a sweep."""
 
     taken_ms: int
@@ -97,17 +95,46 @@ class _Found:
             raise ConnectError("; ".join(str(broker.error) for broker in self.brokers))
 
 
-class SweepAdmin(TopicAdmin):
-    """The sweeping operations of ``Admin``."""
+class Sweep:
+    """Sweeps over a cluster.
 
-    def __init__(self, client: BlockingAdminClient, timeout_ms: int, clock: Clock) -> None:
-        super().__init__(client, timeout_ms, clock)
-        self._memories: dict[str, BrokerMemory] = {}
-        # Remembers brokers and the queues groups have there, in case one falls silent or vanishes.
-        self._seen: dict[str, tuple[str, float]] = {}
-        self._queues: dict[str, dict[str, frozenset[tuple[str, int]]]] = {}
+    Args:
+        reach: the cluster, and what earlier sweeps found out.
+    """
 
-    def cluster_state(
+    def __init__(self, reach: Reach) -> None:
+        self._client = reach.client
+        self._wire = reach.wire
+        self._clock = reach.clock
+        self._timeout_ms = reach.timeout_ms
+        self._memory = reach.memory
+
+    def group(
+        self, group: str, topic: str | None = None, *, matching: bool = True, owners: bool = True
+    ) -> GroupState:
+        """Return one group at one moment; see ``Groups.state``."""
+        names.check_group(group)
+        if topic is not None:
+            self._wire.route(topic)
+        only = None if topic is None else frozenset({topic})
+        entries_max = limits.FILTER_ENTRIES_MAX if matching else 0
+        scope = SweepScope(
+            lambda name: name == group, only, owners=owners, entries_max=entries_max, tps=True
+        )
+        found = self.look(scope)
+        self._remember_by_route(group, found)
+        found.check_told([broker for broker in found.brokers if broker.knows(group)])
+        if all(b.error is None for b in found.brokers) and not any(
+            b.knows(group) or b.offsets is None or b.groups is None for b in found.brokers
+        ):
+            known = {each for broker in found.brokers for each in groups_at(broker)}
+            hint = like(group, known) or "; `rocketstream group list` shows the groups there are"
+            raise ConfigurationError(
+                f"consumer group {group!r} is not known to any broker{hint}", group=group
+            )
+        return self.state_of(group, found, scope)
+
+    def cluster(
         self,
         groups: Collection[str] | None = None,
         topics: Collection[str] | None = None,
@@ -115,16 +142,7 @@ class SweepAdmin(TopicAdmin):
         matching: bool = False,
         owners: bool = False,
     ) -> ClusterState:
-        """Return every broker, topic and group at one moment; blocks for the whole sweep.
-
-        Args:
-            groups: only these groups; one that no broker knows is absent. None for all,
-                upstream's own left out.
-            topics: only these topics, and of the groups only their queues; None for all, or for
-                those the given groups consume.
-            matching: also count the messages each group's filter wants, where it has one.
-            owners: also ask members which queues they hold, where a group has several.
-        """
+        """Return everything at one moment; see ``Cluster.state``."""
         wanted = _wants(groups)
         scope = SweepScope(
             wanted,
@@ -135,13 +153,13 @@ class SweepAdmin(TopicAdmin):
         )
         before_ms = self._clock.monotonic_ms()
         try:
-            found = self._look(scope, groups is None and topics is None)
+            found = self.look(scope, groups is None and topics is None)
         except (TransportError, BrokerError, RemoteProtocolError) as error:
             taken_ms = self._clock.now_ms()
             return ClusterState(taken_ms, 0, len(self._client.name_servers), error=str(error))
         known = {group for broker in found.brokers for group in _groups_of(broker)}
         states = {
-            group: self._state_of(group, found, scope) for group in sorted(known) if wanted(group)
+            group: self.state_of(group, found, scope) for group in sorted(known) if wanted(group)
         }
         return ClusterState(
             taken_ms=found.taken_ms,
@@ -153,73 +171,22 @@ class SweepAdmin(TopicAdmin):
             error=found.outage(),
         )
 
-    def group_state(
-        self, group: str, topic: str | None = None, *, matching: bool = True, owners: bool = True
-    ) -> GroupState:
-        """Return one group at one moment, including how fast messages are delivered to it.
-
-        Args:
-            group: the consumer group.
-            topic: only the queues of this topic; None for all, its retry and dead letters too.
-            matching: also count the messages its filter wants, where it has one.
-            owners: also ask its members which queues they hold, where there are several.
-
-        Raises:
-            ConfigurationError: every broker answered, and none knows the group.
-            RouteNotFoundError: ``topic`` is given and unknown; or there is no broker.
-            ConnectError: no name server answered.
-        """
-        names.check_group(group)
-        if topic is not None:
-            self._wire.route(topic)
-        only = None if topic is None else frozenset({topic})
-        entries_max = limits.FILTER_ENTRIES_MAX if matching else 0
-        scope = SweepScope(
-            lambda name: name == group, only, owners=owners, entries_max=entries_max, tps=True
-        )
-        found = self._look(scope)
-        self._remember_by_route(group, found)
-        found.check_told([broker for broker in found.brokers if broker.knows(group)])
-        if all(b.error is None for b in found.brokers) and not any(
-            b.knows(group) or b.offsets is None or b.groups is None for b in found.brokers
-        ):
-            known = {each for broker in found.brokers for each in groups_at(broker)}
-            hint = like(group, known) or "; `rocketstream group list` shows the groups there are"
-            raise ConfigurationError(
-                f"consumer group {group!r} is not known to any broker{hint}", group=group
-            )
-        return self._state_of(group, found, scope)
-
-    def group_states(self, topic: str | None = None) -> list[GroupState]:
-        """Return every group at one moment, except upstream's own, without topics no group
-        consumes.
-
-        Args:
-            topic: only groups that have queues in this topic, and only these queues; None for all.
-
-        Raises:
-            ConnectError: no name server answered.
-            RouteNotFoundError: there is no broker, or no such topic.
-        """
+    def groups(self, topic: str | None = None) -> list[GroupState]:
+        """Return every group at one moment; see ``Groups.states``."""
         if topic is not None:
             self._wire.route(topic)
         scope = SweepScope(_wants(None), None if topic is None else frozenset({topic}))
-        found = self._look(scope)
+        found = self.look(scope)
         known = {group for broker in found.brokers for group in _groups_of(broker)}
         found.check_told(known)
-        states = [self._state_of(g, found, scope) for g in sorted(known) if scope.wanted(g)]
+        states = [self.state_of(g, found, scope) for g in sorted(known) if scope.wanted(g)]
         return states if topic is None else [state for state in states if state.queues]
 
-    def topic_state(self, topic: str) -> TopicState:
-        """Return one topic at one moment, and the groups that consume it.
-
-        Raises:
-            RouteNotFoundError: the name server does not know the topic.
-            ConnectError: no name server answered.
-        """
+    def topic(self, topic: str) -> TopicState:
+        """Return one topic at one moment; see ``Topics.state``."""
         self._wire.route(topic)
         scope = SweepScope(lambda _: False, frozenset({topic}), all_topics=True)
-        found = self._look(scope)
+        found = self.look(scope)
 
         def ask(broker: BrokerAnswers) -> int:
             asking = Asking(self._client, str(broker.master), self._timeout_ms)
@@ -240,22 +207,18 @@ class SweepAdmin(TopicAdmin):
         consumers = frozenset[str]().union(*told) if told else None
         return self._topic_state(topic, found, consumers)
 
-    def broker_states(self) -> tuple[BrokerState, ...]:
-        """Return every broker, with its report about itself (GET_BROKER_RUNTIME_INFO, 28).
-
-        Raises:
-            ConnectError: no name server answered.
-        """
-        brokers = self._brokers_registered()
+    def brokers(self) -> tuple[BrokerState, ...]:
+        """Return every broker, with its report about itself; see ``Brokers.states``."""
+        brokers = self._registered()
         self._beside(self._introduce, brokers)
         taken_ms = self._clock.now_ms()
         return tuple(_broker_state(broker, taken_ms) for broker in brokers)
 
     # --- the sweep --------------------------------------------------------------------------------
 
-    def _look(self, scope: SweepScope, everything: bool = False) -> _Found:
-        brokers = self._brokers_registered()
-        found = _Found(self._clock.now_ms(), brokers)
+    def look(self, scope: SweepScope, everything: bool = False) -> Found:
+        brokers = self._registered()
+        found = Found(self._clock.now_ms(), brokers)
 
         def survey(broker: BrokerAnswers) -> int:
             if broker.master is None:
@@ -263,16 +226,16 @@ class SweepAdmin(TopicAdmin):
             asking = Asking(self._client, broker.master, self._timeout_ms)
             # Taken out: another sweep at the same time gets no memory, and its findings are not
             # kept.
-            lent = self._memories.pop(broker.name, None)
+            lent = self._memory.brokers.pop(broker.name, None)
             memory = lent or BrokerMemory()
             try:
                 Survey(broker, asking, memory, scope, self._clock).run()
                 memory.end_sweep(everything)
             finally:
                 if lent is None:
-                    self._memories.setdefault(broker.name, memory)
+                    self._memory.brokers.setdefault(broker.name, memory)
                 else:
-                    self._memories[broker.name] = lent
+                    self._memory.brokers[broker.name] = lent
             return asking.requests
 
         found.requests += sum(self._beside(survey, brokers))
@@ -281,10 +244,10 @@ class SweepAdmin(TopicAdmin):
         found.brokers += self._lost(brokers)
         for broker in found.brokers:
             if broker.error is not None:
-                broker.remembered = dict(self._queues.get(broker.name, {}))
+                broker.remembered = dict(self._memory.queues.get(broker.name, {}))
         return found
 
-    def _brokers_registered(self) -> list[BrokerAnswers]:
+    def _registered(self) -> list[BrokerAnswers]:
         found = []
         for name, data in sorted(self._wire.cluster_info().broker_addr_table.items()):
             broker = BrokerAnswers(data.cluster, name, dict(data.broker_addrs))
@@ -297,16 +260,18 @@ class SweepAdmin(TopicAdmin):
         """Return recently registered brokers: a name server forgets a dead one at once."""
         now_ms = self._clock.monotonic_ms()
         here = {broker.name: (broker.cluster, now_ms) for broker in brokers}
-        self._seen = {**self._seen, **here}
+        self._memory.seen = {**self._memory.seen, **here}
         lost = []
-        for name, (cluster, seen_ms) in self._seen.items():
+        for name, (cluster, seen_ms) in self._memory.seen.items():
             if name not in here and now_ms - seen_ms <= limits.ADMIN_LOST_BROKER_S * 1_000:
                 text = f"broker {name} is registered with the name server no more"
                 lost.append(BrokerAnswers(cluster, name, {}, error=text))
-        self._seen = {name: self._seen[name] for name in [*here, *(broker.name for broker in lost)]}
+        self._memory.seen = {
+            name: self._memory.seen[name] for name in [*here, *(broker.name for broker in lost)]
+        }
         return lost
 
-    def _remember_by_route(self, group: str, found: _Found) -> None:
+    def _remember_by_route(self, group: str, found: Found) -> None:
         """Take a group's queues at a silent broker without a memory from the routes of the topics
         it consumes at others.
         """
@@ -380,19 +345,19 @@ class SweepAdmin(TopicAdmin):
 
     # --- states -----------------------------------------------------------------------------------
 
-    def _state_of(self, group: str, found: _Found, scope: SweepScope) -> GroupState:
+    def state_of(self, group: str, found: Found, scope: SweepScope) -> GroupState:
         state = joining.group_state(group, found.taken_ms, found.brokers, scope.topics)
         if scope.topics is None:
             for broker in found.brokers:
                 if broker.error is None and broker.knows(group):
-                    self._queues.setdefault(broker.name, {})[group] = frozenset(
+                    self._memory.queues.setdefault(broker.name, {})[group] = frozenset(
                         (q.topic, q.queue_id) for q in state.queues if q.broker_name == broker.name
                     )
         return state
 
     def _topic_states(
         self,
-        found: _Found,
+        found: Found,
         scope: SweepScope,
         groups: Mapping[str, GroupState],
         everybody: bool,
@@ -415,7 +380,7 @@ class SweepAdmin(TopicAdmin):
         }
 
     def _topic_state(
-        self, topic: str, found: _Found, consumers: Collection[str] | None
+        self, topic: str, found: Found, consumers: Collection[str] | None
     ) -> TopicState:
         system = {name for broker in found.brokers for name in (broker.cluster, broker.name)}
         kind = topic_kind(topic, system)

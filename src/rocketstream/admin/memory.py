@@ -80,6 +80,21 @@ class BrokerMemory:
         return found
 
 
+@dataclass(slots=True)
+class SweepMemory:
+    """The memory of one ``Admin`` of its cluster.
+
+    Attributes:
+        brokers: the answers of each broker, by its name.
+        seen: cluster, and when it was last registered, of each broker by its name: one may vanish.
+        queues: the queues each broker reported of each group, in case it falls silent.
+    """
+
+    brokers: dict[str, BrokerMemory] = field(default_factory=dict)
+    seen: dict[str, tuple[str, float]] = field(default_factory=dict)
+    queues: dict[str, dict[str, frozenset[tuple[str, int]]]] = field(default_factory=dict)
+
+
 def spot(queue: QueueState) -> Spot:
     """Return where a group's next message is: deleted ones will not be consumed."""
     following = max(queue.committed_offset or 0, queue.min_offset or 0)

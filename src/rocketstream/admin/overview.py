@@ -11,67 +11,46 @@ from collections.abc import Collection, Iterator
 
 from rocketstream.admin.core import joining
 from rocketstream.admin.core.joining import BrokerAnswers
-from rocketstream.admin.progress.survey import SweepScope, groups_at
-from rocketstream.admin.progress.sweep import SweepAdmin
 from rocketstream.admin.rows import ProgressRow
 from rocketstream.admin.state import GroupState, QueueKind, QueueState
+from rocketstream.admin.survey import SweepScope, groups_at
+from rocketstream.admin.sweep import Sweep
 from rocketstream.protocol import names
 
 
-class ProgressAdmin(SweepAdmin):
-    """The operation of ``Admin`` that returns progress as rows."""
+def progress_rows(
+    sweep: Sweep,
+    groups: Collection[str] | None,
+    group_pattern: str | None,
+    topics: Collection[str] | None,
+    owners: bool,
+) -> list[ProgressRow]:
+    """Return the rows of one sweep; see ``Groups.progress``."""
+    pattern = None if group_pattern is None else re.compile(group_pattern)
+    named = frozenset(groups or ())
 
-    def progress(
-        self,
-        groups: Collection[str] | None = None,
-        *,
-        group_pattern: str | None = None,
-        topics: Collection[str] | None = None,
-        owners: bool = True,
-    ) -> list[ProgressRow]:
-        """Return the progress of groups in all their queues, and what could not be found out.
+    def wanted(group: str) -> bool:
+        if pattern is not None and pattern.fullmatch(group):
+            return True
+        if groups is None and pattern is None:
+            return not names.is_system_group(group)
+        return group in named
 
-        Blocks for one sweep; a broker that does not answer is asked once.
-
-        Args:
-            groups: these groups; one that no broker knows gets a row that says so.
-            group_pattern: also groups whose whole name matches this regular expression. With
-                neither all are swept, upstream's own left out.
-            topics: only these topics; None for all, retry and dead-letter topics included.
-            owners: also ask members which queues they hold, where a group has several.
-
-        Returns:
-            Rows sorted by group, topic, broker and queue; those with only an error first.
-
-        Raises:
-            ConnectError: no name server answered.
-            re.error: the pattern is not a regular expression.
-        """
-        pattern = None if group_pattern is None else re.compile(group_pattern)
-        named = frozenset(groups or ())
-
-        def wanted(group: str) -> bool:
-            if pattern is not None and pattern.fullmatch(group):
-                return True
-            if groups is None and pattern is None:
-                return not names.is_system_group(group)
-            return group in named
-
-        only = None if topics is None else frozenset(topics)
-        scope = SweepScope(wanted, only, owners=owners, tps=True)
-        found = self._look(scope)
-        known = {group for broker in found.brokers for group in groups_at(broker) if wanted(group)}
-        if not found.brokers:
-            unknown: list[str | None] = [*sorted(named)]
-            return [_nobody_registered(group) for group in unknown or [None]]
-        if not known | named:
-            return [_blank(broker, None) for broker in found.brokers if broker.error]
-        rows = [
-            row
-            for group in known | named
-            for row in _rows(self._state_of(group, found, scope), found.brokers)
-        ]
-        return sorted(rows, key=_order)
+    only = None if topics is None else frozenset(topics)
+    scope = SweepScope(wanted, only, owners=owners, tps=True)
+    found = sweep.look(scope)
+    known = {group for broker in found.brokers for group in groups_at(broker) if wanted(group)}
+    if not found.brokers:
+        unknown: list[str | None] = [*sorted(named)]
+        return [_nobody_registered(group) for group in unknown or [None]]
+    if not known | named:
+        return [_blank(broker, None) for broker in found.brokers if broker.error]
+    rows = [
+        row
+        for group in known | named
+        for row in _rows(sweep.state_of(group, found, scope), found.brokers)
+    ]
+    return sorted(rows, key=_order)
 
 
 def _rows(state: GroupState, brokers: list[BrokerAnswers]) -> Iterator[ProgressRow]:

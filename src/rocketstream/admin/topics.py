@@ -1,4 +1,4 @@
-"""Brokers and topics of a cluster: which exist, what they hold, and creating topics.
+"""Topics: which exist, what they hold, who consumes them, and creating them.
 
 Law: every failure is one of ``rocketstream.errors``.
 """
@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rocketstream._util.clock import Clock
 from rocketstream.admin.core.fields import known_ms, permission, topic_kind
 from rocketstream.admin.core.steps import new_topic_settings
-from rocketstream.admin.rows import BrokerRow, RouteRow, TopicRow, TopicStatusRow
-from rocketstream.admin.safety.gate import ChangeGate
-from rocketstream.admin.wire.looking import AdminWire
-from rocketstream.client.admin.blocking import BlockingAdminClient
+from rocketstream.admin.rows import RouteRow, TopicRow, TopicStatusRow
+from rocketstream.admin.service import Service, change, question
 from rocketstream.errors import (
     ConfigurationError,
     RequestTimeoutError,
@@ -26,33 +23,32 @@ from rocketstream.protocol import names
 from rocketstream.protocol.codes import Perm
 
 if TYPE_CHECKING:
+    from rocketstream.admin.state import TopicState
     from rocketstream.protocol.bodies import TopicConfig
 
 DEFAULT_TOPIC_QUEUES = 8
 _ROUTE_POLL_S = 0.02
 
 
-class TopicAdmin:
-    """The topic operations of ``Admin``."""
+class Topics(Service):
+    """``Admin.topics``."""
 
-    def __init__(self, client: BlockingAdminClient, timeout_ms: int, clock: Clock) -> None:
-        self._client = client
-        self._wire = AdminWire(client, timeout_ms)
-        self._changes = ChangeGate(client, timeout_ms)
-        self._timeout_ms = timeout_ms
-        self._clock = clock
-        self._producer_settings: dict[str, Any] = {"namesrv_addr": ";".join(client.name_servers)}
+    @question
+    def names(self) -> list[str]:
+        """Return the names of all topics except the system's, sorted; two requests in all.
 
-    def cluster_info(self) -> list[BrokerRow]:
-        """Return every broker process registered with the name server."""
-        info = self._wire.cluster_info()
-        return sorted(
-            BrokerRow(data.cluster, name, broker_id, address)
-            for name, data in info.broker_addr_table.items()
-            for broker_id, address in data.broker_addrs.items()
-        )
+        Raises:
+            ConnectError: no name server answered.
+        """
+        system = self._wire.system_topic_names()
+        return [
+            name
+            for name in self._wire.topic_names()
+            if name not in system and not names.is_system_topic(name)
+        ]
 
-    def topic_list(self) -> list[TopicRow]:
+    @question
+    def all(self) -> list[TopicRow]:
         """Return every topic of the cluster, system topics included (``kind`` marks them)."""
         system = self._wire.system_topic_names()
         configs: dict[str, list[tuple[str, TopicConfig]]] = {}
@@ -63,7 +59,8 @@ class TopicAdmin:
         topics = set(self._wire.topic_names()) | set(configs)
         return [_topic_row(topic, system, configs.get(topic, [])) for topic in sorted(topics)]
 
-    def topic_create(
+    @change
+    def create(
         self, topic: str, queues: int = DEFAULT_TOPIC_QUEUES, perm: int = Perm.READ | Perm.WRITE
     ) -> list[RouteRow]:
         """Create a topic on every broker, or change its queues and permission where it exists.
@@ -94,9 +91,9 @@ class TopicAdmin:
         masters = self._wire.masters()
         settings = new_topic_settings(queues, perm, False, {})
         arguments = {"topic": topic, "queues": queues, "perm": perm}
-        with self._changes.open("topic.create", arguments) as change:
+        with self._changes.open("topic.create", arguments) as made:
             for address in masters.values():
-                change.wire.put_topic(address, topic, settings)
+                made.wire.put_topic(address, topic, settings)
             return self._wait_routed(topic, masters, queues)
 
     def _wait_routed(self, topic: str, brokers: Iterable[str], queues: int) -> list[RouteRow]:
@@ -107,7 +104,7 @@ class TopicAdmin:
         deadline = self._clock.monotonic_ms() + self._timeout_ms
         while True:
             try:
-                rows = self.topic_route(topic)
+                rows = self.route(topic)
             except (RouteNotFoundError, TopicNotExistError):
                 rows = []
             routed = {row.broker_name for row in rows if row.read_queues == queues}
@@ -121,7 +118,8 @@ class TopicAdmin:
                 )
             pause.wait(_ROUTE_POLL_S)
 
-    def topic_route(self, topic: str) -> list[RouteRow]:
+    @question
+    def route(self, topic: str) -> list[RouteRow]:
         """Return which brokers hold a topic and with how many queues.
 
         Raises:
@@ -144,14 +142,15 @@ class TopicAdmin:
             key=lambda row: row.broker_name,
         )
 
-    def topic_status(self, topic: str) -> list[TopicStatusRow]:
+    @question
+    def status(self, topic: str) -> list[TopicStatusRow]:
         """Return the offsets of each queue of a topic (C-538), from the masters.
 
         Raises:
             RouteNotFoundError: the name server does not know the topic.
         """
         rows: list[TopicStatusRow] = []
-        for part in self.topic_route(topic):
+        for part in self.route(topic):
             if part.address is None:
                 continue
             table = self._wire.topic_stats(part.address, topic).offset_table
@@ -167,6 +166,30 @@ class TopicAdmin:
                     )
                 )
         return sorted(rows, key=lambda row: (row.topic, row.broker_name, row.queue_id))
+
+    @question
+    def consumers(self, topic: str) -> list[str]:
+        """Return the groups that subscribe a topic now or have progress in it (300).
+
+        Raises:
+            RouteNotFoundError: the topic is unknown.
+        """
+        groups: set[str] = set()
+        for address in self._wire.topic_masters(topic).values():
+            groups |= self._wire.groups_of(address, topic)
+        return sorted(groups)
+
+    @question
+    def state(self, topic: str) -> TopicState:
+        """Return one topic at one moment, and the groups that consume it.
+
+        Raises:
+            RouteNotFoundError: the name server does not know the topic.
+            ConnectError: no name server answered.
+        """
+        from rocketstream.admin.sweep import Sweep  # a list of topics needs no sweep
+
+        return Sweep(self._reach).topic(topic)
 
 
 def _topic_row(topic: str, system: set[str], configs: list[tuple[str, TopicConfig]]) -> TopicRow:

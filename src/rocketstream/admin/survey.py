@@ -22,8 +22,8 @@ from rocketstream import limits
 from rocketstream._util.clock import Clock
 from rocketstream.admin.core import joining
 from rocketstream.admin.core.joining import BrokerAnswers
-from rocketstream.admin.progress.filtered import count_matching, has_filter
-from rocketstream.admin.progress.memory import BrokerMemory, spot
+from rocketstream.admin.filtered import count_matching, has_filter
+from rocketstream.admin.memory import BrokerMemory, spot
 from rocketstream.admin.state import QueueState
 from rocketstream.admin.wire import questions
 from rocketstream.admin.wire.questions import Asking

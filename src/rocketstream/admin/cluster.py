@@ -5,16 +5,17 @@ Law: a server that does not answer is a row with the reason, never a missing row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rocketstream import limits
-from rocketstream.admin.cluster.topics import TopicAdmin
 from rocketstream.admin.core.figures import BrokerFigures, figures
+from rocketstream.admin.rows import BrokerRow
+from rocketstream.admin.service import Service, question
 from rocketstream.errors import (
     BrokerError,
     ConfigurationError,
@@ -25,6 +26,9 @@ from rocketstream.errors import (
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import ProducerConnection
 from rocketstream.protocol.codes import MASTER_ID, ResponseCode
+
+if TYPE_CHECKING:
+    from rocketstream.admin.state import BrokerState, ClusterState
 
 DEFAULT_DELAY_LEVELS = tuple(
     f"{n}{unit}"
@@ -101,10 +105,81 @@ class ProducerRow:
     last_heartbeat_ms: int | None = None
 
 
-class BrokerAdmin(TopicAdmin):
-    """The operations of ``Admin`` on brokers, name servers and producers."""
+class Cluster(Service):
+    """``Admin.cluster``."""
 
-    def broker_status(self, broker: str | None = None) -> list[BrokerStatusRow]:
+    @question
+    def state(
+        self,
+        groups: Collection[str] | None = None,
+        topics: Collection[str] | None = None,
+        *,
+        matching: bool = False,
+        owners: bool = False,
+    ) -> ClusterState:
+        """Return every broker, topic and group at one moment; blocks for the whole sweep.
+
+        Args:
+            groups: only these groups; one that no broker knows is absent. None for all,
+                upstream's own left out.
+            topics: only these topics, and of the groups only their queues; None for all, or for
+                those the given groups consume.
+            matching: also count the messages each group's filter wants, where it has one.
+            owners: also ask members which queues they hold, where a group has several.
+        """
+        from rocketstream.admin.sweep import Sweep  # most commands need none
+
+        return Sweep(self._reach).cluster(groups, topics, matching=matching, owners=owners)
+
+    @question
+    def name_servers(self) -> list[NameServerRow]:
+        """Return each configured name server, with the brokers it knows and its settings.
+
+        Name servers know nothing of each other: only here does it show that one of them lacks a
+        broker.
+        """
+        return beside(self._name_server, self._client.name_servers)
+
+    def _name_server(self, address: str) -> NameServerRow:
+        try:
+            table = self._wire.cluster_info_at(address).broker_addr_table
+        except RocketMQError as error:
+            return NameServerRow(address, error=error.message)
+        brokers = sorted(a for data in table.values() for a in data.broker_addrs.values())
+        return NameServerRow(
+            address,
+            tuple(brokers),
+            _told(lambda: self._wire.namesrv_config(address)),
+            _told(lambda: self._wire.namesrv_settings(address, names.ORDER_NAMESPACE)),
+        )
+
+
+class Brokers(Service):
+    """``Admin.brokers``."""
+
+    @question
+    def all(self) -> list[BrokerRow]:
+        """Return every broker process registered with the name server."""
+        info = self._wire.cluster_info()
+        return sorted(
+            BrokerRow(data.cluster, name, broker_id, address)
+            for name, data in info.broker_addr_table.items()
+            for broker_id, address in data.broker_addrs.items()
+        )
+
+    @question
+    def states(self) -> tuple[BrokerState, ...]:
+        """Return every broker, with its report about itself (GET_BROKER_RUNTIME_INFO, 28).
+
+        Raises:
+            ConnectError: no name server answered.
+        """
+        from rocketstream.admin.sweep import Sweep  # most commands need none
+
+        return Sweep(self._reach).brokers()
+
+    @question
+    def status(self, broker: str | None = None) -> list[BrokerStatusRow]:
         """Return every broker process with its own figures (GET_BROKER_RUNTIME_INFO, 28).
 
         Args:
@@ -114,9 +189,10 @@ class BrokerAdmin(TopicAdmin):
             ConfigurationError: there is no such broker; the error names the existing ones.
             ConnectError: no name server answered.
         """
-        return self._asked_beside(self._status_of, self._processes(broker))
+        return beside(self._status_of, self._processes(broker))
 
-    def broker_config(self, broker: str) -> dict[str, str]:
+    @question
+    def config(self, broker: str) -> dict[str, str]:
         """Return the settings of one broker, its master's (GET_BROKER_CONFIG, 26).
 
         Args:
@@ -127,6 +203,7 @@ class BrokerAdmin(TopicAdmin):
         """
         return self._wire.broker_config(self._processes(broker)[0].address)
 
+    @question
     def delay_levels(self, topic: str) -> tuple[str, ...]:
         """Return the delay levels a topic's brokers have (``1s``, ``5s``, …); level 1 is the first.
 
@@ -142,46 +219,38 @@ class BrokerAdmin(TopicAdmin):
             addresses = [d.broker_addrs[MASTER_ID] for d in brokers if MASTER_ID in d.broker_addrs]
         except RouteNotFoundError:  # the send will create the topic
             addresses = list(self._wire.masters().values())
-        told = [self._told(partial(self._wire.broker_config, each)) for each in addresses]
+        told = [_told(partial(self._wire.broker_config, each)) for each in addresses]
         levels = [tuple((each or {}).get("messageDelayLevel", "").split()) for each in told]
         fewest = min((len(each) for each in levels if each), default=len(DEFAULT_DELAY_LEVELS))
         return next((each for each in levels if len(each) == fewest), DEFAULT_DELAY_LEVELS)
 
-    def topic_names(self) -> list[str]:
-        """Return the names of all topics except the system's, sorted; two requests in all.
-
-        Raises:
-            ConnectError: no name server answered.
-        """
-        system = self._wire.system_topic_names()
-        return [
-            name
-            for name in self._wire.topic_names()
-            if name not in system and not names.is_system_topic(name)
+    def _processes(self, broker: str | None) -> list[BrokerStatusRow]:
+        rows = [
+            BrokerStatusRow(row.cluster, row.broker_name, row.broker_id, row.address)
+            for row in self.all()
         ]
+        if broker is None:
+            return rows
+        chosen = [row for row in rows if broker in (row.broker_name, row.address)]
+        if not chosen:
+            there = ", ".join(f"{row.broker_name} ({row.address})" for row in rows) or "none"
+            raise ConfigurationError(f"there is no broker {broker!r}; there are: {there}")
+        return chosen
 
-    def group_names(self) -> list[str]:
-        """Return the names of all consumer groups except the system's, sorted; a request per
-        broker.
+    def _status_of(self, row: BrokerStatusRow) -> BrokerStatusRow:
+        who = (row.cluster, row.broker_name, row.broker_id, row.address)
+        try:
+            facts = self._wire.runtime(row.address)
+        except RocketMQError as error:
+            return BrokerStatusRow(*who, error=error.message)
+        return BrokerStatusRow(*who, figures(facts), facts)
 
-        Raises:
-            RouteNotFoundError: no broker is registered.
-            ConnectError: no name server answered.
-        """
-        masters = list(self._wire.masters().values())
-        told = self._asked_beside(self._wire.group_configs, masters)
-        found = {name for each in told for name in each}
-        return sorted(name for name in found if not names.is_system_group(name))
 
-    def name_servers(self) -> list[NameServerRow]:
-        """Return each configured name server, with the brokers it knows and its settings.
+class Producers(Service):
+    """``Admin.producers``."""
 
-        Name servers know nothing of each other: only here does it show that one of them lacks a
-        broker.
-        """
-        return self._asked_beside(self._name_server, self._client.name_servers)
-
-    def producer_connections(self, group: str, topic: str) -> list[ProducerRow]:
+    @question
+    def connections(self, group: str, topic: str) -> list[ProducerRow]:
         """Return the connected producers of a group (GET_PRODUCER_CONNECTION_LIST, 204).
 
         Empty when none is connected: brokers know producers by their heartbeats alone.
@@ -209,7 +278,8 @@ class BrokerAdmin(TopicAdmin):
             for key, brokers in found.items()
         )
 
-    def producer_list(self) -> list[ProducerRow]:
+    @question
+    def all(self) -> list[ProducerRow]:
         """Return every connected producer of the cluster (GET_ALL_PRODUCER_INFO, 328).
 
         Raises:
@@ -229,8 +299,6 @@ class BrokerAdmin(TopicAdmin):
             for key, brokers in found.items()
         )
 
-    # --- parts ------------------------------------------------------------------------------------
-
     def _connection(self, address: str, group: str) -> ProducerConnection:
         try:
             return self._wire.producer_connection(address, group)
@@ -241,55 +309,22 @@ class BrokerAdmin(TopicAdmin):
                 return ProducerConnection()
             raise
 
-    def _processes(self, broker: str | None) -> list[BrokerStatusRow]:
-        rows = [
-            BrokerStatusRow(row.cluster, row.broker_name, row.broker_id, row.address)
-            for row in self.cluster_info()
-        ]
-        if broker is None:
-            return rows
-        chosen = [row for row in rows if broker in (row.broker_name, row.address)]
-        if not chosen:
-            there = ", ".join(f"{row.broker_name} ({row.address})" for row in rows) or "none"
-            raise ConfigurationError(f"there is no broker {broker!r}; there are: {there}")
-        return chosen
 
-    def _status_of(self, row: BrokerStatusRow) -> BrokerStatusRow:
-        who = (row.cluster, row.broker_name, row.broker_id, row.address)
-        try:
-            facts = self._wire.runtime(row.address)
-        except RocketMQError as error:
-            return BrokerStatusRow(*who, error=error.message)
-        return BrokerStatusRow(*who, figures(facts), facts)
+def _told(ask: Callable[[], dict[str, str]]) -> dict[str, str] | None:
+    try:
+        return ask()
+    except BrokerError as error:
+        return {} if error.code == ResponseCode.QUERY_NOT_FOUND else None
+    except RocketMQError:
+        return None
 
-    def _name_server(self, address: str) -> NameServerRow:
-        try:
-            table = self._wire.cluster_info_at(address).broker_addr_table
-        except RocketMQError as error:
-            return NameServerRow(address, error=error.message)
-        brokers = sorted(a for data in table.values() for a in data.broker_addrs.values())
-        return NameServerRow(
-            address,
-            tuple(brokers),
-            self._told(lambda: self._wire.namesrv_config(address)),
-            self._told(lambda: self._wire.namesrv_settings(address, names.ORDER_NAMESPACE)),
-        )
 
-    @staticmethod
-    def _told(ask: Callable[[], dict[str, str]]) -> dict[str, str] | None:
-        try:
-            return ask()
-        except BrokerError as error:
-            return {} if error.code == ResponseCode.QUERY_NOT_FOUND else None
-        except RocketMQError:
-            return None
-
-    @staticmethod
-    def _asked_beside(ask: Callable[[A], T], what: Sequence[A]) -> list[T]:
-        if len(what) < 2:
-            return [ask(each) for each in what]
-        with ThreadPoolExecutor(min(len(what), limits.ADMIN_BROKERS_AT_ONCE_MAX)) as pool:
-            # Each call gets the caller's context, so that its end can be requested
-            # (``_util.stopping``).
-            asked = [pool.submit(copy_context().run, ask, each) for each in what]
-            return [each.result() for each in asked]
+def beside(ask: Callable[[A], T], what: Sequence[A]) -> list[T]:
+    """Ask about several things at a time, and return the answers in order."""
+    if len(what) < 2:
+        return [ask(each) for each in what]
+    with ThreadPoolExecutor(min(len(what), limits.ADMIN_BROKERS_AT_ONCE_MAX)) as pool:
+        # Each call gets the caller's context, so that its end can be requested
+        # (``_util.stopping``).
+        asked = [pool.submit(copy_context().run, ask, each) for each in what]
+        return [each.result() for each in asked]

@@ -1,0 +1,509 @@
+"""Consumer groups: which exist, how far they are, who consumes, why they are behind.
+
+Law: a figure that no broker answered stays None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rocketstream._util.stopping import wait_unless_stopped
+from rocketstream.admin.cluster import beside
+from rocketstream.admin.core.fields import known_ms
+from rocketstream.admin.core.joining import member_rows
+from rocketstream.admin.core.lag import offsets_of_group
+from rocketstream.admin.rows import (
+    ConnectionRow,
+    GroupRow,
+    LagRow,
+    MemberRow,
+    ProgressRow,
+    RunningInfoRow,
+    RunningQueueRow,
+    SubscriptionRow,
+    TimeSpanRow,
+    TopicStatusRow,
+)
+from rocketstream.admin.service import Service, change, question
+from rocketstream.admin.state import GroupState, QueueKind, WhyReport
+from rocketstream.admin.sweep import Sweep
+from rocketstream.admin.topics import Topics
+from rocketstream.admin.wire.asking import CLIENT_TIMEOUT_MS
+from rocketstream.errors import BrokerError, ConfigurationError, ConsumerNotOnlineError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol import names
+from rocketstream.protocol.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rocketstream.admin.state import GroupVerdict
+    from rocketstream.protocol.bodies import (
+        ConsumerRunningInfo,
+        ProcessQueueInfo,
+        QueueTimeSpan,
+        SubscriptionData,
+    )
+
+VERDICT_STEPS = 6
+"""The least number of states taken for a verdict; they are at most 5 s apart."""
+STEP_MAX_MS = 5_000
+
+
+class Groups(Service):
+    """``Admin.groups``."""
+
+    @question
+    def names(self) -> list[str]:
+        """Return the names of all consumer groups except the system's, sorted; a request per
+        broker.
+
+        Raises:
+            RouteNotFoundError: no broker is registered.
+            ConnectError: no name server answered.
+        """
+        masters = list(self._wire.masters().values())
+        told = beside(self._wire.group_configs, masters)
+        found = {name for each in told for name in each}
+        return sorted(name for name in found if not names.is_system_group(name))
+
+    @question
+    def all(self) -> list[GroupRow]:
+        """Return every consumer group the brokers know, except upstream's own groups.
+
+        Raises:
+            ConnectError: no name server answered.
+            RouteNotFoundError: there is no broker.
+        """
+        return [
+            GroupRow(
+                group=state.group,
+                members=None if state.members is None else len(state.members),
+                message_model=state.message_model,
+                topics=_topics(state),
+                lag=state.lag,
+                queues_unknown=state.queues_unknown,
+                time_lag_ms=state.time_lag_ms,
+                expired=state.expired,
+                retrying=state.retrying,
+                delayed=state.delayed,
+                delayed_is_exact=state.delayed_is_exact,
+                dead_letters=state.dead_letters,
+                errors=state.errors,
+            )
+            for state in self.states()
+        ]
+
+    @question
+    def lag(self, group: str, topic: str | None = None) -> list[LagRow]:
+        """Return how far a group is in each queue it consumes (C-526 to C-529).
+
+        The queues of ``state``, without dead letters. Needs no route of the retry topic, so
+        groups that never sent a heartbeat (a Spark query's, say) can be examined too.
+
+        Args:
+            group: the consumer group.
+            topic: only this topic; None for all the group has offsets for or subscribes to.
+
+        Raises:
+            ConfigurationError: no broker knows the group.
+            RouteNotFoundError: ``topic`` is given and unknown.
+        """
+        return lag_rows(self.state(group, topic, matching=False))
+
+    @question
+    def state(
+        self, group: str, topic: str | None = None, *, matching: bool = True, owners: bool = True
+    ) -> GroupState:
+        """Return one group at one moment, including how fast messages are delivered to it.
+
+        Args:
+            group: the consumer group.
+            topic: only the queues of this topic; None for all, its retry and dead letters too.
+            matching: also count the messages its filter wants, where it has one.
+            owners: also ask its members which queues they hold, where there are several.
+
+        Raises:
+            ConfigurationError: every broker answered, and none knows the group.
+            RouteNotFoundError: ``topic`` is given and unknown; or there is no broker.
+            ConnectError: no name server answered.
+        """
+        return Sweep(self._reach).group(group, topic, matching=matching, owners=owners)
+
+    @question
+    def states(self, topic: str | None = None) -> list[GroupState]:
+        """Return every group at one moment, except upstream's own, without topics no group
+        consumes.
+
+        Args:
+            topic: only groups that have queues in this topic, and only these queues; None for all.
+
+        Raises:
+            ConnectError: no name server answered.
+            RouteNotFoundError: there is no broker, or no such topic.
+        """
+        return Sweep(self._reach).groups(topic)
+
+    @question
+    def progress(
+        self,
+        groups: Collection[str] | None = None,
+        *,
+        group_pattern: str | None = None,
+        topics: Collection[str] | None = None,
+        owners: bool = True,
+    ) -> list[ProgressRow]:
+        """Return the progress of groups in all their queues, and what could not be found out.
+
+        Blocks for one sweep; a broker that does not answer is asked once.
+
+        Args:
+            groups: these groups; one that no broker knows gets a row that says so.
+            group_pattern: also groups whose whole name matches this regular expression. With
+                neither all are swept, upstream's own left out.
+            topics: only these topics; None for all, retry and dead-letter topics included.
+            owners: also ask members which queues they hold, where a group has several.
+
+        Returns:
+            Rows sorted by group, topic, broker and queue; those with only an error first.
+
+        Raises:
+            ConnectError: no name server answered.
+            re.error: the pattern is not a regular expression.
+        """
+        from rocketstream.admin.overview import progress_rows
+
+        return progress_rows(Sweep(self._reach), groups, group_pattern, topics, owners)
+
+    @question
+    def verdict(self, group: str, seconds: float = 30.0) -> GroupVerdict:
+        """Watch a group for ``seconds`` and judge how it does; blocks for that long.
+
+        Offsets are committed every 5 s, so less than 20 s tell little, and 5 minutes tell a burst
+        from falling behind.
+
+        Args:
+            group: the consumer group.
+            seconds: how long to watch; 0 judges one state.
+
+        Raises:
+            ConfigurationError: every broker answered, and none knows the group; or ``seconds`` is
+                negative.
+            RouteNotFoundError: there is no broker.
+            ConnectError: no name server answered.
+        """
+        return self.why(group, window=self.watch(group, seconds)).verdict
+
+    @question
+    def why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
+        """Find out why a group is behind; takes less than two seconds where brokers answer.
+
+        Asks brokers for the group's offsets, asks members twice for their running info and stacks,
+        and reads the messages the group stands at. Changes nothing.
+
+        Args:
+            group: the consumer group.
+            window: earlier states of the group, oldest first: the verdict takes them into account.
+
+        Raises:
+            ConfigurationError: every broker answered, and none knows the group.
+            RouteNotFoundError: there is no broker.
+            ConnectError: no name server answered.
+        """
+        from rocketstream.admin.consumers.why import Why
+
+        return Why(self._reach).report(group, window)
+
+    @question
+    def watch(self, group: str, seconds: float) -> list[GroupState]:
+        """Return the states of a group over ``seconds``, oldest first; blocks for that long.
+
+        Args:
+            group: the consumer group.
+            seconds: how long to watch; 0 takes one state.
+
+        Raises:
+            ConfigurationError: every broker answered, and none knows the group; or ``seconds`` is
+                negative.
+            RouteNotFoundError: there is no broker.
+            ConnectError: no name server answered.
+        """
+        if seconds < 0:
+            raise ConfigurationError(f"seconds must be 0 or more, not {seconds}", seconds=seconds)
+        began_ms = self._clock.monotonic_ms()
+        states = [self.state(group)]
+        step_ms = min(seconds * 1_000 / VERDICT_STEPS, STEP_MAX_MS)
+        while (left_ms := began_ms + seconds * 1_000 - self._clock.monotonic_ms()) > 0:
+            wait_unless_stopped(min(step_ms, left_ms) / 1_000)
+            states.append(self.state(group))
+        return states
+
+    @question
+    def members(self, group: str) -> list[MemberRow]:
+        """Return the connected members of a group; empty when nobody is connected."""
+        return list(member_rows(self._wire.connections(group, self._wire.masters()).values()))
+
+    @question
+    def connections(self, group: str) -> ConnectionRow:
+        """Return the connected members of a group and their subscriptions (C-530).
+
+        Raises:
+            ConsumerNotOnlineError: nobody is connected.
+        """
+        names.check_group(group)
+        found = self._wire.connections(group, self._wire.masters())
+        if not found:
+            raise _nobody(group)
+        first = next(iter(found.values()))
+        subscriptions = {
+            data.topic: data
+            for connection in found.values()
+            for data in connection.subscription_table.values()
+        }
+        return ConnectionRow(
+            group=group,
+            consume_type=str(first.consume_type),
+            message_model=str(first.message_model),
+            consume_from_where=str(first.consume_from_where),
+            members=tuple(self.members(group)),
+            subscriptions=_subscriptions(subscriptions.values()),
+        )
+
+    @question
+    def running_info(
+        self, group: str, client_id: str | None = None, *, stacks: bool = False
+    ) -> list[RunningInfoRow]:
+        """Ask members for their running info (307); blocks for up to 10 s per silent member.
+
+        Args:
+            group: the consumer group.
+            client_id: only this member; None asks all.
+            stacks: also ask for the stacks of their threads.
+
+        Raises:
+            ConsumerNotOnlineError: nobody is connected, or this member is not.
+            BrokerError: a member did not answer, or said why it cannot.
+        """
+        return [
+            _running_row(
+                group,
+                member,
+                self._wire.running_info(
+                    address, group, member, stacks=stacks, timeout_ms=CLIENT_TIMEOUT_MS
+                ),
+            )
+            for member, address in self._member_addresses(group, client_id).items()
+        ]
+
+    @question
+    def consumer_status(
+        self, group: str, topic: str, client_id: str | None = None
+    ) -> dict[str, dict[MessageQueue, int]]:
+        """Return the offsets each member says it has consumed in a topic (223), by client id.
+
+        Raises:
+            ConsumerNotOnlineError: nobody is connected.
+        """
+        found: dict[str, dict[MessageQueue, int]] = {}
+        masters = self._wire.masters()
+        connections = self._wire.connections(group, masters)
+        if not connections:
+            raise _nobody(group)
+        for broker_name in connections:
+            told = self._wire.consumer_status(masters[broker_name], group, topic, client_id)
+            for member, table in told.items():
+                found.setdefault(member, {}).update(table)
+        return found
+
+    @question
+    def time_span(self, group: str, topic: str) -> list[TimeSpanRow]:
+        """Return the store times between which a group stands, by queue (303).
+
+        Raises:
+            RouteNotFoundError: the topic is unknown.
+        """
+        rows: list[TimeSpanRow] = []
+        for address in self._wire.topic_masters(topic).values():
+            spans = self._wire.time_span(address, topic, group).consume_time_span_set
+            rows += [_span_row(span.message_queue, span) for span in spans if span.message_queue]
+        return sorted(rows, key=lambda row: (row.broker_name, row.queue_id))
+
+    @question
+    def settings(self, group: str) -> dict[str, dict[str, Any]]:
+        """Return a group's settings by broker, under upstream's names; empty where no broker has
+        any.
+
+        A group that only committed offsets has no settings at brokers of 4.x.
+
+        Raises:
+            ConfigurationError: no broker knows the group; the error names similar ones.
+        """
+        from rocketstream.admin.changes.reset_facts import settings_of
+
+        return settings_of(self._reach, group)
+
+    @change
+    def begin(
+        self, group: str, topic: str, timestamp_ms: int | None = None
+    ) -> dict[MessageQueue, int]:
+        """Store where a group begins, in those queues of a topic it has no offset for.
+
+        A consumer's own ``consume_from_where`` is not enough: for a young topic a broker answers
+        0 to a group it does not know, and the group begins at the oldest message (C-195).
+
+        Args:
+            group: the consumer group; left alone while it has connected members.
+            topic: the topic.
+            timestamp_ms: begin with messages stored at this time or later, ms since 1970; None
+                begins after the newest.
+
+        Returns:
+            The offsets stored, empty when there was nothing to do.
+
+        Raises:
+            RouteNotFoundError: the topic is unknown.
+            ReadOnlyError: this Admin is read-only.
+        """
+        self._changes.check("group.begin")
+        names.check_group(group)
+        queues = self._client.subscribe_queues(topic, refresh=True)
+        masters = self._wire.masters()
+        if self._wire.connections(group, masters):
+            return {}
+        tables = self._wire.offset_tables(masters)
+        stored = {} if tables is None else offsets_of_group(tables, group)
+        begin: dict[MessageQueue, int] = {}
+        for row in Topics(self._reach).status(topic):
+            queue = MessageQueue(row.topic, row.broker_name, row.queue_id)
+            if queue not in stored and queue in queues:
+                begin[queue] = self._begin_offset(queue, row, timestamp_ms)
+        if not begin:
+            return begin
+        arguments = {"group": group, "topic": topic, "timestampMs": timestamp_ms}
+        with self._changes.open("group.begin", arguments) as made:
+            for queue, offset in begin.items():
+                made.wire.store_offset(group, queue, offset)
+            made.after = {str(queue): offset for queue, offset in begin.items()}
+        return begin
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    def _begin_offset(
+        self, queue: MessageQueue, row: TopicStatusRow, timestamp_ms: int | None
+    ) -> int:
+        newest = row.last_update_ms
+        # A search by a time after the newest message finds that message, not the end (C-372).
+        if timestamp_ms is None or newest is None or timestamp_ms > newest:
+            return row.max_offset
+        return self._client.search_offset(queue, timestamp_ms)
+
+    def _member_addresses(self, group: str, client_id: str | None) -> dict[str, str]:
+        """Return the address of a broker each member is connected to, by client id."""
+        names.check_group(group)
+        masters = self._wire.masters()
+        found: dict[str, str] = {}
+        for broker_name, connection in self._wire.connections(group, masters).items():
+            for member in connection.connection_set:
+                if client_id is None or member.client_id == client_id:
+                    found.setdefault(member.client_id, masters[broker_name])
+        if not found:
+            raise _nobody(group, client_id)
+        return found
+
+
+def lag_rows(state: GroupState) -> list[LagRow]:
+    """Return the rows of a group's queues, except its dead letters."""
+    return [
+        LagRow(
+            group=state.group,
+            topic=queue.topic,
+            broker_name=queue.broker_name,
+            queue_id=queue.queue_id,
+            broker_offset=queue.max_offset,
+            consumer_offset=queue.committed_offset,
+            lag=queue.lag,
+            last_consumed_ms=queue.last_consumed_ms,
+            time_lag_ms=queue.time_lag_ms(state.taken_ms),
+            client_id=queue.client_id,
+            kind=queue.kind,
+            min_offset=queue.min_offset,
+            expired=queue.expired,
+            matching=queue.matching,
+            matching_is_exact=queue.matching_is_exact,
+            error=queue.error,
+        )
+        for queue in state.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
+    ]
+
+
+def _topics(state: GroupState) -> tuple[str, ...]:
+    queues = state.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
+    return tuple(sorted({queue.topic for queue in queues}))
+
+
+def _nobody(group: str, client_id: str | None = None) -> BrokerError:
+    text = f"no member of consumer group {group!r} is connected"
+    if client_id is not None:
+        text = f"client {client_id!r} is not connected as a member of consumer group {group!r}"
+    return ConsumerNotOnlineError(int(ResponseCode.CONSUMER_NOT_ONLINE), text)
+
+
+def _subscriptions(found: Iterable[SubscriptionData]) -> tuple[SubscriptionRow, ...]:
+    return tuple(
+        sorted(
+            SubscriptionRow(data.topic, data.sub_string, data.expression_type or "TAG")
+            for data in found
+        )
+    )
+
+
+def _running_row(group: str, client_id: str, info: ConsumerRunningInfo) -> RunningInfoRow:
+    return RunningInfoRow(
+        group=group,
+        client_id=client_id,
+        properties=dict(sorted(info.properties.items())),
+        subscriptions=_subscriptions(info.subscription_set),
+        queues=tuple(_queue_row(queue, info.mq_table[queue]) for queue in sorted(info.mq_table)),
+        rates={
+            topic: {
+                "pullRT": status.pull_rt,
+                "pullTPS": status.pull_tps,
+                "consumeRT": status.consume_rt,
+                "consumeOKTPS": status.consume_ok_tps,
+                "consumeFailedTPS": status.consume_failed_tps,
+                "consumeFailedMsgs": status.consume_failed_msgs,
+            }
+            for topic, status in sorted(info.status_table.items())
+        },
+        stacks=info.jstack,
+    )
+
+
+def _queue_row(queue: MessageQueue, info: ProcessQueueInfo) -> RunningQueueRow:
+    return RunningQueueRow(
+        topic=queue.topic,
+        broker_name=queue.broker_name,
+        queue_id=queue.queue_id,
+        commit_offset=info.commit_offset,
+        cached=info.cached_msg_count,
+        cached_mib=info.cached_msg_size_in_mib,
+        locked=info.locked,
+        dropped=info.droped,
+        last_pull_ms=known_ms(info.last_pull_timestamp),
+        last_consume_ms=known_ms(info.last_consume_timestamp),
+        oldest=info.cached_msg_min_offset if info.cached_msg_count else None,
+        newest=info.cached_msg_max_offset if info.cached_msg_count else None,
+    )
+
+
+def _span_row(queue: MessageQueue, span: QueueTimeSpan) -> TimeSpanRow:
+    return TimeSpanRow(
+        topic=queue.topic,
+        broker_name=queue.broker_name,
+        queue_id=queue.queue_id,
+        min_store_ms=known_ms(span.min_time_stamp),
+        max_store_ms=known_ms(span.max_time_stamp),
+        consumed_ms=known_ms(span.consume_time_stamp),
+        delay_ms=span.delay_time,
+    )

@@ -1,1 +1,0 @@
-"""The progress of groups: sweeps over a cluster, and single groups."""
