@@ -152,13 +152,13 @@ class Changing:
     ) -> Preview:
         """Show where a reset would take a group: from and to per queue, skipped, repeated.
 
-        Changes nothing. Show it to the person you work for; `apply_change` with the token does it.
+        Changes nothing: `apply_change` with the token does, when the person you work for agrees.
         """
         target = self._target(to, value)
-        plan = await self._admin.changes.reset_plan(group, topic, target)
-        goal = _GOALS[to] if target.value is None else f"{_GOALS[to]}={target.value}"
-        goal = goal if target.group is None else f"{_GOALS[to]}={target.group}"
-        command = ("group", "reset", group, topic, goal)
+        plan = await self._admin.reset_plan(group, topic, target)
+        goal = target.value if target.group is None else target.group
+        option = _GOALS[to] + ("" if goal is None else f"={goal}")
+        command = ("group", "reset", group, topic, option)
         return self._reset_preview(f"reset of {group} in {topic}", plan, command, despite_problems)
 
     async def preview_undo(

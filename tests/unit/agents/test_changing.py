@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shlex
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from rocketstream import (
     PushConsumer,
 )
 from rocketstream.admin import Admin
+from rocketstream.cli.main import main
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.names import dlq_topic
@@ -52,6 +54,12 @@ def approved(cluster: EmbeddedCluster, audit: Path) -> AbstractAsyncContextManag
     return tools(cluster.namesrv_addr, audit=audit, person=Person())
 
 
+def runs(shown: dict[str, Any], *options: str) -> bool:
+    """Whether the command of a preview can be run as it is printed."""
+    program, *words = shlex.split(shown["command"])
+    return program == "rocketstream" and main([*words, *options]) == 0
+
+
 def store(cluster: EmbeddedCluster, group: str, queue: MessageQueue, offset: int) -> None:
     with BlockingAdminClient(cluster.namesrv_addr) as client:
         client.update_consumer_offset(group, queue, offset)
@@ -75,11 +83,13 @@ def test_a_reset_is_shown_applied_once_written_down_and_taken_back(
                 (6, 2, 4)
             ]
             assert shown["problems"] == []
+            assert runs(shown, "--dry-run")
             assert stored(cluster, group, queue) == 6, "a preview changes nothing"
             done = await call("apply_change", token=shown["token"])
             assert (done["is_done"], stored(cluster, group, queue)) == (True, 2)
             assert "carried out already" in await call.refused("apply_change", token=shown["token"])
             back = await call("preview_undo", undo=done["undo"])
+            assert runs(back, "--dry-run")
             await call("apply_change", token=back["token"])
             assert stored(cluster, group, queue) == 6
             said = await call.refused("preview_undo", undo="/etc/passwd")
@@ -190,6 +200,7 @@ def test_dead_letters_are_told_by_cause_and_sent_again_once(
             first = await call("preview_redrive", **arguments, limit=2)
             other = await call("preview_redrive", **arguments)
             assert f"2 to {topic}" in first["what"][0]
+            assert runs(first, "--dry-run")
             with BlockingAdminClient(cluster.namesrv_addr) as client:
                 assert client.max_offset(queue) == 3, "a preview sends nothing"
             done = await call("apply_change", token=first["token"])
@@ -228,6 +239,7 @@ def test_a_member_consumes_one_message_when_asked(
             assert client_id in said
             shown = await call("preview_consume_message", client_id=client_id, **arguments)
             assert b"0" not in seen
+            assert runs(shown, "--help")
             done = await call("apply_change", token=shown["token"])
             assert done["is_done"], done
             assert b"0" in seen
@@ -262,6 +274,7 @@ def test_a_group_is_paused_and_resumed_and_a_topic_made(
                 assert (nothing["token"], "so already" in nothing["problems"][0]) == (None, True)
                 shown = await call("preview_pause", group=group)
                 assert "consumeEnable None -> False" in shown["what"][0]
+                assert runs(shown, "--dry-run")
                 assert is_given()
                 assert (await call("apply_change", token=shown["token"]))["is_done"]
                 assert not is_given()
