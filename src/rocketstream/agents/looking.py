@@ -92,11 +92,15 @@ class GroupLine:
         verdict: the state of the group, judged from its last minutes.
         state: its figures.
         members: connected members.
+        last_known_lag: the lag when it was last known; None where it is known now, or never was.
+        last_known_ms: when that was, ms since 1970.
     """
 
     verdict: Annotated[GroupVerdict, Form.FLAT]
     state: Annotated[GroupState | None, Form.FLAT]
     members: int | None
+    last_known_lag: int | None = None
+    last_known_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,15 +227,11 @@ class Looking:
     async def list_groups(
         self,
         verdict: Annotated[
-            Literal[
-                "OK", "CATCHING UP", "FALLING BEHIND", "FAILING", "LOSING", "STALLED", "STOPPED",
-                "REWOUND", "PINNED", "UNKNOWN",
-            ] | None,
-            Field(description="Only groups with this verdict."),
+            Verdict | None, Field(description="Only groups with this verdict.")
         ] = None,
         matching: Matching = None,
         limit: Limit = 50,
-    ) -> Groups:  # fmt: skip
+    ) -> Groups:
         """Consumer groups with a verdict each (OK, FALLING BEHIND, STALLED...), the worst first.
 
         From the shared collection: asking again costs the brokers nothing.
@@ -241,7 +241,7 @@ class Looking:
         found = tuple(
             line
             for line in lines
-            if (verdict is None or line.verdict.verdict.value == verdict)
+            if (verdict is None or line.verdict.verdict is verdict)
             and (matching is None or matching in line.verdict.group)
         )
         return Groups(_taken_ms(update.state), found, _counted(lines), _unknown(update))
@@ -389,7 +389,9 @@ def _lines(update: Update) -> tuple[GroupLine, ...]:
     for verdict in update.verdicts.values():
         state = states.get(verdict.group)
         members = None if state is None or state.members is None else len(state.members)
-        found.append(GroupLine(verdict, state, members))
+        known = update.last_known.get(verdict.group)
+        lag, known_ms = (None, None) if known is None else (known.lag, known.taken_ms)
+        found.append(GroupLine(verdict, state, members, lag, known_ms))
     return tuple(
         sorted(found, key=lambda each: (URGENCY.index(each.verdict.verdict), each.verdict.group))
     )
@@ -456,10 +458,7 @@ class Watching:
 
     async def update(self) -> Update:
         """Return the model of the cluster; the first question waits for two sweeps."""
-        run = self._running()
-        # The collection begins once, however many callers ask at first and even if some of them
-        # leave.
-        await asyncio.shield(run.beginning)
+        run = await self._begun()
         self._restart_timer(run)
         return run.collector.update()
 
@@ -469,16 +468,20 @@ class Watching:
         Raises:
             RocketMQError: as ``Collector.look``.
         """
-        run = self._running()
+        run = await self._begun()
         try:
             return await asyncio.to_thread(run.collector.look, group)
         finally:
             self._restart_timer(run)
 
-    def _running(self) -> _Run:
-        if self._run is None:
-            self._run = _Run(self._make())
-        return self._run
+    async def _begun(self) -> _Run:
+        run = self._run
+        if run is None:
+            run = self._run = _Run(self._make())
+        # The collection begins once, however many callers ask at first and even if some of them
+        # leave. A look without it would not know the group's past.
+        await asyncio.shield(run.beginning)
+        return run
 
     def _restart_timer(self, run: _Run) -> None:
         if self._run is not run:

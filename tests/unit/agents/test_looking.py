@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from rocketstream import Message, Producer
 from rocketstream.admin import Admin
 from rocketstream.admin.messages.masking import Masking
-from rocketstream.admin.state import Cause, CauseKind, GroupVerdict, Verdict, WhyReport
+from rocketstream.admin.state import (
+    Cause,
+    CauseKind,
+    ClusterState,
+    GroupState,
+    GroupVerdict,
+    QueueState,
+    Verdict,
+    WhyReport,
+)
 from rocketstream.agents.answers import tell
+from rocketstream.agents.looking import Looking
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.testing import ManualClock
+from rocketstream.watch import Update
 from tests.unit.agents.conftest import run, tools
 
 TOPIC, GROUP = "lookedAt", "looking"
@@ -105,6 +118,28 @@ def test_causes_come_with_evidence_and_stacks_as_data() -> None:
     assert (line["kind"], line["remedy"]) == ("pinned message", "restart c")
     assert line["untrusted_evidence"] == ["held by c\\u202e"]
     assert line["untrusted_stack"] == "at x()"
+
+
+def test_a_lag_that_is_unknown_now_stays_with_its_age() -> None:
+    """A broker is silent: the figure is unknown, not zero, and what was known is not gone."""
+    queue = QueueState(TOPIC, "b", 0, max_offset=9, committed_offset=2)
+    before = GroupState(GROUP, 1_777_636_800_000, queues=(queue,))
+    silent = replace(before, queues=(replace(queue, max_offset=None, error="silent"),))
+    now = ClusterState(1_777_636_860_000, 1, 1, groups={GROUP: silent})
+    verdict = GroupVerdict(GROUP, Verdict.UNKNOWN, "broker b is silent")
+
+    class Known:
+        async def update(self) -> Update:
+            return Update(now, {GROUP: verdict}, last_known={GROUP: before})
+
+    async def story() -> None:
+        looking = Looking(cast(Any, None), cast(Any, Known()), ManualClock())
+        told = tell(await looking.list_groups())
+        (line,) = told["groups"]
+        assert (line["lag"], line["last_known_lag"]) == (None, 7)
+        assert line["last_known_at"] == "2026-05-01T12:00:00.000Z"
+
+    run(story)
 
 
 def test_what_cannot_be_asked_is_unknown_with_its_reason() -> None:
