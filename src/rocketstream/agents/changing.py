@@ -155,7 +155,7 @@ class Changing:
         Changes nothing: `apply_change` with the token does, when the person you work for agrees.
         """
         target = self._target(to, value)
-        plan = await self._admin.reset_plan(group, topic, target)
+        plan = await self._admin.changes.reset_plan(group, topic, target)
         goal = target.value if target.group is None else target.group
         option = _GOALS[to] + ("" if goal is None else f"={goal}")
         command = ("group", "reset", group, topic, option)

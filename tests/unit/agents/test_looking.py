@@ -129,7 +129,10 @@ def test_a_lag_that_is_unknown_now_stays_with_its_age() -> None:
     verdict = GroupVerdict(GROUP, Verdict.UNKNOWN, "broker b is silent")
 
     class Known:
-        async def update(self) -> Update:
+        async def collector(self) -> Known:
+            return self
+
+        def update(self) -> Update:
             return Update(now, {GROUP: verdict}, last_known={GROUP: before})
 
     async def story() -> None:
