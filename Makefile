@@ -55,11 +55,11 @@ demo: $(STAMP)
 	@$(BIN)/python -m demo
 
 test: $(STAMP)
-	@$(BIN)/python scripts/need_java.py
+	@$(BIN)/python scripts/need_java.py && $(BIN)/python scripts/shared_classes.py
 	$(PYTEST) tests --ignore=tests/tidy -m "not interop and not long and not versions" $(PARALLEL) $(MORE)
 
 test-long: $(STAMP)
-	@$(BIN)/python scripts/need_java.py
+	@$(BIN)/python scripts/need_java.py && $(BIN)/python scripts/shared_classes.py
 	$(PYTEST) $(LONG) -m "long and not interop" $(PARALLEL) $(MORE)
 
 test-pythons:
@@ -80,7 +80,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 interop: $(STAMP)
-	@$(BIN)/python scripts/need_java.py
+	@$(BIN)/python scripts/need_java.py && $(BIN)/python scripts/shared_classes.py
 	$(PYTEST) tests/interop tests/behaviour -m interop $(WAITING) $(MORE)
 
 simulate: $(STAMP)

@@ -48,10 +48,10 @@ def session(folder: str, jars: str = "", more: dict[str, str] | None = None) -> 
     from pyspark.sql import SparkSession
 
     from rocketstream.spark.setup.java import use_java
-    from rocketstream.spark.setup.preparation import this_python
+    from rocketstream.spark.setup.preparation import local_python
 
     use_java()
-    os.environ["PYSPARK_PYTHON"] = this_python()
+    os.environ["PYSPARK_PYTHON"] = local_python()
     builder = SparkSession.builder.master("local[2]").appName("bench")
     settings = {
         "spark.ui.enabled": "false",

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.setup.java import use_java
-from rocketstream.spark.setup.preparation import this_python
+from rocketstream.spark.setup.preparation import local_python
 from tests.plugins.environment import SHORT_LIVED_JVM
 
 CONFIGURATION = {
@@ -32,8 +32,8 @@ _topic_numbers = itertools.count()
 
 def session_builder(root: Path) -> Any:
     """A builder for a session that keeps to a directory and to loopback."""
-    os.environ.setdefault("PYSPARK_PYTHON", this_python())
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", this_python())
+    os.environ.setdefault("PYSPARK_PYTHON", local_python())
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", local_python())
     use_java()
     builder = SparkSession.builder.master("local[2]").appName("rocketstream-tests")
     for name, value in CONFIGURATION.items():

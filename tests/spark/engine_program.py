@@ -19,6 +19,7 @@ from rocketstream.admin import Admin
 from rocketstream.errors import BrokerError, RequestTimeoutError
 from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeFromWhere
 from rocketstream.spark import SparkPushConsumer
+from rocketstream.spark.setup.preparation import local_python
 from tests.spark.conftest import session_builder
 from tests.spark.support import CONNECT_ON_ANY_PORT
 
@@ -30,7 +31,7 @@ LONG_S = 120
 def session(master: str, root: Path) -> Any:
     """A session on that engine; its executors find this package as the driver does."""
     if master == "connect":
-        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"] = local_python()
         os.environ.update(CONNECT_ON_ANY_PORT)
         return SparkSession.builder.remote("local[2]").getOrCreate()
     builder = session_builder(root).master(master)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pyspark
 
 from rocketstream.spark.setup.java import use_java
+from rocketstream.spark.setup.preparation import local_python
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -20,8 +20,8 @@ def environment() -> dict[str, str]:
     paths = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
     return os.environ | {
         "PYTHONPATH": paths,
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": local_python(),
+        "PYSPARK_DRIVER_PYTHON": local_python(),
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

@@ -10,7 +10,7 @@ from pyspark.pipelines.cli import run
 from pyspark.sql import SparkSession
 
 from rocketstream.spark.setup.java import use_java
-from rocketstream.spark.setup.preparation import this_python
+from rocketstream.spark.setup.preparation import local_python
 from tests.spark.support import CONNECT_ON_ANY_PORT, page_example
 
 SPEC = """name: orders
@@ -24,7 +24,7 @@ libraries:
 def main(name_server: str, root: Path) -> None:
     """Run the pipeline once, to its end."""
     use_java()
-    os.environ["PYSPARK_PYTHON"] = this_python()
+    os.environ["PYSPARK_PYTHON"] = local_python()
     os.environ["SPARK_LOCAL_DIRS"] = str(root / "local")
     os.environ.update(CONNECT_ON_ANY_PORT)
     definitions = root / "transformations"

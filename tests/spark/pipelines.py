@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.setup.java import use_java
-from rocketstream.spark.setup.preparation import this_python
+from rocketstream.spark.setup.preparation import local_python
 from tests.spark.support import CONNECT_ON_ANY_PORT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,8 +38,8 @@ def pipeline_environment(folder: Path, **more: str) -> dict[str, str]:
     """The environment of the command, as ``rocketstream spark-env`` makes it."""
     use_java()
     return os.environ | {
-        "PYSPARK_PYTHON": this_python(),
-        "PYSPARK_DRIVER_PYTHON": this_python(),
+        "PYSPARK_PYTHON": local_python(),
+        "PYSPARK_DRIVER_PYTHON": local_python(),
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         **CONNECT_ON_ANY_PORT,

@@ -17,6 +17,7 @@ from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.names import SCHEDULE_TOPIC
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.spark.setup.preparation import local_python
 from rocketstream.testing import LeakCheck
 from tests.plugins.leaks import gateway_ports
 from tests.spark.support import numbered, send
@@ -32,7 +33,7 @@ pytestmark = [
 
 def start_driver(cluster: EmbeddedCluster, topic: str, root: Path) -> subprocess.Popen[bytes]:
     """Start the job in a process group of its own, with its JVM."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": local_python()}
     program = [sys.executable, "-m", "tests.spark.driver_program"]
     return subprocess.Popen(
         [*program, cluster.namesrv_addr, topic, str(root)],

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.setup.java import Java, find_java, use_java
-from rocketstream.spark.setup.preparation import this_python
+from rocketstream.spark.setup.preparation import local_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +116,7 @@ def start_session(
     from pyspark.sql import SparkSession
 
     use_java()
-    python = this_python()
+    python = local_python()
     # Workers must run this Python: it is the one that has the package.
     os.environ["PYSPARK_PYTHON"] = python
     os.environ["PYSPARK_DRIVER_PYTHON"] = python

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import subprocess
@@ -14,7 +15,13 @@ import pytest
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.setup.java import find_java, use_java
-from rocketstream.spark.setup.preparation import check_lookup, other_python, prepare, this_python
+from rocketstream.spark.setup.preparation import (
+    check_lookup,
+    local_python,
+    other_python,
+    prepare,
+    this_python,
+)
 
 WHOLE = "java.base jdk.incubator.vector java.logging"
 SMALL = "java.base java.logging"
@@ -232,7 +239,11 @@ def test_prepare_leaves_a_choice_and_an_activated_environment_alone(
         "PATH", os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)])
     )
     prepare()
+    prepare()
     assert "PYSPARK_PYTHON" not in os.environ
+    assert other_python() is None
+    found = [Path(each, "python3") for each in os.environ["PATH"].split(os.pathsep)]
+    assert [str(each) for each in found].count(local_python()) == 1
     os.environ["PYSPARK_PYTHON"] = "/opt/python3"
     prepare()
     assert os.environ["PYSPARK_PYTHON"] == "/opt/python3"
@@ -275,6 +286,30 @@ def test_python_in_a_folder_with_a_blank_is_given_to_spark_by_another_name(
     assert asked.returncode == 0
     done = subprocess.run([named, "-m", "a b"], capture_output=True, check=True)
     assert done.stdout == b"<-m><a b>"
+
+
+def test_a_local_python_starts_without_the_archives_of_the_pyspark_installed(
+    on_path: MakeJava, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else is on the path stays, in its order, also the archives of another Spark."""
+    on_path("seventeen", "17")
+    prepare(local=True)
+    named = os.environ["PYSPARK_PYTHON"]
+    installed = importlib.util.find_spec("pyspark")
+    assert installed is not None
+    assert installed.submodule_search_locations is not None
+    archives = Path(installed.submodule_search_locations[0], "python", "lib")
+    left = [str(archives / "pyspark.zip"), str(next(archives.glob("py4j-*-src.zip")))]
+    kept = ["/opt/a b/*", "/opt/spark/python/lib/pyspark.zip", str(archives)]
+    script = "import os; print(os.environ.get('PYTHONPATH'))"
+
+    def path(*entries: str) -> str:
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(entries))
+        return subprocess.run([named, "-c", script], capture_output=True, text=True).stdout.strip()
+
+    assert path(*left) == "None"
+    assert path(left[0], kept[0], left[1], *kept[1:]) == os.pathsep.join(kept)
+    assert path(kept[1], left[0]) == kept[1]
 
 
 def test_python_with_a_plain_name_is_given_as_it_is() -> None:
