@@ -367,6 +367,9 @@ class CauseKind(StrEnum):
     FILTERED_TO_NOTHING = "filtered to nothing"
     NO_MEMBERS = "no members"
     SHARED_ID = "two clients with one id"
+    FLAPPING = "member comes and goes"
+    SKEWED_QUEUE = "skewed queue"
+    BROKER_SILENT = "broker does not answer"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import pytest
 
 from rocketstream.admin.core.causes import find_causes
-from rocketstream.admin.core.verdicts import WINDOW_MS, judge
+from rocketstream.admin.core.verdicts import judge
 from rocketstream.admin.state import GroupState, GroupVerdict, Verdict
+from rocketstream.watch.core.windows import Windows
 from tests.unit.admin.healthy_day import DAY_MS, HOUR, SHAPES
 from tests.unit.admin.healthy_members import members_of_a_day
 
@@ -22,18 +23,17 @@ FAULTS = {
     Verdict.PINNED,
 }
 SEED = 20_261_122
-STATES = WINDOW_MS // 10_000
 NEVER_TOLD = {"broadcasting", "job every day", "job every hour"}
 """Shapes of which nobody can say whether all is well."""
 
 
 def verdicts(states: Iterable[GroupState]) -> Iterator[GroupVerdict]:
     """Judge as the watch does: a sliding window, and what was judged before."""
-    window: deque[GroupState] = deque(maxlen=STATES)
+    windows = Windows()
     before: GroupVerdict | None = None
     for state in states:
-        window.append(state)
-        before = judge(window, before=before)
+        windows.add({state.group: state})
+        before = judge(windows.window(state.group), before=before)
         yield before
 
 

@@ -9,26 +9,31 @@ is not evidence, and is reported beside the causes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from rocketstream.admin.core import member_causes as inside
 from rocketstream.admin.core.evidence import Evidence, FilterSeen, Look, MessageFacts
 from rocketstream.admin.core.member_causes import WAITED_MS, YOUNG_MS, queue_of, told, waits_ms
 from rocketstream.admin.core.pinned import find_pinned
-from rocketstream.admin.core.windows import is_filtered, relevant
+from rocketstream.admin.core.verdicts import judge
+from rocketstream.admin.core.windows import is_filtered, relevant, stands_ms_of
 from rocketstream.admin.core.words import plural, some, span, waits
 from rocketstream.admin.rows import SubscriptionRow
 from rocketstream.admin.state import (
     Cause,
     CauseKind,
+    GroupState,
     PinnedMessage,
     QueueKind,
     QueueState,
     Verdict,
+    WhyReport,
 )
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 
 RANK = (
+    CauseKind.BROKER_SILENT,
     CauseKind.NO_MEMBERS,
     CauseKind.SHARED_ID,
     CauseKind.STARVED_POOL,
@@ -36,17 +41,21 @@ RANK = (
     CauseKind.DEAD_LOCK_OWNER,
     CauseKind.BROKER_READ_ONLY,
     CauseKind.UNOWNED_QUEUE,
-    CauseKind.SLOW_LISTENER,
     CauseKind.PAUSED,
-    CauseKind.POISON_MESSAGE,
-    CauseKind.DEAD_LETTERS,
     CauseKind.SUBSCRIPTION_MISMATCH,
     CauseKind.EXPIRED_OFFSET,
     CauseKind.FILTERED_TO_NOTHING,
+    CauseKind.POISON_MESSAGE,
+    CauseKind.DEAD_LETTERS,
+    CauseKind.FLAPPING,
+    CauseKind.SKEWED_QUEUE,
+    CauseKind.SLOW_LISTENER,
     CauseKind.FLOW_CONTROLLED,
     CauseKind.IDLE_MEMBERS,
 )
-"""Causes that stop messages altogether come before causes that only slow or lose some."""
+"""As the verdicts they lead to: causes that stop messages altogether, that lose some, that fail
+some, that slow them.
+"""
 LETTERS_MIN = 3
 LETTERS_MS = 600_000
 """Fewer dead letters than this in that time are single messages."""
@@ -56,12 +65,27 @@ EXAMINED_MIN = 50
 """With fewer messages than this nothing is concluded about a filter."""
 EVALUATED_MIN = 1_000
 """How many messages a condition must reject, if the properties it names exist: some are strict."""
+FLAPPING_MS = 600_000
+FLAPPING_MIN = 3
+"""A member that connected this often in that time comes and goes; a deploy restarts it once."""
+SKEW_MS = 300_000
 NAMED_MAX = 8
 """At most this many causes of one kind are reported."""
 
 
+def explain(evidence: Evidence, window: Sequence[GroupState]) -> WhyReport:
+    """Return why a group is behind; ``window`` has its states, oldest first, the newest too."""
+    pinned = find_pinned(evidence, stands_ms_of(window))
+    causes = find_causes(evidence, pinned, window)
+    verdict = judge(window, pinned, causes)
+    group = evidence.state.group
+    return WhyReport(group, verdict, causes, evidence.unknown, pinned=tuple(pinned))
+
+
 def find_causes(
-    evidence: Evidence, pinned: Sequence[PinnedMessage] | None = None
+    evidence: Evidence,
+    pinned: Sequence[PinnedMessage] | None = None,
+    window: Sequence[GroupState] = (),
 ) -> tuple[Cause, ...]:
     """Return the causes the evidence shows, ranked.
 
@@ -69,11 +93,15 @@ def find_causes(
         evidence: the findings.
         pinned: the pinned messages among them, where the queues were watched before; None finds
             those that the evidence alone shows.
+        window: the group's states before and with the evidence, oldest first.
     """
     found: list[Cause] = []
     if pinned is None:
         pinned = find_pinned(evidence)
+    found += _silent(evidence)
     found += _no_members(evidence)
+    found += _flapping(evidence, window)
+    found += _skewed(evidence, window)
     found += _shared_id(evidence)
     found += _paused(evidence)
     found += _pinned(evidence, pinned)
@@ -162,6 +190,95 @@ def _shared_id(evidence: Evidence) -> Iterator[Cause]:
             "give each an instance name of its own (instance_name, instanceName), or none, where "
             "the client makes one of its process; containers may share address and process id",
             is_latent=True,
+        )
+
+
+def _silent(evidence: Evidence) -> Iterator[Cause]:
+    """Brokers that answered nothing about any queue of the group."""
+    state = evidence.state
+    told = {q.broker_name for q in state.queues if q.max_offset is not None}
+    reasons = {q.broker_name: q.error for q in state.queues if q.error}
+    for name in sorted(set(reasons) - told):
+        number = sum(q.broker_name == name for q in state.queues)
+        yield Cause(
+            CauseKind.BROKER_SILENT,
+            f"Broker {name} does not answer: how the group does in {plural(number, 'queue')} there "
+            "is not known, and nothing of them is consumed while it hangs.",
+            (f"{reasons[name]}",),
+            "`rocketstream broker list` shows who answers; look at its process, its disk and the "
+            "network to it. It goes on where it was: nothing is to be reset",
+        )
+
+
+def _flapping(evidence: Evidence, window: Sequence[GroupState]) -> Iterator[Cause]:
+    """A member, or another program at its address, that connects again and again."""
+    since_ms = evidence.state.taken_ms - FLAPPING_MS
+    seen: list[dict[str, set[str]]] = []
+    for state in window:
+        if state.taken_ms >= since_ms and state.members is not None:
+            at: dict[str, set[str]] = {}
+            for member in state.members:
+                at.setdefault(member.client_id.partition("@")[0], set()).add(member.client_id)
+            seen.append(at)
+    for host in sorted({host for at in seen for host in at}):
+        came = [later.get(host, set()) - before.get(host, set())
+                for before, later in pairwise(seen)]  # fmt: skip
+        number = sum(map(len, came))
+        if number < FLAPPING_MIN * max(len(at.get(host, ())) for at in seen):
+            continue
+        who = sorted({client for each in came for client in each})
+        yield Cause(
+            CauseKind.FLAPPING,
+            f"{some(who, 1)} comes and goes: members at {host} connected {plural(number, 'time')} "
+            f"in {span(FLAPPING_MS)}. Each time queues change hands, wait for it, and what was in "
+            "hand is consumed again.",
+            (f"{len(seen)} looks; connected in {sum(host in at for at in seen)} of them",),
+            "see in its log why it restarts or loses its connection: an error at its start, its "
+            "memory limit, a health check, long pauses of its process",
+            is_latent=True,
+        )
+
+
+def _skewed(evidence: Evidence, window: Sequence[GroupState]) -> Iterator[Cause]:
+    """One queue gets most messages, and its owner alone cannot do them while others are idle."""
+    looks = told(evidence)
+    orderly = any(look.is_orderly for look in looks.values())
+    if not looks or not (orderly or len(looks) > 1) or not inside.needs_help(evidence):
+        return
+    state = evidence.state
+    first = next((s for s in window if state.taken_ms - s.taken_ms <= SKEW_MS), state)
+    before = {queue.key: queue.max_offset for queue in first.queues}
+    watched = state.taken_ms - first.taken_ms >= WAITED_MS
+    for topic in sorted({queue.topic for queue in _subscribed(evidence, looks)}):
+        queues = [q for q in state.of_kind(QueueKind.TOPIC) if q.topic == topic]
+        came = [
+            (q.max_offset or 0) - ((before.get(q.key) if watched else q.min_offset) or 0)
+            for q in queues
+        ]
+        most = max(came)
+        worst = queues[came.index(most)]
+        others = (waits_ms(evidence, q) for q in queues if q is not worst)
+        share = most / max(sum(came), 1)
+        if (
+            len(queues) < 2
+            or share < 0.5 + 0.5 / len(queues)
+            or waits_ms(evidence, worst) < WAITED_MS
+            or max(others) >= WAITED_MS
+        ):
+            continue
+        where = f"queue {worst.queue_id} of {topic} at {worst.broker_name}"
+        yield Cause(
+            CauseKind.SKEWED_QUEUE,
+            f"One queue is skewed: {where} gets {share:.0%} of the messages, of {len(queues)} "
+            f"queues; {waits(worst.waiting or 0)} there, and nobody but its owner may help.",
+            (
+                f"{most:,} of {sum(came):,} messages "
+                + ("came there while it was watched" if watched else "kept lie there"),
+                f"{worst.client_id or 'its member'} has it; the other queues keep up",
+                *(("in order: one message of a queue at a time",) if orderly else ()),
+            ),
+            "spread the messages: a sharding key with more values, or a second part of it for the "
+            "value that is so frequent; more members or queues do not help that one",
         )
 
 

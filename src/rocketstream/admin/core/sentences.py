@@ -178,10 +178,16 @@ def no_queues(now: GroupState) -> str:
     return f"The group has no progress in any topic it subscribes, and {who}."
 
 
-def nothing_known(now: GroupState, unknown: Sequence[Track]) -> str:
-    """No queue with a known lag."""
+def nothing_known(now: GroupState, unknown: Sequence[Track], last: GroupState | None = None) -> str:
+    """No queue with a known lag; ``last`` is the newest state that knew it."""
     reasons = sorted({track.unsure for track in unknown if track.unsure} | set(now.errors))
-    return f"How far the group is, is not known in any queue: {some(reasons)}."
+    text = f"How far the group is, is not known in any queue: {some(reasons)}."
+    if last is None or last.waiting is None:
+        return text
+    ago = span(now.taken_ms - last.taken_ms)
+    oldest = f", the oldest for {span(last.time_lag_ms)}" if last.time_lag_ms else ""
+    known = f"{_messages(last.waiting)} waited{oldest}" if last.waiting else "no message waited"
+    return f"{text} {ago} ago {known}."
 
 
 def partly_known(now: GroupState, tracks: Sequence[Track], unknown: Sequence[Track]) -> str:

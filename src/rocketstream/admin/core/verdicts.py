@@ -65,8 +65,10 @@ PATIENCE = 2.5
 """The longest pause seen between commits may be exceeded by this factor."""
 TREND_MS = 240_000
 """Growth for less than this may be a burst; no gain for less than this may be a pause."""
-FAILING_MS = 300_000
-"""Failures are counted over this span: long enough for a share, short enough to be over soon."""
+FAILING_MS = (60_000, 300_000)
+"""Failures are counted over these spans: one that tells soon, one that is long enough for a share
+of few messages, and is soon over.
+"""
 LETTERS_MIN = 3
 RETRIES_MIN = 10
 """Fewer dead letters, or tries that failed, are single messages; more fail the group, where they
@@ -206,12 +208,12 @@ def _with_failures(
     if losing is not None:
         text = f"Loses messages: {losing.sentence}"
         return replace(verdict, verdict=Verdict.LOSING, sentence=text, since_ms=None)
-    seen = failures_of(window, FAILING_MS)
+    lately, seen = (failures_of(window, span_ms) for span_ms in FAILING_MS)
     if seen.expired and window[-1].members:
         text = f"{sentences.losing(seen.expired, seen.over_ms)} {verdict.sentence}"
         return replace(verdict, verdict=Verdict.LOSING, sentence=text, since_ms=None)
     failed_before = before is not None and before.verdict is Verdict.FAILING
-    if _fails(seen, still=failed_before):
+    if _fails(lately, still=False) or _fails(seen, still=failed_before):
         text = f"{sentences.failing(seen)} {verdict.sentence}"
         return replace(verdict, verdict=Verdict.FAILING, sentence=text, since_ms=None)
     return verdict
@@ -297,7 +299,8 @@ def _decide(view: _View, pinned: Sequence[PinnedMessage]) -> GroupVerdict:
     if not view.tracks:
         return _unknown(view, sentences.no_queues(now))
     if not any(track.known for track in view.tracks):
-        return _unknown(view, sentences.nothing_known(now, view.unknown))
+        last = next((s for s in reversed(view.window) if s.waiting is not None), None)
+        return _unknown(view, sentences.nothing_known(now, view.unknown, last))
     held = _still_pinned(view, pinned)
     if held:
         return _pinned(view, held)

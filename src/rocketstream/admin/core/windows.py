@@ -21,6 +21,8 @@ offsets some 10 s old.
 """
 RATE_MIN_MS = 10_000
 """Offsets are committed every 5 s: over a shorter span than this there is no rate."""
+APART_MS = 15_000
+"""The usual time between two states, and a little more."""
 LINGERING_MOVES = 3
 LINGERING_MS = 60_000
 MATCH_ALL = frozenset({"", "*"})
@@ -116,7 +118,7 @@ class Track:
             seen = seen or not waits
             if newer.committed != older.committed:
                 if seen and since is not None and newer.committed > older.committed:
-                    found.append(newer.taken_ms - since)
+                    found.append(_stood_ms(since, older.taken_ms, newer.taken_ms))
                 since, seen = None, True
         return found
 
@@ -236,15 +238,25 @@ def cadence_ms(tracks: Sequence[Track]) -> int:
             moments[point.taken_ms] = (any_moved or moved, any_waits or point.waiting > 0)
     longest, seen = 0, False
     since: int | None = None
+    before_ms = 0
     for at_ms, (moved, waits) in sorted(moments.items()):
         if moved and seen and since is not None:
-            longest = max(longest, at_ms - since)
+            longest = max(longest, _stood_ms(since, before_ms, at_ms))
+        before_ms = at_ms
         seen = seen or moved or not waits
         if not waits:
             since = None
         elif moved or since is None:
             since = at_ms
     return longest
+
+
+def _stood_ms(since_ms: int, still_ms: int, moved_ms: int) -> int:
+    """Return how long something stood that was seen to stand, and to have moved on.
+
+    Older states of a window are a minute apart: it may have moved right after the former of them.
+    """
+    return still_ms - since_ms + min(moved_ms - still_ms, APART_MS)
 
 
 def rewinds_of(tracks: Sequence[Track]) -> list[Rewind]:
@@ -297,10 +309,17 @@ def failures_of(window: Sequence[GroupState], span_ms: int | None = None) -> Fai
     since_ms = window[0].taken_ms if span_ms is None else newest.taken_ms - span_ms
     oldest = next(state for state in window if state.taken_ms >= since_ms)
     before = {queue.key: queue for queue in oldest.queues}
+    begun: dict[QueueKey, QueueState] = {}
+    for state in window:  # of a queue nothing was committed of at first, what came after counts
+        if state.taken_ms >= oldest.taken_ms:
+            for queue in state.queues:
+                if queue.committed_offset is not None:
+                    begun.setdefault(queue.key, queue)
     finished = retried = letters = expired = 0
     for queue in newest.queues:
         old = before.get(queue.key)
         if queue.kind is QueueKind.TOPIC:
+            old = begun.get(queue.key)
             if old is not None and relevant(newest, queue):
                 finished += _gain(old.committed_offset, queue.committed_offset)
                 expired += _gain(old.expired, queue.expired)
@@ -338,10 +357,11 @@ def waiting_after_commits(tracks: Sequence[Track]) -> list[tuple[int, int]]:
 
 
 def _point(taken_ms: int, queue: QueueState) -> Point | None:
-    if queue.max_offset is None or queue.lag is None or queue.waiting is None:
+    lag, end = queue.lag, queue.max_offset
+    if end is None or lag is None:
         return None
-    committed = queue.committed_offset or 0
-    return Point(taken_ms, committed, queue.max_offset, queue.waiting, queue.last_consumed_ms)
+    waiting = lag if queue.matching is None else queue.matching
+    return Point(taken_ms, queue.committed_offset or 0, end, waiting, queue.last_consumed_ms)
 
 
 def _track(newest: GroupState, queue: QueueState, points: list[Point]) -> Track:
