@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from rocketstream.admin.core.pinned import HELD_MS
+from rocketstream.admin.core.held import HELD_MS
 from rocketstream.admin.core.windows import relevant
 from rocketstream.admin.state import GroupState
 

@@ -12,7 +12,7 @@ from typing import cast
 
 from rocketstream._util.workers import Step, Worker, Workers
 from rocketstream.admin.core.causes import explain
-from rocketstream.admin.core.reading import arrival_tps
+from rocketstream.admin.core.evidence import arrival_tps
 from rocketstream.admin.state import (
     BrokerState,
     CauseKind,
@@ -23,7 +23,7 @@ from rocketstream.admin.state import (
 )
 from rocketstream.testing.clock import START_MS, ManualClock
 from rocketstream.watch import Collector, Update
-from rocketstream.watch.core.alerting import Alerting, Event, Notice, Rule
+from rocketstream.watch.alerting import Alerting, Event, Notice, Rule
 from tests.unit.admin.burrow import AS_THEY_COME_MS, Burrow
 from tests.unit.admin.virtual_group import MINUTE, Group
 
@@ -125,9 +125,7 @@ def watched(groups: Sequence[Group], minutes: float) -> dict[str, Course]:
     def see(update: Update) -> None:
         assert update.state is not None
         at = (update.state.taken_ms - START_MS) / MINUTE
-        told = alerting.step(
-            update.state, update.verdicts, update.outage, update.state.taken_ms, update.down
-        )
+        told = alerting.step(update, update.state.taken_ms)
         for name, course in courses.items():
             verdict = update.verdicts[name]
             if not course.verdicts or course.verdicts[-1][1] is not verdict.verdict:

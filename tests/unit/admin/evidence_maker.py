@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rocketstream.admin.core.causes import find_causes
 from rocketstream.admin.core.evidence import (
     Evidence,
     FilterSeen,
@@ -16,12 +17,12 @@ from rocketstream.admin.core.evidence import (
     Look,
     Member,
     MessageFacts,
+    ThreadStack,
     TopicRates,
 )
-from rocketstream.admin.core.stacks import ThreadStack
-from rocketstream.admin.core.verdicts import judge
+from rocketstream.admin.core.held import find_pinned
 from rocketstream.admin.rows import MemberRow, SubscriptionRow
-from rocketstream.admin.state import GroupState, QueueKind, QueueState
+from rocketstream.admin.state import Cause, GroupState, QueueKind, QueueState
 from rocketstream.model import MessageQueue
 
 NOW = 1_700_000_000_000
@@ -104,7 +105,6 @@ class Scene:
     def evidence(self) -> Evidence:
         state = self.state()
         told: dict[str, Any] = {
-            "verdict": judge([state]),
             "earlier": self.state(NOW - APART),
             "members": tuple(
                 Member(client, self.look(client, 0), self.look(client, 1))
@@ -197,6 +197,11 @@ def facts(queue_id: int, offset: int, key: str, times: int = 0, topic: str = TOP
 
 def tags(expression: str, examined: int, matching: int, *seen: str) -> Mapping[str, FilterSeen]:
     return {TOPIC: FilterSeen(TOPIC, expression, examined, matching, tuple(seen))}
+
+
+def causes_of(evidence: Evidence, window: Sequence[GroupState] = ()) -> tuple[Cause, ...]:
+    """Return the causes evidence shows, pinned messages too."""
+    return find_causes(evidence, find_pinned(evidence), window)
 
 
 def kinds(causes: Sequence[Any]) -> list[str]:

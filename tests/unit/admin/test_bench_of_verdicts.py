@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketstream.admin.state import Verdict
-from rocketstream.watch.core.alerting import BAD
+from rocketstream.watch.alerting import BAD
 from tests.unit.admin.bench_of_verdicts import GOOD, Course, watched
 from tests.unit.admin.scenarios import BEGIN_MS, FAULTS, HEALTHY, WITHIN_S, Fault
 from tests.unit.admin.virtual_group import MINUTE

@@ -8,9 +8,15 @@ from typing import Any
 import pytest
 
 from rocketstream.admin.core.causes import RANK, find_causes
-from rocketstream.admin.core.evidence import Evidence, FilterSeen, LettersSeen, Member, TopicRates
-from rocketstream.admin.core.pinned import find_pinned
-from rocketstream.admin.core.reading import look_of
+from rocketstream.admin.core.evidence import (
+    Evidence,
+    FilterSeen,
+    LettersSeen,
+    Member,
+    TopicRates,
+    look_of,
+)
+from rocketstream.admin.core.held import find_pinned
 from rocketstream.admin.core.verdicts import judge
 from rocketstream.admin.rows import MemberRow, SubscriptionRow
 from rocketstream.admin.state import (
@@ -31,6 +37,7 @@ from tests.unit.admin.evidence_maker import (
     TOPIC,
     Scene,
     at,
+    causes_of,
     facts,
     healthy,
     kinds,
@@ -47,7 +54,7 @@ STUCK = "com.acme.Dao.save(Dao.java:42)"
 
 def only(scene: Scene) -> Cause:
     """Return the one cause there is."""
-    found = find_causes(scene.evidence())
+    found = causes_of(scene.evidence())
     assert len(found) == 1, kinds(found)
     assert found[0].evidence
     assert found[0].remedy
@@ -66,7 +73,7 @@ def test_a_pause_is_named_before_anything_waits_and_is_no_stall_yet() -> None:
     scene.members = {"c1": {at(k): still(1_000, 0) for k in range(4)}}
     scene.more["paused_at"] = (BROKER,)
     evidence = scene.evidence()
-    (cause,) = find_causes(evidence)
+    (cause,) = causes_of(evidence)
     assert cause.kind is CauseKind.PAUSED
     assert cause.is_latent
     assert cause.evidence == ("consumeEnable=false in the group's settings at broker-a",)
@@ -83,7 +90,7 @@ def test_a_pause_with_messages_waiting_is_what_the_group_stands_for() -> None:
     scene.members = {"c1": {at(k): still(1_000, 0) for k in range(4)}}
     scene.more["paused_at"] = (BROKER,)
     evidence = scene.evidence()
-    (cause,) = find_causes(evidence)
+    (cause,) = causes_of(evidence)
     assert "40 messages wait there" in cause.sentence
     assert cause.remedy == "`rocketstream group resume billing` lets it go on"
     found = judge(seen_of(evidence), causes=(cause,))
@@ -99,7 +106,7 @@ def test_every_kind_has_its_rank() -> None:
 
 
 def test_a_healthy_group_has_no_cause() -> None:
-    assert find_causes(healthy().evidence()) == ()
+    assert causes_of(healthy().evidence()) == ()
 
 
 # --- pinned ---------------------------------------------------------------------------------------
@@ -273,14 +280,14 @@ def test_a_starved_pool_is_named_with_where_its_threads_stand() -> None:
 def test_a_pool_with_an_idle_thread_is_not_starved() -> None:
     scene = behind()
     scene.threads[3] = thread(4)
-    assert CauseKind.STARVED_POOL.value not in kinds(find_causes(scene.evidence()))
+    assert CauseKind.STARVED_POOL.value not in kinds(causes_of(scene.evidence()))
 
 
 def test_a_pool_whose_calls_are_long_is_not_starved() -> None:
     scene = behind()
     scene.members["c1"] = {at(k): still(1_000, 400, finished_ago_ms=50_000) for k in range(2)}
     scene.rates = TopicRates(consume_ms=20_000.0)
-    assert CauseKind.STARVED_POOL.value not in kinds(find_causes(scene.evidence()))
+    assert CauseKind.STARVED_POOL.value not in kinds(causes_of(scene.evidence()))
 
 
 def slow() -> Scene:
@@ -301,13 +308,13 @@ def test_threads_whose_usual_calls_are_quick_are_not_called_slow() -> None:
     """They hang in something else: four threads cannot finish 160,000 messages a second."""
     scene = slow()
     scene.rates = TopicRates(10.0, 0.02, 10.0)
-    assert CauseKind.SLOW_LISTENER.value not in kinds(find_causes(scene.evidence()))
+    assert CauseKind.SLOW_LISTENER.value not in kinds(causes_of(scene.evidence()))
 
 
 def test_a_listener_that_works_a_burst_off_soon_is_not_slow() -> None:
     scene = slow()
     scene.rates = TopicRates(200.0, 20.0, 200.0)
-    assert find_causes(scene.evidence()) == ()
+    assert causes_of(scene.evidence()) == ()
 
 
 def test_one_message_failing_in_order_is_named_as_poison() -> None:
@@ -368,7 +375,7 @@ def test_two_clients_with_one_id_are_named_with_where_they_are() -> None:
 def test_two_dead_letters_are_no_cause() -> None:
     scene = healthy()
     scene.more = {"letters": (LettersSeen("1a2b3c4d", "ValueError", None, 2),)}
-    assert find_causes(scene.evidence()) == ()
+    assert causes_of(scene.evidence()) == ()
 
 
 def failing(times: int) -> Scene:
@@ -389,13 +396,13 @@ def test_a_poison_message_is_named_with_how_often_it_came_back() -> None:
 
 
 def test_a_message_that_failed_twice_is_no_poison() -> None:
-    assert find_causes(failing(2).evidence()) == ()
+    assert causes_of(failing(2).evidence()) == ()
 
 
 def test_poison_that_was_consumed_at_last_is_forgotten() -> None:
     scene = failing(5)
     scene.state_more = {"queues": (*scene.queues, RETRY_QUEUE), "delayed": 0}
-    assert find_causes(scene.evidence()) == ()
+    assert causes_of(scene.evidence()) == ()
 
 
 # --- who has which queue --------------------------------------------------------------------------
@@ -428,7 +435,7 @@ def test_a_queue_between_two_owners_is_not_named(why: str) -> None:
         assert c1.first is not None
         had = replace(c1.first, queues={**c1.first.queues, at(0): moving(1_000)[0]})
         evidence = replace(evidence, members=(replace(c1, first=had), c2))
-    assert find_causes(evidence) == ()
+    assert causes_of(evidence) == ()
 
 
 def test_a_queue_nothing_was_ever_committed_of_counts_once_members_are_there_for_long() -> None:
@@ -436,7 +443,7 @@ def test_a_queue_nothing_was_ever_committed_of_counts_once_members_are_there_for
     scene.queues[0] = queue(0, None, 500)
     assert only(scene).kind is CauseKind.UNOWNED_QUEUE
     scene.started_ms = NOW - 40_000
-    assert find_causes(scene.evidence()) == ()
+    assert causes_of(scene.evidence()) == ()
 
 
 @pytest.mark.parametrize("owned", [False, True])
@@ -463,7 +470,7 @@ def test_more_members_than_queues_are_named_where_help_is_needed() -> None:
     said(cause, "3 members share 2 queues", "c2, c3")
     for number, state in enumerate(scene.queues):
         scene.queues[number] = replace(state, committed_offset=9_000, next_stored_ms=None)
-    assert find_causes(scene.evidence()) == ()
+    assert causes_of(scene.evidence()) == ()
 
 
 # --- the rest -------------------------------------------------------------------------------------
@@ -481,7 +488,7 @@ def test_a_member_that_just_caught_up_is_not_paused() -> None:
     """Its commits come 5 s late, so messages seem to wait."""
     scene = behind(held=0, waited_ms=8_000)
     scene.threads = [thread(k) for k in range(1, 5)]
-    assert find_causes(scene.evidence()) == ()
+    assert causes_of(scene.evidence()) == ()
 
 
 def test_a_member_that_is_done_and_has_not_committed_yet_is_not_paused() -> None:
@@ -489,7 +496,7 @@ def test_a_member_that_is_done_and_has_not_committed_yet_is_not_paused() -> None
     scene = behind(held=0)
     scene.members = {"c1": {at(k): still(9_000, 0) for k in range(2)}}
     scene.threads = [thread(k) for k in range(1, 5)]
-    assert find_causes(scene.evidence()) == ()
+    assert causes_of(scene.evidence()) == ()
 
 
 def test_a_flow_controlled_member_is_named_where_nothing_else_explains_it() -> None:
@@ -513,7 +520,7 @@ def test_members_that_subscribe_differently_are_named() -> None:
 def test_the_same_tags_in_another_order_are_the_same() -> None:
     scene = healthy()
     scene.expressions = {"c1": "paid || sent", "c2": "sent||paid"}
-    assert find_causes(scene.evidence()) == ()
+    assert causes_of(scene.evidence()) == ()
 
 
 def test_an_expired_offset_is_named_with_what_was_lost() -> None:
@@ -541,7 +548,7 @@ def test_a_filter_that_matches_seldom_is_not_named(why: str) -> None:
     scene.rates = TopicRates(consume_ms=3.0) if why == "called lately" else TopicRates()
     seen = {"one matches": (256, 1), "called lately": (256, 0), "few": (20, 0)}[why]
     scene.more = {"filters": tags("Paid", *seen, "paid")}
-    assert find_causes(scene.evidence()) == ()
+    assert causes_of(scene.evidence()) == ()
 
 
 def condition(examined: int, matching: int, *has: str) -> dict[str, FilterSeen]:
@@ -588,7 +595,7 @@ def test_a_strict_condition_is_not_named(why: str, seen: tuple[Any, ...]) -> Non
     scene.more = {"filters": condition(*seen)}
     if why == "nobody tells":
         scene.more["members"] = ()
-    assert CauseKind.FILTERED_TO_NOTHING not in {c.kind for c in find_causes(scene.evidence())}
+    assert CauseKind.FILTERED_TO_NOTHING not in {c.kind for c in causes_of(scene.evidence())}
 
 
 @pytest.mark.parametrize(
@@ -607,7 +614,7 @@ def test_a_group_without_members_is_named_only_if_it_ever_had_one() -> None:
     scene.members = {}
     assert only(scene).kind is CauseKind.NO_MEMBERS
     scene.state_more = {"queues": tuple(scene.queues)}  # no retry topic: nobody ever connected
-    assert find_causes(scene.evidence()) == ()
+    assert causes_of(scene.evidence()) == ()
 
 
 def test_causes_come_with_the_most_telling_first() -> None:
@@ -621,8 +628,7 @@ def test_causes_come_with_the_most_telling_first() -> None:
 
 def test_members_tell_what_two_states_are_too_few_for() -> None:
     evidence = behind().evidence()
-    causes = find_causes(evidence)
-    assert evidence.verdict.verdict is Verdict.UNKNOWN
+    causes = causes_of(evidence)
     found = judge(seen_of(evidence), causes=causes)
     assert found.verdict is Verdict.STALLED
     assert "starved" in found.sentence
@@ -649,7 +655,7 @@ def test_members_that_told_nothing_are_no_evidence() -> None:
     scene = behind()
     evidence = scene.evidence()
     silent = tuple(Member(member.client_id, error="no answer") for member in evidence.members)
-    assert find_causes(replace(evidence, members=silent)) == ()
+    assert causes_of(replace(evidence, members=silent)) == ()
 
 
 def test_a_topic_subscribed_no_more_is_no_evidence() -> None:
@@ -659,4 +665,4 @@ def test_a_topic_subscribed_no_more_is_no_evidence() -> None:
         "queues": (*scene.queues, RETRY_QUEUE, old),
         "subscriptions": (SubscriptionRow(TOPIC, "*", "TAG"),),
     }
-    assert find_causes(scene.evidence()) == ()
+    assert causes_of(scene.evidence()) == ()

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from rocketstream.admin.core.causes import find_causes
 from rocketstream.admin.core.verdicts import judge
 from rocketstream.admin.state import GroupState, GroupVerdict, Verdict
-from rocketstream.watch.core.windows import Windows
+from rocketstream.watch.windows import Windows
+from tests.unit.admin.evidence_maker import causes_of
 from tests.unit.admin.healthy_day import DAY_MS, HOUR, SHAPES
 from tests.unit.admin.healthy_members import members_of_a_day
 
@@ -65,6 +65,6 @@ def test_evidence_of_healthy_members_names_no_cause() -> None:
     """Busy and idle ones, catching up, restarted, slow by trade, in order, filtered."""
     looked = 0
     for evidence in members_of_a_day(random.Random(SEED), 2_000):
-        assert find_causes(evidence) == (), evidence
+        assert causes_of(evidence) == (), evidence
         looked += 1
     assert looked == 2_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from rocketstream.admin.core.stacks import busy_listeners, places, threads_of
+from rocketstream.admin.core.evidence import busy_listeners, places, threads_of
 from rocketstream.client.consumer.consume.workers import TaskPool
 from rocketstream.client.instance.remote_control import TASKS_TOLD_MAX, all_stacks
 

@@ -20,10 +20,9 @@ from rocketstream.admin.core.evidence import (
     Look,
     Member,
     MessageFacts,
+    ThreadStack,
     TopicRates,
 )
-from rocketstream.admin.core.stacks import ThreadStack
-from rocketstream.admin.core.verdicts import judge
 from rocketstream.admin.rows import MemberRow, SubscriptionRow
 from rocketstream.admin.state import GroupState, QueueKind, QueueState
 from rocketstream.model import MessageQueue
@@ -470,7 +469,6 @@ class Group:
         )
         return Evidence(
             state,
-            judge([first, state]),
             first,
             members,
             {(self.topic, "broker-a"): self.permission, (self.retry.topic, "broker-a"): "RW"},

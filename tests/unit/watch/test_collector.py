@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from rocketstream._util.workers import Workers
-from rocketstream.admin.core.pinned import HELD_MS
+from rocketstream.admin.core.held import HELD_MS
 from rocketstream.admin.core.verdicts import judge
 from rocketstream.admin.rows import MemberRow
 from rocketstream.admin.state import (

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rocketstream import limits
 from rocketstream._util.stopping import wait_unless_stopped
-from rocketstream.admin.core import reading
-from rocketstream.admin.core.causes import LETTERS_MS, find_causes
+from rocketstream.admin.core.causes import LETTERS_MS, explain
 from rocketstream.admin.core.evidence import (
     Evidence,
     FilterSeen,
@@ -24,13 +23,18 @@ from rocketstream.admin.core.evidence import (
     Look,
     Member,
     MessageFacts,
+    arrival_tps,
+    condition_seen,
+    look_of,
+    message_of,
+    not_told,
+    tags_seen,
 )
 from rocketstream.admin.core.fields import permission
+from rocketstream.admin.core.held import queue_of
 from rocketstream.admin.core.joining import Matching
 from rocketstream.admin.core.letter_causes import CauseCount
-from rocketstream.admin.core.pinned import find_pinned
-from rocketstream.admin.core.verdicts import judge
-from rocketstream.admin.core.windows import MATCH_ALL, stands_ms_of
+from rocketstream.admin.core.windows import MATCH_ALL
 from rocketstream.admin.filtered import count_matching
 from rocketstream.admin.messages.shown import Showing
 from rocketstream.admin.rows import SubscriptionRow
@@ -91,18 +95,9 @@ class Why(Service):
         began_ms = self._clock.monotonic_ms()
         names.check_group(group)
         evidence, seen = self._evidence(group, window)
-        standing = stands_ms_of(seen)
-        pinned = find_pinned(evidence, standing)
-        causes = find_causes(evidence, pinned)
-        return WhyReport(
-            group,
-            judge(seen, pinned, causes),
-            causes,
-            evidence.unknown,
-            round(self._clock.monotonic_ms() - began_ms),
-            tuple(pinned),
-            _with_owners(evidence.state, evidence.members),
-        )
+        took_ms = round(self._clock.monotonic_ms() - began_ms)
+        state = _with_owners(evidence.state, evidence.members)
+        return replace(explain(evidence, seen), took_ms=took_ms, state=state)
 
     # --- evidence ---------------------------------------------------------------------------------
 
@@ -113,14 +108,14 @@ class Why(Service):
         asking = _Asking(self, masters=self._wire.masters())
         with ThreadPoolExecutor(limits.ADMIN_LOOKS_AT_ONCE_MAX) as pool:
             asking.pool = pool
-            looking = asking.start(lambda: asking.look_at_all(group))
+            looking = asking.start(asking.look_at_all, group)
             first = self._sweep.group(group, owners=False)
-            reads = asking.start_reading(_oldest(first))
-            letters = asking.start(_later(asking.letters_of, first))
-            failed = [asking.start(_later(asking.failed_of, queue)) for queue in _retries(first)]
-            permissions = asking.start(lambda: asking.permissions(first))
-            closed = [asking.start(_later(asking.is_closed, n, group)) for n in asking.masters]
-            filters = [asking.start(_later(asking.filter_of, first, s)) for s in _filters(first)]
+            reads = [asking.start(asking.next_of, queue) for queue in _oldest(first)]
+            letters = asking.start(asking.letters_of, first)
+            failed = [asking.start(asking.failed_of, queue) for queue in _retries(first)]
+            permissions = asking.start(asking.permissions, first)
+            closed = [asking.start(asking.is_closed, n, group) for n in asking.masters]
+            filters = [asking.start(asking.filter_of, first, s) for s in _filters(first)]
             before = looking.result()
             second, after = first, before
             if before and (first.lag or first.queues_unknown):
@@ -134,18 +129,17 @@ class Why(Service):
             seen = [*window, first, second]
             evidence = Evidence(
                 second,
-                judge(seen),
                 first,
                 members,
                 permissions.result(),
-                asking.messages(reads),
+                {at: message for each in reads for at, message in each.result()},
                 tuple(m for each in failed for m in each.result()),
-                reading.arrival_tps(seen[max(len(seen) - 8, 0)], second),
+                arrival_tps(seen[max(len(seen) - 8, 0)], second),
                 {found.topic: found for each in filters if (found := each.result()) is not None},
                 letters=letters.result(),
                 paused_at=tuple(name for each in closed if (name := each.result()) is not None),
             )
-        unknown = (*second.errors, *dict.fromkeys(asking.unknown), *reading.not_told(evidence))
+        unknown = (*second.errors, *dict.fromkeys(asking.unknown), *not_told(evidence))
         return replace(evidence, unknown=tuple(dict.fromkeys(unknown))), seen
 
 
@@ -165,9 +159,9 @@ class _Asking:
     addresses: dict[str, str] = field(default_factory=dict)
     masters: dict[str, str] = field(default_factory=dict)
 
-    def start(self, call: Callable[[], T]) -> Future[T]:
+    def start(self, call: Callable[..., T], *arguments: object) -> Future[T]:
         """Run a call on a thread, in the caller's context, so that its end can be requested."""
-        return self.pool.submit(copy_context().run, call)
+        return self.pool.submit(copy_context().run, lambda: call(*arguments))
 
     # --- members ----------------------------------------------------------------------------------
 
@@ -192,40 +186,23 @@ class _Asking:
         self, group: str, members: Iterable[str], timeout_ms: float = LOOK_TIMEOUT_MS
     ) -> dict[str, Look | str]:
         """Look into members in parallel; one that does not answer gets the error's text."""
-        asked = {each: self._looked(group, each, timeout_ms) for each in members}
+        asked = {each: self.start(self._look, group, each, timeout_ms) for each in members}
         return {client_id: future.result() for client_id, future in asked.items()}
 
-    def _looked(self, group: str, client_id: str, timeout_ms: float) -> Future[Look | str]:
-        address = self.addresses[client_id]
-
-        def ask() -> Look | str:
-            try:
-                info = self.admin._wire.running_info(
-                    address, group, client_id, stacks=True, timeout_ms=round(timeout_ms)
-                )
-            except RocketMQError as error:
-                return str(error)
-            return reading.look_of(info, self.admin._clock.now_ms())
-
-        return self.start(ask)
+    def _look(self, group: str, client_id: str, timeout_ms: float) -> Look | str:
+        try:
+            info = self.admin._wire.running_info(
+                self.addresses[client_id],
+                group,
+                client_id,
+                stacks=True,
+                timeout_ms=round(timeout_ms),
+            )
+        except RocketMQError as error:
+            return str(error)
+        return look_of(info, self.admin._clock.now_ms())
 
     # --- messages ---------------------------------------------------------------------------------
-
-    def start_reading(
-        self, queues: Iterable[QueueState]
-    ) -> dict[MessageQueue, Future[MessageFacts | None]]:
-        """Start reading the message each queue stands at."""
-        return {
-            MessageQueue(q.topic, q.broker_name, q.queue_id): self.start(_later(self._next_of, q))
-            for q in queues
-        }
-
-    def messages(
-        self, reads: Mapping[MessageQueue, Future[MessageFacts | None]]
-    ) -> dict[MessageQueue, MessageFacts]:
-        """Return the messages that could be read."""
-        found = {queue: future.result() for queue, future in reads.items()}
-        return {queue: message for queue, message in found.items() if message is not None}
 
     def failed_of(self, queue: QueueState) -> list[MessageFacts]:
         """Return the newest messages of a retry queue, and the one the group stands at."""
@@ -235,7 +212,7 @@ class _Asking:
         at = queue.committed_offset
         if at is not None and low <= at < offsets.start:
             found += self._read(queue, at, 1)
-        return [reading.message_of(message, queue) for message in found]
+        return [message_of(message, queue) for message in found]
 
     def letters_of(self, state: GroupState) -> tuple[LettersSeen, ...]:
         """Return the newest dead letters of the last minutes, by cause, the most frequent first."""
@@ -269,9 +246,9 @@ class _Asking:
         if not found:
             return None
         if row.expression_type == "SQL92":
-            seen = reading.condition_seen(row, [message.properties for message in found])
+            seen = condition_seen(row, [message.properties for message in found])
             return self._evaluated(seen, queues)
-        tags = reading.tags_seen(row, [message.tags for message in found])
+        tags = tags_seen(row, [message.tags for message in found])
         return tags if tags.matching else self._looked_further(state, tags)
 
     def _evaluated(self, seen: FilterSeen, queues: Sequence[QueueState]) -> FilterSeen | None:
@@ -280,7 +257,7 @@ class _Asking:
         share = max(ENTRIES_COUNTED_MAX // len(queues), TAGS_READ_MAX)
         examined = 0
         for queue in queues:
-            where = MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
+            where = queue_of(queue)
             end = queue.max_offset or 0
             at = max(end - share, queue.min_offset or 0)
             while at < end:
@@ -330,15 +307,15 @@ class _Asking:
             matching += counted.count.high
         return replace(seen, examined=examined, matching=matching)
 
-    def _next_of(self, queue: QueueState) -> MessageFacts | None:
+    def next_of(self, queue: QueueState) -> list[tuple[MessageQueue, MessageFacts]]:
+        """Return the message a group stands at in a queue; nothing where none could be read."""
         at = max(queue.committed_offset or 0, queue.min_offset or 0)
         if queue.max_offset is None or at >= queue.max_offset:
-            return None
-        found = self._read(queue, at, 1)
-        return reading.message_of(found[0], queue) if found else None
+            return []
+        return [(queue_of(queue), message_of(m, queue)) for m in self._read(queue, at, 1)]
 
     def _read(self, queue: QueueState, at: int, most: int) -> list[MessageExt]:
-        where = MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
+        where = queue_of(queue)
         try:
             address = self.masters[queue.broker_name]
             found = self.admin._wire.pull(address, names.TOOLS_CONSUMER_GROUP, where, at, most)[0]
@@ -374,10 +351,6 @@ class _Asking:
         return found
 
 
-def _later(call: Callable[..., T], *arguments: object) -> Callable[[], T]:
-    return lambda: call(*arguments)
-
-
 def _members(
     before: Mapping[str, Look | str], after: Mapping[str, Look | str], asking: _Asking
 ) -> tuple[Member, ...]:
@@ -387,14 +360,8 @@ def _members(
         error = next((each for each in (second, first) if isinstance(each, str)), None)
         if error is not None:
             asking.unknown.append(f"member {client_id} did not tell what it does: {error}")
-        found.append(
-            Member(
-                client_id,
-                first if isinstance(first, Look) else None,
-                second if isinstance(second, Look) else None,
-                error,
-            )
-        )
+        looks = (look if isinstance(look, Look) else None for look in (first, second))
+        found.append(Member(client_id, next(looks), next(looks), error))
     return tuple(found)
 
 
@@ -407,24 +374,15 @@ def _with_owners(state: GroupState, members: Iterable[Member]) -> GroupState:
         for queue, held in member.look.queues.items()
         if not held.dropped
     }
-    queues = tuple(
-        replace(q, client_id=owners.get(MessageQueue(q.topic, q.broker_name, q.queue_id)))
-        if q.client_id is None
-        else q
-        for q in state.queues
-    )
-    return replace(state, queues=queues)
+    queues = (replace(q, client_id=q.client_id or owners.get(queue_of(q))) for q in state.queues)
+    return replace(state, queues=tuple(queues))
 
 
 def _oldest(state: GroupState) -> list[QueueState]:
     """Return the queues whose next message has waited longest."""
-    found = [
-        (state.taken_ms - (queue.time_lag_ms(state.taken_ms) or 0), queue)
-        for queue in state.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
-        if queue.lag
-    ]
-    found.sort(key=lambda each: each[0])
-    return [queue for _, queue in found[:QUEUES_READ_MAX]]
+    found = [q for q in state.of_kind(QueueKind.TOPIC, QueueKind.RETRY) if q.lag]
+    found.sort(key=lambda queue: -(queue.time_lag_ms(state.taken_ms) or 0))
+    return found[:QUEUES_READ_MAX]
 
 
 def _retries(state: GroupState) -> list[QueueState]:

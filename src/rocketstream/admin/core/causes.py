@@ -1,9 +1,7 @@
-"""The causes why a group is behind, found in the evidence, the most telling cause first.
+"""The causes why a group is behind: who has which queue, what is wanted and kept, and the ranking.
 
-Pure: evidence in, causes out.
-
-Law: a cause is named only on evidence that healthy groups do not give; a question without an answer
-is not evidence, and is reported beside the causes.
+Pure: evidence in, causes out, the most telling first. A cause is named only on evidence that
+healthy groups do not give; a question without an answer is not evidence, and is reported beside.
 """
 
 from __future__ import annotations
@@ -11,10 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from rocketstream.admin.core import member_causes as inside
-from rocketstream.admin.core.evidence import Evidence, FilterSeen, Look, MessageFacts
-from rocketstream.admin.core.member_causes import WAITED_MS, YOUNG_MS, queue_of, told, waits_ms
-from rocketstream.admin.core.pinned import find_pinned
+from rocketstream.admin.core.evidence import Evidence, FilterSeen, Look
+from rocketstream.admin.core.held import (
+    NAMED_MAX,
+    WAITED_MS,
+    find_pinned,
+    held_causes,
+    needs_help,
+    queue_of,
+    readable,
+    told,
+    waits_ms,
+    where,
+)
 from rocketstream.admin.core.verdicts import judge
 from rocketstream.admin.core.windows import is_filtered, relevant, stands_ms_of
 from rocketstream.admin.core.words import plural, some, span, waits
@@ -26,7 +33,6 @@ from rocketstream.admin.state import (
     PinnedMessage,
     QueueKind,
     QueueState,
-    Verdict,
     WhyReport,
 )
 from rocketstream.model import MessageQueue
@@ -56,21 +62,18 @@ RANK = (
 """As the verdicts they lead to: causes that stop messages altogether, that lose some, that fail
 some, that slow them.
 """
+YOUNG_MS = 30_000
+"""The time a member is given to divide the queues."""
+FLAPPING_MS = 600_000
+FLAPPING_MIN = 3
+"""A member that connected this often in that time comes and goes; a deploy restarts it once."""
 LETTERS_MIN = 3
 LETTERS_MS = 600_000
 """Fewer dead letters than this in that time are single messages."""
-POISON_TIMES = 3
-"""A message given back this often is not a passing fault."""
 EXAMINED_MIN = 50
 """With fewer messages than this nothing is concluded about a filter."""
 EVALUATED_MIN = 1_000
 """How many messages a condition must reject, if the properties it names exist: some are strict."""
-FLAPPING_MS = 600_000
-FLAPPING_MIN = 3
-"""A member that connected this often in that time comes and goes; a deploy restarts it once."""
-SKEW_MS = 300_000
-NAMED_MAX = 8
-"""At most this many causes of one kind are reported."""
 
 
 def explain(evidence: Evidence, window: Sequence[GroupState]) -> WhyReport:
@@ -79,84 +82,57 @@ def explain(evidence: Evidence, window: Sequence[GroupState]) -> WhyReport:
     causes = find_causes(evidence, pinned, window)
     verdict = judge(window, pinned, causes)
     group = evidence.state.group
-    return WhyReport(group, verdict, causes, evidence.unknown, pinned=tuple(pinned))
+    return WhyReport(
+        group, verdict, causes, evidence.unknown, pinned=tuple(pinned), state=evidence.state
+    )
 
 
 def find_causes(
-    evidence: Evidence,
-    pinned: Sequence[PinnedMessage] | None = None,
-    window: Sequence[GroupState] = (),
+    evidence: Evidence, pinned: Sequence[PinnedMessage], window: Sequence[GroupState] = ()
 ) -> tuple[Cause, ...]:
     """Return the causes the evidence shows, ranked.
 
     Args:
         evidence: the findings.
-        pinned: the pinned messages among them, where the queues were watched before; None finds
-            those that the evidence alone shows.
+        pinned: the pinned messages among them.
         window: the group's states before and with the evidence, oldest first.
     """
-    found: list[Cause] = []
-    if pinned is None:
-        pinned = find_pinned(evidence)
-    found += _silent(evidence)
-    found += _no_members(evidence)
-    found += _flapping(evidence, window)
-    found += _skewed(evidence, window)
-    found += _shared_id(evidence)
-    found += _paused(evidence)
-    found += _pinned(evidence, pinned)
-    found += _in_members(evidence, {each.client_id for each in pinned})
-    found += _ownership(evidence)
-    found += _permissions(evidence)
-    found += _poison(evidence)
-    found += _letters(evidence)
-    found += _mismatch(evidence)
-    found += _expired(evidence)
-    found += _filtered(evidence)
-    found += _idle(evidence)
+    found = [
+        *_silent(evidence),
+        *_no_members(evidence),
+        *_shared_id(evidence),
+        *_group_paused(evidence),
+        *held_causes(evidence, pinned, window),
+        *_ownership(evidence),
+        *_flapping(evidence, window),
+        *_idle(evidence),
+        *_permissions(evidence),
+        *_letters(evidence),
+        *_mismatch(evidence),
+        *_expired(evidence),
+        *_filtered(evidence),
+    ]
     return tuple(sorted(found, key=lambda cause: RANK.index(cause.kind)))
 
 
-def _pinned(evidence: Evidence, pinned: Sequence[PinnedMessage]) -> Iterator[Cause]:
-    for each in pinned[:NAMED_MAX]:
-        yield inside.pinned_cause(evidence, each)
+# --- who has which queue --------------------------------------------------------------------------
 
 
-def _in_members(evidence: Evidence, pinning: set[str]) -> Iterator[Cause]:
-    """Return the causes a member's threads and process queues show, one cause per member."""
-    for member in evidence.members:
-        if (starved := inside.starved_pool(evidence, member)) is not None:
-            yield starved
-        elif (failing := inside.failing_in_order(evidence, member)) is not None:
-            yield failing
-        elif (slow := inside.slow_listener(evidence, member)) is not None:
-            yield slow
-        elif (paused := inside.held_up(evidence, member)) is not None:
-            if not evidence.paused_at:
-                yield paused
-        elif member.client_id not in pinning:
-            full = inside.flow_controlled(evidence, member)
-            if full is not None:
-                yield full
-
-
-def _paused(evidence: Evidence) -> Iterator[Cause]:
-    """Brokers refuse the group's pulls because of its settings; its members are not the cause."""
-    state, closed = evidence.state, evidence.paused_at
-    if not closed:
-        return
-    waiting = sum(
-        q.waiting or 0 for q in state.queues if q.broker_name in closed and relevant(state, q)
-    )
-    where = some(sorted(closed))
-    tells = f"{waits(waiting)} there" if waiting else "what is sent from now on will wait"
-    yield Cause(
-        CauseKind.PAUSED,
-        f"The group is paused: {where} gives it nothing; {tells}.",
-        (f"consumeEnable=false in the group's settings at {where}",),
-        f"`rocketstream group resume {state.group}` lets it go on",
-        is_latent=not waiting,
-    )
+def _silent(evidence: Evidence) -> Iterator[Cause]:
+    """Brokers that answered nothing about any queue of the group."""
+    state = evidence.state
+    answered = {q.broker_name for q in state.queues if q.max_offset is not None}
+    reasons = {q.broker_name: q.error for q in state.queues if q.error}
+    for name in sorted(set(reasons) - answered):
+        number = sum(q.broker_name == name for q in state.queues)
+        yield Cause(
+            CauseKind.BROKER_SILENT,
+            f"Broker {name} does not answer: how the group does in {plural(number, 'queue')} there "
+            "is not known, and nothing of them is consumed while it hangs.",
+            (str(reasons[name]),),
+            "`rocketstream broker list` shows who answers; look at its process, its disk and the "
+            "network to it. It goes on where it was: nothing is to be reset",
+        )
 
 
 def _no_members(evidence: Evidence) -> Iterator[Cause]:
@@ -193,21 +169,23 @@ def _shared_id(evidence: Evidence) -> Iterator[Cause]:
         )
 
 
-def _silent(evidence: Evidence) -> Iterator[Cause]:
-    """Brokers that answered nothing about any queue of the group."""
-    state = evidence.state
-    told = {q.broker_name for q in state.queues if q.max_offset is not None}
-    reasons = {q.broker_name: q.error for q in state.queues if q.error}
-    for name in sorted(set(reasons) - told):
-        number = sum(q.broker_name == name for q in state.queues)
-        yield Cause(
-            CauseKind.BROKER_SILENT,
-            f"Broker {name} does not answer: how the group does in {plural(number, 'queue')} there "
-            "is not known, and nothing of them is consumed while it hangs.",
-            (f"{reasons[name]}",),
-            "`rocketstream broker list` shows who answers; look at its process, its disk and the "
-            "network to it. It goes on where it was: nothing is to be reset",
-        )
+def _group_paused(evidence: Evidence) -> Iterator[Cause]:
+    """Brokers refuse the group's pulls because of its settings; its members are not the cause."""
+    state, closed = evidence.state, evidence.paused_at
+    if not closed:
+        return
+    waiting = sum(
+        q.waiting or 0 for q in state.queues if q.broker_name in closed and relevant(state, q)
+    )
+    brokers = some(sorted(closed))
+    tells = f"{waits(waiting)} there" if waiting else "what is sent from now on will wait"
+    yield Cause(
+        CauseKind.PAUSED,
+        f"The group is paused: {brokers} gives it nothing; {tells}.",
+        (f"consumeEnable=false in the group's settings at {brokers}",),
+        f"`rocketstream group resume {state.group}` lets it go on",
+        is_latent=not waiting,
+    )
 
 
 def _flapping(evidence: Evidence, window: Sequence[GroupState]) -> Iterator[Cause]:
@@ -239,69 +217,24 @@ def _flapping(evidence: Evidence, window: Sequence[GroupState]) -> Iterator[Caus
         )
 
 
-def _skewed(evidence: Evidence, window: Sequence[GroupState]) -> Iterator[Cause]:
-    """One queue gets most messages, and its owner alone cannot do them while others are idle."""
-    looks = told(evidence)
-    orderly = any(look.is_orderly for look in looks.values())
-    if not looks or not (orderly or len(looks) > 1) or not inside.needs_help(evidence):
-        return
-    state = evidence.state
-    first = next((s for s in window if state.taken_ms - s.taken_ms <= SKEW_MS), state)
-    before = {queue.key: queue.max_offset for queue in first.queues}
-    watched = state.taken_ms - first.taken_ms >= WAITED_MS
-    for topic in sorted({queue.topic for queue in _subscribed(evidence, looks)}):
-        queues = [q for q in state.of_kind(QueueKind.TOPIC) if q.topic == topic]
-        came = [
-            (q.max_offset or 0) - ((before.get(q.key) if watched else q.min_offset) or 0)
-            for q in queues
-        ]
-        most = max(came)
-        worst = queues[came.index(most)]
-        others = (waits_ms(evidence, q) for q in queues if q is not worst)
-        share = most / max(sum(came), 1)
-        if (
-            len(queues) < 2
-            or share < 0.5 + 0.5 / len(queues)
-            or waits_ms(evidence, worst) < WAITED_MS
-            or max(others) >= WAITED_MS
-        ):
-            continue
-        where = f"queue {worst.queue_id} of {topic} at {worst.broker_name}"
-        yield Cause(
-            CauseKind.SKEWED_QUEUE,
-            f"One queue is skewed: {where} gets {share:.0%} of the messages, of {len(queues)} "
-            f"queues; {waits(worst.waiting or 0)} there, and nobody but its owner may help.",
-            (
-                f"{most:,} of {sum(came):,} messages "
-                + ("came there while it was watched" if watched else "kept lie there"),
-                f"{worst.client_id or 'its member'} has it; the other queues keep up",
-                *(("in order: one message of a queue at a time",) if orderly else ()),
-            ),
-            "spread the messages: a sharding key with more values, or a second part of it for the "
-            "value that is so frequent; more members or queues do not help that one",
-        )
-
-
-# --- owners of queues -----------------------------------------------------------------------------
-
-
 def _ownership(evidence: Evidence) -> Iterator[Cause]:
-    state = evidence.state
-    looks = told(evidence)
+    """Queues no member has, or none may consume for want of the broker's lock."""
+    state, looks = evidence.state, told(evidence)
     if state.message_model != "CLUSTERING" or not looks:
         return
-    locked_out = {at for member in evidence.members for at in inside.unlocked(evidence, member)}
+    locked_out = set(_unlocked(evidence))
     nobody: list[QueueState] = []
-    if state.consume_type == "CONSUME_PASSIVELY" and _all_told_and_run_long(evidence, looks):
-        had = {
-            at
-            for member in evidence.members
-            for look in (member.first, member.second)
-            if look is not None
-            for at in look.queues
-        }
-        nobody = [q for q in _subscribed(evidence, looks) if queue_of(q) not in had]
-        nobody = [q for q in nobody if _is_left(evidence, q, looks) and _readable(evidence, q)]
+    if state.consume_type == "CONSUME_PASSIVELY" and _have_divided(evidence, looks):
+        both = [look for member in evidence.members for look in (member.first, member.second)]
+        had = {at for look in both if look is not None for at in look.queues}
+        youngest_ms = min((k.ran_ms for k in looks.values() if k.ran_ms is not None), default=0)
+        for queue in _subscribed(evidence, looks):
+            left = waits_ms(evidence, queue) >= WAITED_MS
+            if queue.committed_offset is None and queue.max_offset is not None:
+                # It holds messages of which none was ever committed: members are there for long.
+                left = queue.max_offset > (queue.min_offset or 0) and youngest_ms >= WAITED_MS
+            if queue_of(queue) not in had and left and readable(evidence, queue):
+                nobody.append(queue)
     orderly = any(look.is_orderly for look in looks.values())
     if orderly and all(look.divides_averagely for look in looks.values()):
         # These strategies leave no queue without a member: its owner was refused the lock.
@@ -310,56 +243,46 @@ def _ownership(evidence: Evidence) -> Iterator[Cause]:
     if locked_out:
         yield _locked_out(evidence, sorted(locked_out))
     if nobody:
-        yield _unowned(evidence, nobody, looks)
+        yield _unowned(nobody, looks)
 
 
-def _all_told_and_run_long(evidence: Evidence, looks: Mapping[str, Look]) -> bool:
+def _unlocked(evidence: Evidence) -> Iterator[MessageQueue]:
+    """Yield queues an orderly member has but may not consume, for want of the broker's lock."""
+    queues = {queue_of(q): q for q in evidence.state.queues}
+    for member in evidence.members:
+        first, second = member.first, member.second
+        if first is None or second is None or not second.is_orderly:
+            continue
+        for at, held in second.queues.items():
+            before, queue = first.queues.get(at), queues.get(at)
+            if before is None or queue is None or waits_ms(evidence, queue) < WAITED_MS:
+                continue
+            if not before.locked and not held.locked and not held.dropped:
+                yield at
+
+
+def _have_divided(evidence: Evidence, looks: Mapping[str, Look]) -> bool:
+    """Whether every member told what it has, and ran long enough to divide the queues."""
     members = evidence.state.members
     if members is None or {m.client_id for m in members} - set(looks):
         return False
-    for look in looks.values():
-        if look.started_ms is None or look.now_ms is None:
-            continue
-        if look.now_ms - look.started_ms < YOUNG_MS:
-            return False
-    return True
+    return all(look.ran_ms is None or look.ran_ms >= YOUNG_MS for look in looks.values())
 
 
-def _is_left(evidence: Evidence, queue: QueueState, looks: Mapping[str, Look]) -> bool:
-    """Return whether messages of a queue wait for longer than a rebalance takes."""
-    if queue.committed_offset is not None or queue.max_offset is None:
-        return waits_ms(evidence, queue) >= WAITED_MS
-    # Nothing was ever committed: it holds messages, and all members have been there for long.
-    youngest_ms = min(
-        (
-            look.now_ms - look.started_ms
-            for look in looks.values()
-            if look.now_ms is not None and look.started_ms is not None
-        ),
-        default=0,
-    )
-    return queue.max_offset > (queue.min_offset or 0) and youngest_ms >= WAITED_MS
-
-
-def _subscribed(evidence: Evidence, looks: Mapping[str, Look]) -> Iterator[QueueState]:
+def _subscribed(evidence: Evidence, looks: Mapping[str, Look]) -> list[QueueState]:
     topics = {s.topic for look in looks.values() for s in look.subscriptions}
-    for queue in evidence.state.of_kind(QueueKind.TOPIC):
-        if queue.topic in topics:
-            yield queue
+    return [q for q in evidence.state.of_kind(QueueKind.TOPIC) if q.topic in topics]
 
 
 def _locked_out(evidence: Evidence, queues: list[MessageQueue]) -> Cause:
-    group = evidence.state.group
-    first = queues[0]
+    others = " and others" if len(queues) > 1 else ""
     return Cause(
         CauseKind.DEAD_LOCK_OWNER,
         f"No member has the lock of {plural(len(queues), 'queue')} consumed in order "
-        f"({first.topic} queue {first.queue_id} at "
-        f"{first.broker_name}{' and others' if len(queues) > 1 else ''}): a client that is not a "
-        "member holds it.",
+        f"({where(queues[0])}{others}): a client that is not a member holds it.",
         (
-            f"the {plural(len(evidence.members), 'member')} of {group} told which queues they have "
-            "locked; none has these",
+            f"the {plural(len(evidence.members), 'member')} of {evidence.state.group} told which "
+            "queues they have locked; none has these",
             "a broker gives a lock to another member 60 s after its holder renewed it last",
         ),
         "look for a process of this group that lost its connection and still runs (it renews the "
@@ -367,45 +290,38 @@ def _locked_out(evidence: Evidence, queues: list[MessageQueue]) -> Cause:
     )
 
 
-def _unowned(evidence: Evidence, queues: list[QueueState], looks: Mapping[str, Look]) -> Cause:
-    strategies = sorted(
-        {look.properties.get("allocateMessageQueueStrategy", "unknown") for look in looks.values()}
-    )
-    shown = [f"{q.topic} queue {q.queue_id} at {q.broker_name}" for q in queues]
+def _unowned(queues: list[QueueState], looks: Mapping[str, Look]) -> Cause:
+    strategies = {
+        look.properties.get("allocateMessageQueueStrategy", "unknown") for look in looks.values()
+    }
+    kept = ((q.max_offset or 0) - (q.min_offset or 0) for q in queues if q.waiting is None)
+    waiting = sum(q.waiting or 0 for q in queues) + sum(kept)
     return Cause(
         CauseKind.UNOWNED_QUEUE,
-        f"No member has {plural(len(queues), 'queue')} in which messages wait: {some(shown)}.",
+        f"No member has {plural(len(queues), 'queue')} in which messages wait: "
+        f"{some([where(queue) for queue in queues])}.",
         (
-            f"{plural(len(looks), 'member')} told which queues they have; "
-            f"{waits(sum(_held_by(q) for q in queues))} in those nobody has",
-            f"strategy of dividing queues: {some(strategies)}",
+            f"{plural(len(looks), 'member')} told which queues they have; {waits(waiting)} in "
+            "those nobody has",
+            f"strategy of dividing queues: {some(sorted(strategies))}",
         ),
         "give all members the same strategy and one that leaves no queue out; where members came "
         "or went just now, ask again in 20 s",
     )
 
 
-def _held_by(queue: QueueState) -> int:
-    if queue.waiting is not None:
-        return queue.waiting
-    return (queue.max_offset or 0) - (queue.min_offset or 0)
-
-
 def _idle(evidence: Evidence) -> Iterator[Cause]:
     """More members than queues: some get no queue. Reported only where help is needed."""
-    state = evidence.state
-    looks = told(evidence)
+    state, looks = evidence.state, told(evidence)
     if state.message_model != "CLUSTERING" or state.consume_type != "CONSUME_PASSIVELY":
         return
-    if evidence.verdict.verdict is Verdict.OK or not _all_told_and_run_long(evidence, looks):
+    if not _have_divided(evidence, looks) or not needs_help(evidence):
         return
-    queues = list(_subscribed(evidence, looks))
-    if not inside.needs_help(evidence):
-        return
+    queues = _subscribed(evidence, looks)
     idle = sorted(
         client
         for client, look in looks.items()
-        if not any(not at.topic.startswith(names.RETRY_PREFIX) for at in look.queues)
+        if all(at.topic.startswith(names.RETRY_PREFIX) for at in look.queues)
     )
     if not idle or len(looks) <= len(queues):
         return
@@ -418,90 +334,42 @@ def _idle(evidence: Evidence) -> Iterator[Cause]:
     )
 
 
-# --- messages -------------------------------------------------------------------------------------
+# --- what is wanted, and what is kept -------------------------------------------------------------
 
 
-def _poison(evidence: Evidence) -> Iterator[Cause]:
-    """Messages that fail again and again, seen in the retry topic."""
-    state = evidence.state
-    if not state.retrying and state.delayed == 0:
+def _mismatch(evidence: Evidence) -> Iterator[Cause]:
+    """Members that subscribe differently: a broker keeps only the last heartbeat's subscription."""
+    variants: dict[frozenset[tuple[str, str, str]], list[str]] = {}
+    for client, look in sorted(told(evidence).items()):
+        own = frozenset(_normal(s) for s in look.subscriptions if not _is_retry(s.topic))
+        if own:
+            variants.setdefault(own, []).append(client)
+    if len(variants) < 2:
         return
-    if not state.retrying and state.delayed is None and not _fails(evidence):
-        return
-    by_id: dict[str, MessageFacts] = {}
-    for message in evidence.failed:
-        known = by_id.get(message.msg_id)
-        if known is None or known.reconsume_times < message.reconsume_times:
-            by_id[message.msg_id] = message
-    poison = sorted(
-        (m for m in by_id.values() if m.reconsume_times >= POISON_TIMES),
-        key=lambda message: (-message.reconsume_times, message.msg_id),
-    )
-    if not poison:
-        return
-    worst = poison[0]
-    keys = f" (key {worst.keys})" if worst.keys else ""
-    more = f", and {plural(len(poison) - 1, 'other')}" if len(poison) > 1 else ""
-    topic = worst.origin_topic or worst.topic
-    yield Cause(
-        CauseKind.POISON_MESSAGE,
-        f"Message {worst.msg_id}{keys} of {topic} fails again and again{more}.",
-        (
-            *(
-                f"{m.msg_id}{f' (key {m.keys})' if m.keys else ''} was given back "
-                f"{plural(m.reconsume_times, 'time')}"
-                for m in poison[:3]
-            ),
-            f"{plural(state.retrying or 0, 'message')} due in the retry topic",
-        ),
-        f"`rocketstream message view {topic} {worst.msg_id}` shows it; mend the listener: after "
-        "its last try it becomes a dead letter (`rocketstream dlq`)",
-    )
-
-
-def _letters(evidence: Evidence) -> Iterator[Cause]:
-    """Messages the group gave up in the last minutes, by the reason their listener gave."""
-    number = sum(each.count for each in evidence.letters)
-    if number < LETTERS_MIN:
-        return
-    group, worst = evidence.state.group, evidence.letters[0]
+    common = frozenset.intersection(*variants)
     lines = [
-        f"{plural(each.count, 'message')}: {each.cause}"
-        f"{f' at {each.where}' if each.where else ''}"
-        f"{f', the newest with key {each.example_key}' if each.example_key else ''}"
-        for each in evidence.letters[:NAMED_MAX]
+        f"{some(clients)}: "
+        + (
+            some([f"{topic} {expression}" for topic, _, expression in sorted(own - common)])
+            or "nothing more than the others"
+        )
+        for own, clients in sorted(variants.items(), key=lambda each: each[1])
     ]
     yield Cause(
-        CauseKind.DEAD_LETTERS,
-        f"{group} gives messages up: {number:,} of its newest became dead letters in the last "
-        f"{span(LETTERS_MS)}, most of them for: {worst.cause}.",
+        CauseKind.SUBSCRIPTION_MISMATCH,
+        f"Members of {evidence.state.group} subscribe differently: messages of queues whose member "
+        "does not want them are skipped for all.",
         tuple(lines),
-        f"mend the listener, then `rocketstream dlq redrive {group} --cause {worst.id}` sends them "
-        f"again; `rocketstream dlq causes {group}` counts all",
+        "let all members of a group subscribe the same topics with the same expression; give "
+        "programs that want something else a group of their own",
     )
 
 
-def _fails(evidence: Evidence) -> bool:
-    return any(r.failed_tps > 0 for look in told(evidence).values() for r in look.rates.values())
-
-
-def _expired(evidence: Evidence) -> Iterator[Cause]:
-    state = evidence.state
-    lost = [q for q in state.queues if relevant(state, q) and (q.expired or 0) > 0]
-    if not lost:
-        return
-    worst = max(lost, key=lambda queue: queue.expired or 0)
-    yield Cause(
-        CauseKind.EXPIRED_OFFSET,
-        f"{plural(sum(q.expired or 0 for q in lost), 'message')} were deleted before the group "
-        f"consumed them: its offset in {plural(len(lost), 'queue')} is older than what is kept.",
-        (
-            f"{worst.topic} queue {worst.queue_id} at {worst.broker_name}: committed "
-            f"{worst.committed_offset:,}, oldest message kept {worst.min_offset:,}",
-        ),
-        "they are lost to the group, which goes on with the oldest kept; keep messages longer "
-        "(fileReservedTime) or consume sooner",
-    )
+def _normal(row: SubscriptionRow) -> tuple[str, str, str]:
+    expression = row.expression.strip() or "*"
+    if row.expression_type == "TAG":
+        expression = " || ".join(sorted({tag.strip() for tag in expression.split("||")}))
+    return row.topic, row.expression_type, expression
 
 
 def _filtered(evidence: Evidence) -> Iterator[Cause]:
@@ -561,42 +429,45 @@ def _condition_cause(topic: str, seen: FilterSeen, idle: str) -> Cause:
     )
 
 
-# --- settings -------------------------------------------------------------------------------------
-
-
-def _mismatch(evidence: Evidence) -> Iterator[Cause]:
-    """Members that subscribe differently: a broker keeps only the last heartbeat's subscription."""
-    variants: dict[frozenset[tuple[str, str, str]], list[str]] = {}
-    for client, look in sorted(told(evidence).items()):
-        own = frozenset(_normal(s) for s in look.subscriptions if not _is_retry(s.topic))
-        if own:
-            variants.setdefault(own, []).append(client)
-    if len(variants) < 2:
+def _expired(evidence: Evidence) -> Iterator[Cause]:
+    state = evidence.state
+    lost = [q for q in state.queues if relevant(state, q) and (q.expired or 0) > 0]
+    if not lost:
         return
-    common = frozenset.intersection(*variants)
-    lines = [
-        f"{some(clients)}: "
-        + (
-            some([f"{topic} {expression}" for topic, _, expression in sorted(own - common)])
-            or "nothing more than the others"
-        )
-        for own, clients in sorted(variants.items(), key=lambda each: each[1])
-    ]
+    worst = max(lost, key=lambda queue: queue.expired or 0)
     yield Cause(
-        CauseKind.SUBSCRIPTION_MISMATCH,
-        f"Members of {evidence.state.group} subscribe differently: messages of queues whose member "
-        "does not want them are skipped for all.",
-        tuple(lines),
-        "let all members of a group subscribe the same topics with the same expression; give "
-        "programs that want something else a group of their own",
+        CauseKind.EXPIRED_OFFSET,
+        f"{plural(sum(q.expired or 0 for q in lost), 'message')} were deleted before the group "
+        f"consumed them: its offset in {plural(len(lost), 'queue')} is older than what is kept.",
+        (
+            f"{worst.topic} queue {worst.queue_id} at {worst.broker_name}: committed "
+            f"{worst.committed_offset:,}, oldest message kept {worst.min_offset:,}",
+        ),
+        "they are lost to the group, which goes on with the oldest kept; keep messages longer "
+        "(fileReservedTime) or consume sooner",
     )
 
 
-def _normal(row: SubscriptionRow) -> tuple[str, str, str]:
-    expression = row.expression.strip() or "*"
-    if row.expression_type == "TAG":
-        expression = " || ".join(sorted({tag.strip() for tag in expression.split("||")}))
-    return row.topic, row.expression_type, expression
+def _letters(evidence: Evidence) -> Iterator[Cause]:
+    """Messages the group gave up in the last minutes, by the reason their listener gave."""
+    number = sum(each.count for each in evidence.letters)
+    if number < LETTERS_MIN:
+        return
+    group, worst = evidence.state.group, evidence.letters[0]
+    lines = [
+        f"{plural(each.count, 'message')}: {each.cause}"
+        f"{f' at {each.where}' if each.where else ''}"
+        f"{f', the newest with key {each.example_key}' if each.example_key else ''}"
+        for each in evidence.letters[:NAMED_MAX]
+    ]
+    yield Cause(
+        CauseKind.DEAD_LETTERS,
+        f"{group} gives messages up: {number:,} of its newest became dead letters in the last "
+        f"{span(LETTERS_MS)}, most of them for: {worst.cause}.",
+        tuple(lines),
+        f"mend the listener, then `rocketstream dlq redrive {group} --cause {worst.id}` sends them "
+        f"again; `rocketstream dlq causes {group}` counts all",
+    )
 
 
 def _permissions(evidence: Evidence) -> Iterator[Cause]:
@@ -629,10 +500,6 @@ def _permissions(evidence: Evidence) -> Iterator[Cause]:
             ),
             "give back the permission to write: of the topic, or brokerPermission of the broker",
         )
-
-
-def _readable(evidence: Evidence, queue: QueueState) -> bool:
-    return "R" in evidence.permissions.get((queue.topic, queue.broker_name), "R")
 
 
 def _is_retry(topic: str) -> bool:

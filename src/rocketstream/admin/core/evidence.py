@@ -1,18 +1,29 @@
-"""The evidence about a group that explains why it is behind: values, without judgement.
+"""What brokers and members tell of a group, read from their answers: values, without judgement.
 
-Pure: frozen values. None means "not known", never "none".
+Pure: frozen values; peers' names and encodings end here. None means "not known", never "none".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from rocketstream.admin.core.stacks import ThreadStack
 from rocketstream.admin.rows import SubscriptionRow
-from rocketstream.admin.state import GroupState, GroupVerdict
-from rocketstream.model import MessageQueue
+from rocketstream.admin.state import GroupState, QueueKind, QueueState
+from rocketstream.errors import SubscriptionError
+from rocketstream.model import RESERVED_PROPERTIES, MessageQueue
+from rocketstream.protocol.names import LISTENER_THREAD_PREFIX, THREAD_GROUP_CHARS_MAX
+from rocketstream.protocol.sql92 import property_names
 
+if TYPE_CHECKING:
+    from rocketstream.protocol.bodies import ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
+    from rocketstream.protocol.message_ext import MessageExt
+
+RATES_MIN_MS = 400
+"""Two states closer together than this give no rate."""
 AVERAGELY = "AllocateMessageQueueAveragely"
 SAME_MS = 50
 """Times of one event that a member reports twice may differ by this: some add up two clocks."""
@@ -132,6 +143,12 @@ class Look:
         return max(times, default=None)
 
     @property
+    def ran_ms(self) -> int | None:
+        """How long it has run, by its own clock."""
+        started_ms, now_ms = self.started_ms, self.now_ms
+        return None if started_ms is None or now_ms is None else now_ms - started_ms
+
+    @property
     def divides_averagely(self) -> bool:
         """Whether it divides queues so that every queue has a member (the default)."""
         strategy = self.properties.get("allocateMessageQueueStrategy", "")
@@ -233,7 +250,6 @@ class Evidence:
     Attributes:
         state: the group at the time of the later look.
         earlier: the group at the time of the earlier look; None when it was asked once.
-        verdict: the verdict of the window, or of these two states.
         members: what each member reported.
         permissions: ``RW``, ``R``, ``W`` or empty, by topic and broker name, as clients see it.
         messages: the message each queue stands at, where it could be read.
@@ -242,13 +258,11 @@ class Evidence:
         arrival_tps: messages a second sent to a topic over the last minute, all brokers together;
             a topic that no broker reported is absent.
         filters: the findings about each filter that was looked into.
-        min_stored_ms: when the oldest message kept was stored, by queue.
         unknown: what could not be asked, and why.
         paused_at: brokers that give the group nothing (``consumeEnable=false``).
     """
 
     state: GroupState
-    verdict: GroupVerdict
     earlier: GroupState | None = None
     members: tuple[Member, ...] = ()
     permissions: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -261,5 +275,249 @@ class Evidence:
     paused_at: tuple[str, ...] = ()
 
 
+# --- answers --------------------------------------------------------------------------------------
+
+
+def look_of(info: ConsumerRunningInfo, taken_ms: int) -> Look:
+    """Return the content of a member's running info (307)."""
+    return Look(
+        taken_ms,
+        dict(info.properties),
+        tuple(
+            SubscriptionRow(data.topic, data.sub_string, data.expression_type or "TAG")
+            for data in info.subscription_set
+        ),
+        {queue: _held(each) for queue, each in info.mq_table.items()},
+        {topic: _rates(status) for topic, status in info.status_table.items()},
+        threads_of(info.jstack),
+    )
+
+
+def message_of(message: MessageExt, queue: QueueState) -> MessageFacts:
+    """Return the facts about a stored message; a retried one is under its first id."""
+    properties = message.properties
+    return MessageFacts(
+        queue.topic,
+        queue.broker_name,
+        queue.queue_id,
+        message.queue_offset,
+        message.msg_id or message.offset_msg_id,
+        message.keys or None,
+        message.tags or None,
+        message.store_timestamp,
+        message.reconsume_times,
+        properties.get("RETRY_TOPIC"),
+    )
+
+
+def tags_seen(row: SubscriptionRow, tags: Sequence[str | None]) -> FilterSeen:
+    """Return how many of a topic's newest tags a group's subscription matches."""
+    wanted = {tag.strip() for tag in row.expression.split("||")}
+    matching = sum(tag in wanted for tag in tags)
+    return FilterSeen(row.topic, row.expression, len(tags), matching, tuple(dict.fromkeys(tags)))
+
+
+def condition_seen(row: SubscriptionRow, found: Sequence[Mapping[str, str]]) -> FilterSeen:
+    """Return the properties a condition names and messages have; nothing is evaluated yet."""
+    try:
+        wanted = property_names(row.expression)
+    except SubscriptionError:
+        wanted = ()  # the condition uses a grammar we do not read
+    has = tuple(sorted({name for properties in found for name in properties}))
+    users = tuple(name for name in has if name in wanted or name not in RESERVED_PROPERTIES)
+    return FilterSeen(
+        row.topic,
+        row.expression,
+        0,
+        0,
+        expression_type=row.expression_type,
+        names=wanted,
+        properties=users,
+    )
+
+
+def arrival_tps(first: GroupState, second: GroupState) -> dict[str, float]:
+    """Return messages a second that came into each topic between two states."""
+    took_ms = second.taken_ms - first.taken_ms
+    if took_ms < RATES_MIN_MS:
+        return {}
+    ends = {queue.key: queue.max_offset for queue in first.queues}
+    found: dict[str, float] = {}
+    for queue in second.of_kind(QueueKind.TOPIC):
+        before = ends.get(queue.key)
+        if before is not None and queue.max_offset is not None:
+            came = max(queue.max_offset - before, 0)
+            found[queue.topic] = found.get(queue.topic, 0.0) + came * 1_000 / took_ms
+    return found
+
+
+def not_told(evidence: Evidence) -> Iterable[str]:
+    """Yield the facts about this group that no answer has."""
+    state = evidence.state
+    if state.message_model == "BROADCASTING":
+        yield "a broadcasting group's progress is at its members, each has its own"
+    if state.members == () and not state.of_kind(QueueKind.RETRY) and (state.lag or 0) > 0:
+        yield (
+            "no member of the group ever connected: whether the Spark query or pull program that "
+            "commits for it runs is not visible"
+        )
+    if state.queues_unknown:
+        untold = next((q.error for q in state.queues if q.lag is None and q.error), None)
+        yield (
+            f"the lag of {state.queues_unknown} of its queues"
+            f"{f': {untold}' if untold else ': nothing was committed there yet'}"
+        )
+
+
+def _held(info: ProcessQueueInfo) -> HeldQueue:
+    # Messages an orderly member's listener is working on are counted, but not in these offsets.
+    first, last = info.cached_msg_min_offset, info.cached_msg_max_offset
+    count = info.cached_msg_count
+    has_range = count > 0 and last >= first
+    return HeldQueue(
+        info.commit_offset,
+        count,
+        first if has_range else None,
+        last if has_range else None,
+        info.cached_msg_size_in_mib,
+        info.locked,
+        info.droped,
+        _known(info.last_pull_timestamp),
+        _known(info.last_consume_timestamp),
+        _known(info.last_lock_timestamp),
+    )
+
+
+def _rates(status: ConsumeStatus) -> TopicRates:
+    return TopicRates(
+        status.pull_tps,
+        status.consume_rt,
+        status.consume_ok_tps,
+        status.consume_failed_tps,
+        status.consume_failed_msgs,
+    )
+
+
+def _known(timestamp: int) -> int | None:
+    return timestamp if timestamp > 0 else None
+
+
 def _whole(text: str | None, otherwise: int) -> int:
     return int(text) if text is not None and text.strip().isdigit() else otherwise
+
+
+# --- stacks ---------------------------------------------------------------------------------------
+
+
+STACK_LINES_MAX = 12
+_JAVA_THREAD = re.compile(r"^(?P<name>.*?) *TID: (?P<id>-?\d+) STATE: (?P<state>\w+)\s*$")
+_OUR_THREAD = re.compile(
+    r'^"(?P<name>.*)"(?:(?: daemon)? TID: (?P<id>\d+)| (?P<task>asyncio task))\s*$'
+)
+_OUR_FRAME = re.compile(r"^ {4}at (?P<name>.+) \((?P<file>.+):(?P<line>\d+)\)\s*$")
+_JAVA_RUN = ("ConsumeMessageConcurrentlyService$ConsumeRequest.run",
+             "ConsumeMessageOrderlyService$ConsumeRequest.run")  # fmt: skip
+_JAVA_CLIENT = "org.apache.rocketmq.client.impl.consumer."
+_JAVA_OWN = ("java.", "javax.", "jdk.", "sun.", "com.sun.")
+_JAVA_MODULE = re.compile(r"^(?:[\w.-]*(?:@[\w.+-]+)?/){1,2}(?=[\w$.]+\()")
+"""The prefix a frame's class may have: ``app//``, ``java.base@17.0.1/``."""
+_OUR_CALLER = re.compile(r"[/\\]rocketstream[/\\]client[/\\]consumer[/\\]consume[/\\]")
+_PYTHON_OWN = re.compile(
+    r"[/\\](?:lib[/\\]python3[^/\\]*|Lib)[/\\](?!site-packages|dist-packages)|^<"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStack:
+    """One thread, or one asyncio task of a Python member.
+
+    Attributes:
+        frames: its stack, the innermost frame first.
+        state: its state in Java's terms (``TIMED_WAITING``); None for a Python thread.
+        listener: the part of ``frames`` in the user's listener and its callees; empty while the
+            thread is in no listener.
+        is_task: whether it is an asyncio task.
+    """
+
+    name: str
+    frames: tuple[str, ...]
+    state: str | None = None
+    listener: tuple[str, ...] = ()
+    is_task: bool = False
+
+    @property
+    def place(self) -> str | None:
+        """The innermost place in the user's own code, otherwise the innermost of all."""
+        if not self.listener:
+            return None
+        own = (frame for frame in self.listener if not _is_library(frame))
+        return next(own, self.listener[0])
+
+    def text(self) -> str:
+        """Return the listener's part of the stack, line by line."""
+        shown = self.listener or self.frames
+        state = f" ({self.state})" if self.state else ""
+        lines = [f"{self.name}{state}", *(f"    at {frame}" for frame in shown[:STACK_LINES_MAX])]
+        if len(shown) > STACK_LINES_MAX:
+            lines.append(f"    and {len(shown) - STACK_LINES_MAX} frames more")
+        return "\n".join(lines)
+
+
+def threads_of(text: str | None) -> tuple[ThreadStack, ...]:
+    """Return the threads of a running info's stacks (``jstack``), in its order."""
+    found: list[tuple[str, str | None, bool, list[str]]] = []
+    for line in (text or "").splitlines():
+        java, ours = _JAVA_THREAD.match(line), _OUR_THREAD.match(line)
+        if ours:
+            found.append((ours["name"], None, ours["task"] is not None, []))
+        elif java:
+            found.append((java["name"], java["state"], False, []))
+        elif found and (frame := _frame(line, found[-1][0])):
+            found[-1][3].append(frame)
+    return tuple(
+        ThreadStack(name, tuple(frames), state, _listener_part(frames), is_task)
+        for name, state, is_task, frames in found
+    )
+
+
+def busy_listeners(threads: Iterable[ThreadStack], group: str) -> tuple[ThreadStack, ...]:
+    """Return the threads that are inside a listener of this group."""
+    prefix = f"{LISTENER_THREAD_PREFIX}{group[:THREAD_GROUP_CHARS_MAX]}_"
+    return tuple(t for t in threads if t.listener and t.name.startswith(prefix))
+
+
+def places(threads: Sequence[ThreadStack]) -> list[tuple[str, int]]:
+    """Return the places in the user's code where threads stand with their number, most first."""
+    found = Counter(thread.place for thread in threads if thread.place)
+    return sorted(found.items(), key=lambda each: (-each[1], each[0]))
+
+
+def _frame(line: str, thread: str) -> str | None:
+    ours = _OUR_FRAME.match(line)
+    if ours:
+        return f"{ours['name']} ({ours['file']}:{ours['line']})"
+    # Java's client writes the thread's name, padded to 40, before each frame.
+    if thread and line.startswith(thread):
+        return _JAVA_MODULE.sub("", line[len(thread) :].strip()) or None
+    return None
+
+
+def _listener_part(frames: Sequence[str]) -> tuple[str, ...]:
+    """Return the frames above the client's own: the listener and its callees.
+
+    A listener may use a client itself, so the frame that calls listeners is searched for.
+    """
+    for index, frame in enumerate(frames):
+        if _OUR_CALLER.search(frame):
+            return tuple(frames[:index])
+        if any(run in frame for run in _JAVA_RUN):
+            own = index == 0 or frames[index - 1].startswith(_JAVA_CLIENT)
+            return () if own else tuple(frames[:index])
+    return ()
+
+
+def _is_library(frame: str) -> bool:
+    if frame.startswith(_JAVA_OWN):
+        return True
+    file = frame.rpartition(" (")[2]
+    return bool(_PYTHON_OWN.search(file))
