@@ -1,4 +1,4 @@
-"""Twelve faults planted in a running cluster: topics, traffic, and our own faulty consumers.
+"""Thirteen faults planted in a running cluster: topics, traffic, and our own faulty consumers.
 
 Law: no pytest here and no judgement; ``FaultyConsumer.java`` does the same with Java's consumers. A
 fault's group and topic bear its name behind a prefix.
@@ -24,7 +24,7 @@ from rocketstream import (
     PushConsumer,
 )
 from rocketstream.admin import Admin
-from rocketstream.admin.state import CauseKind
+from rocketstream.admin.state import CauseKind, Verdict
 from rocketstream.model import MessageQueue
 
 OK = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
@@ -44,6 +44,8 @@ class Fault:
         traffic: whether a message comes each second, too.
         kind: the cause that is to be named; None for the group that is healthy.
         in_sentence: what its sentence or evidence must name besides.
+        verdict: the verdict of one look; None where that takes watching.
+        is_first: whether its cause is the first of all.
     """
 
     name: str
@@ -53,6 +55,8 @@ class Fault:
     tag: str = "paid"
     traffic: bool = False
     in_sentence: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+    is_first: bool = True
 
     def named(self, prefix: str) -> str:
         """Its group and its topic."""
@@ -61,20 +65,30 @@ class Fault:
 
 FAULTS = (
     Fault("healthy", None, traffic=True),
-    Fault("pinned", CauseKind.PINNED_MESSAGE, queues=1, traffic=True, in_sentence=("pin-me",)),
+    Fault(
+        "pinned", CauseKind.PINNED_MESSAGE, queues=1, traffic=True, in_sentence=("pin-me",),
+        verdict=Verdict.PINNED,
+    ),
     Fault("poison", CauseKind.POISON_MESSAGE, traffic=True, in_sentence=("poison-me",)),
-    Fault("starved", CauseKind.STARVED_POOL),
+    Fault("starved", CauseKind.STARVED_POOL, verdict=Verdict.STALLED),
     Fault("slow", CauseKind.SLOW_LISTENER, messages=2_000),
-    Fault("mismatch", CauseKind.SUBSCRIPTION_MISMATCH, in_sentence=("paid", "refused")),
-    Fault("unowned", CauseKind.UNOWNED_QUEUE, in_sentence=("queue 0",)),
-    Fault("idle", CauseKind.IDLE_MEMBERS, messages=4_000),
-    Fault("expired", CauseKind.EXPIRED_OFFSET, queues=1, messages=4),
-    Fault("paused", CauseKind.PAUSED),
-    Fault("locked", CauseKind.DEAD_LOCK_OWNER),
-    Fault("readonly", CauseKind.BROKER_READ_ONLY),
-    Fault("filtered", CauseKind.FILTERED_TO_NOTHING, messages=200, traffic=True),
-)
-"""The twelve, and a group that has none."""
+    Fault(
+        "mismatch", CauseKind.SUBSCRIPTION_MISMATCH, in_sentence=("paid", "refused"),
+        verdict=Verdict.LOSING,
+    ),
+    Fault("unowned", CauseKind.UNOWNED_QUEUE, in_sentence=("queue 0",), verdict=Verdict.STALLED),
+    Fault("idle", CauseKind.IDLE_MEMBERS, messages=4_000, is_first=False),
+    Fault("expired", CauseKind.EXPIRED_OFFSET, queues=1, messages=4, is_first=False),
+    Fault("paused", CauseKind.PAUSED, verdict=Verdict.STALLED),
+    Fault("locked", CauseKind.DEAD_LOCK_OWNER, verdict=Verdict.STALLED),
+    Fault("readonly", CauseKind.BROKER_READ_ONLY, verdict=Verdict.OK),
+    Fault(
+        "filtered", CauseKind.FILTERED_TO_NOTHING, messages=200, traffic=True,
+        verdict=Verdict.LOSING,
+    ),
+    Fault("letters", CauseKind.DEAD_LETTERS, in_sentence=("dead letters",)),
+)  # fmt: skip
+"""The thirteen, and a group that has none."""
 BY_NAME = {fault.name: fault for fault in FAULTS}
 
 
@@ -257,6 +271,9 @@ class OurConsumers:
     def _filtered(self, topic: str) -> None:
         self._consumer(topic, lambda messages: OK, expression="Paid")
 
+    def _letters(self, topic: str) -> None:
+        self._consumer(topic, _refuse_all, max_reconsume_times=0)
+
     # --- listeners --------------------------------------------------------------------------------
 
     def _wait_for_a_friend(self, messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
@@ -300,3 +317,7 @@ def _refuse_poison(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
     if any(message.keys == "poison-me" for message in messages):
         raise ValueError("this one is beyond me")
     return OK
+
+
+def _refuse_all(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+    raise ValueError("these are beyond me")

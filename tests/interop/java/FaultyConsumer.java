@@ -80,6 +80,11 @@ public final class FaultyConsumer {
                 start(consumer);
             }
             case "filtered" -> start(consumer(mode, "Paid", 20, FaultyConsumer::done));
+            case "letters" -> {
+                DefaultMQPushConsumer consumer = consumer(mode, "*", 20, FaultyConsumer::refuseAll);
+                consumer.setMaxReconsumeTimes(0);
+                start(consumer);
+            }
             default -> throw new IllegalArgumentException("no such mode: " + mode);
         }
     }
@@ -121,6 +126,10 @@ public final class FaultyConsumer {
             throw new IllegalStateException("this one is beyond me");
         }
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+    }
+
+    private static ConsumeConcurrentlyStatus refuseAll(List<MessageExt> messages, Object context) {
+        throw new IllegalStateException("these are beyond me");
     }
 
     private static ConsumeConcurrentlyStatus waitForAll(List<MessageExt> messages, Object context) {

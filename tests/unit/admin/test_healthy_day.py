@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
+from rocketstream.admin.core.causes import find_causes
+from rocketstream.admin.core.evidence import Evidence
 from rocketstream.admin.core.verdicts import judge
-from rocketstream.admin.state import GroupState, GroupVerdict, Verdict
+from rocketstream.admin.state import CauseKind, GroupState, GroupVerdict, Verdict
 from rocketstream.watch.windows import Windows
 from tests.unit.admin.evidence_maker import causes_of
 from tests.unit.admin.healthy_day import DAY_MS, HOUR, SHAPES
@@ -59,6 +61,15 @@ def test_a_day_of_healthy_load_is_no_fault(name: str) -> None:
     found = day(name, DAY_MS)
     if name not in NEVER_TOLD:
         assert found[Verdict.OK] + found[Verdict.CATCHING_UP] > 0.8 * found.total(), found
+
+
+@pytest.mark.parametrize("name", ["rolling deploys", "lone restarts", "rebalances"])
+def test_members_that_are_restarted_do_not_come_and_go(name: str) -> None:
+    windows = Windows()
+    for state in SHAPES[name](random.Random(SEED)).day(2 * HOUR):
+        windows.add({state.group: state})
+        found = find_causes(Evidence(state), (), windows.window(state.group))
+        assert CauseKind.FLAPPING not in {cause.kind for cause in found}, state
 
 
 def test_evidence_of_healthy_members_names_no_cause() -> None:

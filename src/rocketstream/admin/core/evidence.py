@@ -1,4 +1,4 @@
-"""What brokers and members tell of a group, read from their answers: values, without judgement.
+"""Evidence about a group, read from the answers of brokers and members: values, without judgement.
 
 Pure: frozen values; peers' names and encodings end here. None means "not known", never "none".
 """

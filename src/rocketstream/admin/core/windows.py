@@ -1,19 +1,39 @@
 """The facts about each queue in a window of states: how long it stands, how old messages are.
 
-Pure: arithmetic over ``GroupState`` values, no judgement. Spans are measured by one clock, that of
-the asking process, so that differing clocks of brokers change nothing.
+Pure: arithmetic over ``GroupState`` values; ``View`` is what the rules of verdicts ask. Spans are
+measured by one clock, that of the asking process, so that differing clocks change nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from rocketstream.admin.state import GroupState, QueueKind, QueueState
+from rocketstream.admin.core.words import plural, span
+from rocketstream.admin.state import (
+    GroupState,
+    GroupVerdict,
+    PinnedMessage,
+    QueueKind,
+    QueueState,
+    Verdict,
+)
 from rocketstream.model import MessageQueue
 
+STEADY_MS = 60_000
+"""Messages younger than this are still on their way: commits are late by up to 10 s, filtered ones
+by 20 s, and a queue that changes hands waits for the next rebalance, every 20 s.
+"""
+HANDFUL_PER_MEMBER = 20
+"""This many messages may all be with the listeners of one member (20 threads by default)."""
+CONSUME_TIMEOUT_MS = 15 * 60_000
+"""RocketMQ itself gives a listener this long for one message."""
+PATIENCE = 2.5
+"""The longest pause seen between commits may be exceeded by this factor."""
+SHORT_MARGIN = 1.3
+"""The factor by which one rate must exceed another in a short window, which blurs both."""
 REDELIVERY_MS = 90_000
 """An offset that goes back by the messages consumed in this span is redelivery: a queue that
 changed hands continues at the offset stored last (5 s old), and a broker that was killed knows
@@ -136,6 +156,140 @@ class Track:
             len(kept_up) >= LINGERING_MOVES
             and kept_up[-1].taken_ms - kept_up[0].taken_ms >= LINGERING_MS
         )
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A window as the rules of verdicts see it.
+
+    Attributes:
+        before: the previous verdict; None where there was none.
+    """
+
+    window: Sequence[GroupState]
+    tracks: Sequence[Track]
+    before: GroupVerdict | None
+
+    @property
+    def now(self) -> GroupState:
+        """The newest state."""
+        return self.window[-1]
+
+    @property
+    def behind(self) -> list[Track]:
+        """The queues in which messages wait."""
+        return [track for track in self.tracks if track.is_waiting]
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait."""
+        return sum(track.last.waiting for track in self.behind)
+
+    @property
+    def unknown(self) -> list[Track]:
+        """The queues nothing is known of."""
+        return [track for track in self.tracks if not track.known]
+
+    @property
+    def span_ms(self) -> int:
+        """How long it was watched."""
+        return self.now.taken_ms - self.window[0].taken_ms
+
+    @property
+    def age_ms(self) -> int:
+        """How many ms the oldest message has waited: as watched, or as stored if that says more.
+
+        Store times compare the brokers' clock with ours, so they count only until the queue has
+        been watched long enough.
+        """
+        seen = max((track.age_ms() for track in self.tracks), default=0)
+        return seen if self.span_ms >= STEADY_MS else max(seen, self.stored_age_ms)
+
+    @property
+    def stored_age_ms(self) -> int:
+        """How many ms ago the oldest waiting message was stored, by the brokers' clock."""
+        return stored_age_ms(self.now).oldest_ms
+
+    @property
+    def age_is_known(self) -> bool:
+        """Whether ``age_ms`` covers all queues."""
+        return self.span_ms >= STEADY_MS or all(
+            track.queue.next_stored_ms is not None for track in self.behind
+        )
+
+    @property
+    def oldest(self) -> Track:
+        """The queue whose message has waited longest."""
+        return max(self.behind, key=lambda track: track.age_ms())
+
+    def was(self, verdict: Verdict) -> bool:
+        """Return whether the previous verdict was this one."""
+        return self.before is not None and self.before.verdict is verdict
+
+    def verdict(
+        self, verdict: Verdict, text: str, track: Track | None = None, since_ms: int | None = None
+    ) -> GroupVerdict:
+        """Return a verdict; ``track`` is the queue that decided it, if one did."""
+        found = GroupVerdict(self.now.group, verdict, text, since_ms=since_ms)
+        if track is None:
+            return found
+        topic, broker_name, queue_id = track.queue.key
+        return replace(found, topic=topic, broker_name=broker_name, queue_id=queue_id)
+
+    def unknown_for(self, text: str) -> GroupVerdict:
+        """Return UNKNOWN with its reason."""
+        return self.verdict(Verdict.UNKNOWN, text)
+
+    def maybe_in_work(self, stood_ms: int) -> GroupVerdict:
+        """Return UNKNOWN where so few messages wait that listeners may work on all of them."""
+        members = len(self.now.members or ())
+        return self.unknown_for(
+            f"{plural(self.waiting, 'message')} not finished for {span(stood_ms)} although "
+            f"{plural(members, 'member')} {'is' if members == 1 else 'are'} connected: they may be "
+            "in work, RocketMQ gives a listener 15 min; `rocketstream group why` asks them."
+        )
+
+
+class StoredAge(NamedTuple):
+    """How old waiting messages are by their store times.
+
+    Attributes:
+        oldest_ms: the oldest of them; 0 where none waits.
+        all_told: whether each queue with waiting messages told.
+    """
+
+    oldest_ms: int
+    all_told: bool
+
+
+def stored_age_ms(state: GroupState) -> StoredAge:
+    """Return how long the oldest waiting message has been stored."""
+    ages = [
+        queue.time_lag_ms(state.taken_ms)
+        for queue in state.queues
+        if relevant(state, queue) and (queue.waiting or 0) > 0
+    ]
+    told = [age for age in ages if age is not None]
+    return StoredAge(max(told, default=0), len(told) == len(ages))
+
+
+def members_changed_ms(window: Sequence[GroupState]) -> int:
+    """Return when the members were seen to change last; 0 if never."""
+    ids: frozenset[str] | None = None
+    changed = 0
+    for state in window:
+        if state.members is None:
+            continue
+        found = frozenset(member.client_id for member in state.members)
+        if ids is not None and found != ids:
+            changed = state.taken_ms
+        ids = found
+    return changed
+
+
+def queue_name(queue: QueueState | PinnedMessage) -> str:
+    """Return how a sentence names a queue."""
+    return f"queue {queue.queue_id} of {queue.topic} at {queue.broker_name}"
 
 
 @dataclass(frozen=True, slots=True)
