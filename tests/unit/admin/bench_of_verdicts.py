@@ -62,7 +62,8 @@ class Cluster:
     """Answers a collector as ``Admin`` does, of groups in virtual time."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
-        self.groups = {group.name: group for group in groups}
+        self.own = {group.name: group for group in groups}
+        self.cluster = self.groups = self  # the services of an Admin
         self.clock = ManualClock(START_MS)
         self.reports: dict[str, list[tuple[float, WhyReport]]] = {}
 
@@ -70,18 +71,18 @@ class Cluster:
     def at_ms(self) -> int:
         return self.clock.now_ms() - START_MS
 
-    def cluster_state(self) -> ClusterState:
-        for group in self.groups.values():
+    def state(self) -> ClusterState:
+        for group in self.own.values():
             group.run_to(self.at_ms)
-        error = "no answer within 3000 ms" if any(g.hangs for g in self.groups.values()) else None
+        error = "no answer within 3000 ms" if any(g.hangs for g in self.own.values()) else None
         broker = BrokerState(
             "east", "broker-a", self.clock.now_ms(), {0: "10.0.0.9:1"}, error=error
         )
-        states = {name: group.state(self.at_ms) for name, group in self.groups.items()}
+        states = {name: group.state(self.at_ms) for name, group in self.own.items()}
         return ClusterState(self.clock.now_ms(), 5, 10, brokers=(broker,), groups=states)
 
-    def group_why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
-        own = self.groups[group]
+    def why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
+        own = self.own[group]
         first = own.state(self.at_ms)
         looks = {c: own.look(client, self.at_ms) for c, client in own.members.items()}
         if first.lag or first.queues_unknown:
@@ -131,7 +132,7 @@ def watched(groups: Sequence[Group], minutes: float) -> dict[str, Course]:
             if not course.verdicts or course.verdicts[-1][1] is not verdict.verdict:
                 course.verdicts.append((at, verdict.verdict, verdict.sentence))
             course.notices += [(at, each) for each in told if each.group in (name, None)]
-            found = _burrow(cluster.groups[name], burrows[name], cluster.at_ms)
+            found = _burrow(cluster.own[name], burrows[name], cluster.at_ms)
             for seen, status in zip((course.burrow, course.quick), found, strict=True):
                 if not seen or seen[-1][1] != status:
                     seen.append((at, status))
@@ -141,7 +142,7 @@ def watched(groups: Sequence[Group], minutes: float) -> dict[str, Course]:
     while cluster.at_ms <= minutes * MINUTE:
         cluster.clock.advance((steps.step() or 0) * 1_000)
     for name in courses:
-        cluster.group_why(name, window=collector.window(name))
+        cluster.why(name, window=collector.window(name))
     collector.close()
     for name, course in courses.items():
         course.causes = [
