@@ -85,7 +85,7 @@ def lags_of_command_line(behind: Behind) -> Lags:
 
 def lags_of_metrics(behind: Behind) -> Lags:
     update = behind.collector.update()
-    text = render(update.state, update.verdicts)
+    text = render(update)
     return {
         (topic, broker, int(queue)): int(float(value))
         for broker, group, topic, queue, value in _METRIC.findall(text)
@@ -195,7 +195,7 @@ def test_every_list_of_groups_tells_the_same(behind: Behind) -> None:
     assert (row["lag"], row["deadLetters"], row["members"]) == expected
     (line,) = of_agents(behind, "list_groups", matching=behind.group)["groups"]
     assert (line["lag"], line["dead_letters"], line["members"]) == expected
-    text = render(update.state, update.verdicts)
+    text = render(update)
     label = f'{{group="{behind.group}"}}'
     for name, value in zip(("lag_messages", "dead_letters", "members"), expected, strict=True):
-        assert f"rocketstream_group_{name}{label} {value}\n" in text
+        assert f"rocketstream_group_{name}{label} {float(value)}\n" in text

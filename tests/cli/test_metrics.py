@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 
 from tests.cli.conftest import Cli, Quick
-from tests.unit.watch.strict_exposition import read
+from tests.unit.watch.scraped import read
 
 DEADLINE_S = 60
 
@@ -27,7 +27,7 @@ def test_metrics_are_printed_once_and_served_until_a_signal(
     consumed: str, quick: Quick, cli: Cli
 ) -> None:
     families = read(quick("metrics").worked().out)
-    offsets = families["rocketmq_producer_offset"].samples
+    offsets = families["rocketmq_producer_offset"]
     assert [v for labels, v in offsets.items() if ("topic", consumed) in labels] == [3]
     process = cli.start("metrics", "--listen", "127.0.0.1:0", "--interval", "1")
     try:
@@ -38,7 +38,7 @@ def test_metrics_are_printed_once_and_served_until_a_signal(
         while "rocketstream_up" not in served:
             with urllib.request.urlopen(line.split()[1], timeout=DEADLINE_S) as answer:
                 served = read(answer.read().decode())
-        lag = served["rocketmq_consumer_lag_messages"].samples
+        lag = served["rocketmq_consumer_lag_messages"]
         ours = [v for labels, v in lag.items() if ("topic", consumed) in labels]
         (row,) = cli("group", "lag", "metrics-g", "--topic", consumed, "--json").worked().json
         assert ours == [row["lag"]]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from rocketstream.admin.state import Verdict
-from rocketstream.watch.core.families import families
+from rocketstream.watch.metrics import families
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "grafana"
 KNOWN = families(queues=True)
@@ -85,3 +87,24 @@ def test_alert_names_are_unique_and_say_how_bad_it_is() -> None:
     names = [rule["alert"] for rule in rules()]
     assert len(set(names)) == len(names)
     assert {rule["labels"]["severity"] for rule in rules()} <= {"warning", "critical"}
+
+
+def test_the_rules_tell_in_time_and_nothing_else() -> None:
+    tool = shutil.which("promtool")
+    if tool is None:
+        pytest.skip("promtool is not installed; Debian's package prometheus has it")
+    done = subprocess.run(
+        [tool, "test", "rules", "alerts_test.yml"], cwd=FOLDER, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_rule_is_tried() -> None:
+    tried = yaml.safe_load((FOLDER / "alerts_test.yml").read_text(encoding="utf-8"))["tests"]
+    told = {
+        each["alertname"]
+        for test in tried
+        for each in test["alert_rule_test"]
+        if each["exp_alerts"]
+    }
+    assert told == {rule["alert"] for rule in rules()}

@@ -12,7 +12,7 @@ from textual.binding import Binding
 from rocketstream.cli.top.screen import Top
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.watch.alerting import Kind, read_config
-from rocketstream.watch.core.families import families
+from rocketstream.watch.metrics import families
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "monitoring.md").read_text(encoding="utf-8")

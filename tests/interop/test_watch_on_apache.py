@@ -11,7 +11,7 @@ from tests.interop.cluster import ApacheCluster, JavaPrograms, mqadmins
 from tests.interop.ours import Collector as Consumed
 from tests.interop.ours import push_consumer, send_many
 from tests.plugins.waiting import wait_until
-from tests.unit.watch.strict_exposition import ReadFamily, read
+from tests.unit.watch.scraped import Scraped, read
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
@@ -19,10 +19,10 @@ COUNT = 200
 DEADLINE_S = 60
 
 
-def values(families: dict[str, ReadFamily], name: str, **labels: str) -> dict[str, float]:
+def values(families: Scraped, name: str, **labels: str) -> dict[str, float]:
     """Return a metric's values by queue, of the samples that have these labels."""
     found = {}
-    for having, value in families[name].samples.items() if name in families else ():
+    for having, value in families[name].items() if name in families else ():
         told = dict(having)
         if labels.items() <= told.items():
             found[told.get("queue_id", "")] = value
@@ -44,7 +44,7 @@ def test_metrics_of_a_group_are_what_mqadmin_says(
     path = tmp_path_factory.mktemp("watch") / "h.db"
     with History(path) as history, Collector(lambda: Admin(address), history=history) as collector:
 
-        def looked() -> dict[str, ReadFamily]:
+        def looked() -> Scraped:
             assert collector.refresh(DEADLINE_S)
             assert collector.outage() is None
             return read(scrape(collector))
@@ -63,7 +63,7 @@ def test_metrics_of_a_group_are_what_mqadmin_says(
         latency = "rocketmq_group_get_latency_by_storetime"
         assert values(families, latency, **here)[""] > 0
         assert values(families, "rocketstream_broker_up") == {"": 1}
-        assert families["rocketmq_brokeruntime_commitlog_disk_ratio"].samples
+        assert families["rocketmq_brokeruntime_commitlog_disk_ratio"]
         with java.start(
             "JavaPushConsumer", namesrv=address, topic=topic, group=group, count=COUNT
         ) as consumer:
@@ -72,7 +72,7 @@ def test_metrics_of_a_group_are_what_mqadmin_says(
             families = looked()
             members = {
                 dict(labels)["language"]: value
-                for labels, value in families["rocketmq_consumer_connections"].samples.items()
+                for labels, value in families["rocketmq_consumer_connections"].items()
                 if ("consumer_group", group) in labels
             }
             assert members == {"java": 1}

@@ -242,6 +242,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "rocketstream.spark.sink",
     ),
     "numpy": ("rocketstream.spark.arrow", "rocketstream.spark.sink", "rocketstream.spark.store"),
+    "prometheus_client": ("rocketstream.watch.metrics",),
     "isal": ("rocketstream.protocol.crc",),
     "orjson": ("rocketstream.protocol.plain_json",),
     "lz4": ("rocketstream.protocol.compression",),

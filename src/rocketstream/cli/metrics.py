@@ -87,6 +87,7 @@ def _print_once(namesrv: str, per_queue: bool) -> None:
     from rocketstream.admin import Admin
     from rocketstream.admin.core.verdicts import judge
     from rocketstream.errors import ConnectError
+    from rocketstream.watch import Update
     from rocketstream.watch.metrics import render
 
     with Admin(namesrv) as admin:
@@ -94,7 +95,7 @@ def _print_once(namesrv: str, per_queue: bool) -> None:
     if state.error is not None:
         raise ConnectError(state.error)
     verdicts = {name: judge([group]) for name, group in state.groups.items()}
-    print_line(render(state, verdicts, queues=per_queue).rstrip("\n"))
+    print_line(render(Update(state, verdicts), queues=per_queue).rstrip("\n"))
 
 
 def _serve(

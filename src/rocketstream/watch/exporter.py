@@ -5,12 +5,14 @@ Law: a scrape asks no broker: it gets the result of the last sweep, which is ren
 
 from __future__ import annotations
 
+import errno
 import gzip
 import ipaddress
 import selectors
 import socket
 import socketserver
 import threading
+from contextlib import suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -23,7 +25,7 @@ from rocketstream.watch.metrics import CONTENT_TYPE, scrape
 DEFAULT_PORT: Final = 5557
 """The port of rocketmq-exporter."""
 REQUESTS_AT_ONCE_MAX: Final = 16
-"""Most connections at once; further ones are closed unanswered."""
+"""Most connections at once; a further one takes the place of the oldest without a whole request."""
 SILENT_S: Final = 10.0
 """A scraper that sends nothing, or reads nothing, for this long is disconnected."""
 
@@ -71,7 +73,7 @@ class Exporter:
         try:
             self._server = _Server((host, port), partial(_Handler, exporter=self))
         except OSError as error:
-            if error.errno in (98, 48, 10048):  # EADDRINUSE of Linux, macOS, Windows
+            if error.errno == errno.EADDRINUSE:
                 raise PortInUseError(
                     f"metrics: port {port} of {host} is taken; give another one, 0 for a free one",
                     host=host,
@@ -144,7 +146,9 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: Any) -> None:
         self._goes_on, self._end = socket.socketpair()
-        self._room = threading.BoundedSemaphore(REQUESTS_AT_ONCE_MAX)
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, bool] = {}
+        """The connections, oldest first, and whether their request has come."""
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, handler)
@@ -171,26 +175,36 @@ class _Server(ThreadingHTTPServer):
         self._end.close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except BaseException:
-            self._room.release()
-            raise
+        with self._lock:
+            if len(self._open) >= REQUESTS_AT_ONCE_MAX:
+                # One that has sent no whole request by now must not shut out the others.
+                silent = next((each for each, has_come in self._open.items() if not has_come), None)
+                if silent is None:
+                    self.shutdown_request(request)
+                    return
+                del self._open[silent]
+                with suppress(OSError):
+                    silent.shutdown(socket.SHUT_RDWR)  # its thread ends, and closes it
+            self._open[request] = False
+        super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
+    def request_came(self, request: socket.socket) -> None:
+        """Note that a connection has sent its request."""
+        with self._lock:
+            if request in self._open:
+                self._open[request] = True
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         return  # a scraper that went away
 
 
 class _Handler(BaseHTTPRequestHandler):
+    server: _Server
     timeout = SILENT_S
     server_version = "rocketstream"
     sys_version = ""
@@ -200,6 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(*args)
 
     def do_GET(self) -> None:
+        self.server.request_came(self.connection)
         path = self.path.partition("?")[0]
         if path == "/metrics":
             zipped = "gzip" in self.headers.get("Accept-Encoding", "")

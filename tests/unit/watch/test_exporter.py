@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import selectors
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any, cast
@@ -15,9 +16,9 @@ import pytest
 from rocketstream._util.workers import Workers
 from rocketstream.errors import ConfigurationError, PortInUseError
 from rocketstream.watch import Collector
-from rocketstream.watch.exporter import Exporter
+from rocketstream.watch.exporter import REQUESTS_AT_ONCE_MAX, Exporter
+from tests.unit.watch.scraped import read
 from tests.unit.watch.states import Asked, ByHand, by_lag, waiting
-from tests.unit.watch.strict_exposition import read
 
 DEADLINE_S = 10
 
@@ -67,7 +68,7 @@ def test_what_is_scraped_is_what_the_last_sweep_found(scraped: Scraped) -> None:
     scraped.hand.step()
     answer, body = scraped.get()
     assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-    lag = read(body.decode())["rocketstream_group_lag_messages"].samples
+    lag = read(body.decode())["rocketstream_group_lag_messages"]
     assert lag == {(("group", "billing"),): 7}
 
 
@@ -99,6 +100,17 @@ def test_a_taken_port_is_named(scraped: Scraped) -> None:
     port = scraped.exporter.address[1]
     with pytest.raises(PortInUseError, match=str(port)):
         Exporter(scraped.collector, port=port)
+
+
+def test_half_sent_requests_shut_nobody_out(scraped: Scraped) -> None:
+    scraped.hand.step()
+    silent = []
+    for _ in range(3 * REQUESTS_AT_ONCE_MAX):
+        silent.append(socket.create_connection(scraped.exporter.address, DEADLINE_S))
+        silent[-1].sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n")
+    assert scraped.get()[0].status == 200
+    for each in silent:
+        each.close()
 
 
 def test_an_exporter_nobody_asks_sleeps_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:

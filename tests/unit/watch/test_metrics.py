@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -18,11 +20,11 @@ from rocketstream.admin.state import (
     Verdict,
 )
 from rocketstream.testing.clock import START_MS
-from rocketstream.watch import Cost, Outage
-from rocketstream.watch.metrics import render
+from rocketstream.watch import Cost, Outage, Update
+from rocketstream.watch.metrics import families, render
 from rocketstream.watch.series import measures_of
+from tests.unit.watch.scraped import Scraped, labels, read
 from tests.unit.watch.states import group, queue
-from tests.unit.watch.strict_exposition import ReadFamily, read
 
 FACTS = {
     "brokerVersionDesc": "V4_9_7",
@@ -85,48 +87,56 @@ ORDERS = TopicState(
 TOPIC_LABELS = {"cluster": "east", "broker": "broker-a", "topic": "orders"}
 
 
-def value(families: dict[str, ReadFamily], name: str, **labels: str) -> float:
+def told(
+    state: ClusterState | None,
+    verdicts: Mapping[str, GroupVerdict],
+    cost: Cost | None = None,
+    *,
+    queues: bool = True,
+    **more: Any,
+) -> Scraped:
+    """Return what a scrape reads."""
+    return read(render(Update(state, verdicts, **more), cost, queues=queues))
+
+
+def value(scraped: Scraped, name: str, **having: str) -> float:
     """Return the one sample that has these labels among its own."""
     found = [
-        value
-        for having, value in families[name].samples.items()
-        if labels.items() <= dict(having).items()
+        value for labels, value in scraped[name].items() if having.items() <= dict(labels).items()
     ]
-    assert len(found) == 1, (name, labels, families[name].samples)
+    assert len(found) == 1, (name, having, scraped[name])
     return found[0]
 
 
 def test_the_exporters_names_labels_and_figures() -> None:
-    families = read(render(state_at(START_MS, billing(), topics=(ORDERS,)), OK))
+    scraped = told(state_at(START_MS, billing(), topics=(ORDERS,)), OK)
     diff = {"group": "billing", "countOfOnlineConsumers": "2", "msgModel": "1"}
-    assert families["rocketmq_group_diff"].samples == {
-        tuple({"group": "billing", "topic": "orders", **diff}.items()): 10
-    }
-    assert value(families, "rocketmq_group_retrydiff", topic="%RETRY%billing", **diff) == 3
-    assert value(families, "rocketmq_group_dlqdiff", topic="%DLQ%billing", **diff) == 4
-    assert families["rocketmq_group_count"].samples == {
-        (
-            ("caddr", "10.0.0.9:5000,10.0.0.8:5000"),
-            ("localaddr", "10.0.0.9@1,10.0.0.8@2"),
-            ("group", "billing"),
+    assert scraped["rocketmq_group_diff"] == {labels(topic="orders", **diff): 10}
+    assert value(scraped, "rocketmq_group_retrydiff", topic="%RETRY%billing", **diff) == 3
+    assert value(scraped, "rocketmq_group_dlqdiff", topic="%DLQ%billing", **diff) == 4
+    assert scraped["rocketmq_group_count"] == {
+        labels(
+            caddr="10.0.0.9:5000,10.0.0.8:5000",
+            localaddr="10.0.0.9@1,10.0.0.8@2",
+            group="billing",
         ): 2
     }
-    assert value(families, "rocketmq_producer_offset", **TOPIC_LABELS) == 150
-    assert value(families, "rocketmq_consumer_offset", group="billing", **TOPIC_LABELS) == 140
+    assert value(scraped, "rocketmq_producer_offset", **TOPIC_LABELS) == 150
+    assert value(scraped, "rocketmq_consumer_offset", group="billing", **TOPIC_LABELS) == 140
     latency = "rocketmq_group_get_latency_by_storetime"
-    assert value(families, latency, group="billing", **TOPIC_LABELS) == 7_000
-    assert value(families, "rocketmq_broker_tps", brokerIP="10.0.0.1:10911") == 20.25
+    assert value(scraped, latency, group="billing", **TOPIC_LABELS) == 7_000
+    assert value(scraped, "rocketmq_broker_tps", brokerIP="10.0.0.1:10911") == 20.25
     runtime = "rocketmq_brokeruntime_"
-    assert value(families, runtime + "commitlog_disk_ratio", brokerHost="broker-a") == 0.42
-    assert value(families, runtime + "put_tps600", des="V4_9_7", broker_version="405") == 30.125
-    assert value(families, runtime + "remain_howmanydata_toflush") == 0
+    assert value(scraped, runtime + "commitlog_disk_ratio", brokerHost="broker-a") == 0.42
+    assert value(scraped, runtime + "put_tps600", des="V4_9_7", broker_version="405") == 30.125
+    assert value(scraped, runtime + "remain_howmanydata_toflush") == 0
 
 
 def test_the_names_of_5x_are_told_per_queue_and_sum_to_those_per_topic() -> None:
     state = state_at(START_MS, billing())
-    by_queue = read(render(state, OK))
-    by_topic = read(render(state, OK, queues=False))
-    labels = {
+    by_queue = told(state, OK)
+    by_topic = told(state, OK, queues=False)
+    place = {
         "cluster": "east",
         "node_type": "broker",
         "node_id": "broker-a",
@@ -136,10 +146,10 @@ def test_the_names_of_5x_are_told_per_queue_and_sum_to_those_per_topic() -> None
         "is_system": "false",
     }
     lag = "rocketmq_consumer_lag_messages"
-    assert value(by_queue, lag, queue_id="0", **labels) == 10
-    assert value(by_queue, lag, queue_id="1", **labels) == 0
-    assert value(by_topic, lag, **labels) == 10
-    assert value(by_topic, "rocketmq_consumer_lag_latency", **labels) == 7_000
+    assert value(by_queue, lag, queue_id="0", **place) == 10
+    assert value(by_queue, lag, queue_id="1", **place) == 0
+    assert value(by_topic, lag, **place) == 10
+    assert value(by_topic, "rocketmq_consumer_lag_latency", **place) == 7_000
     assert value(by_topic, lag, is_retry="true") == 3
     connections = value(
         by_queue,
@@ -154,10 +164,10 @@ def test_the_names_of_5x_are_told_per_queue_and_sum_to_those_per_topic() -> None
 
 def test_metrics_equal_what_every_other_face_shows() -> None:
     state = billing()
-    families = read(render(state_at(START_MS, state), OK))
+    scraped = told(state_at(START_MS, state), OK)
     ours = {
-        name.removeprefix("rocketstream_group_"): value(families, name, group="billing")
-        for name in families
+        name.removeprefix("rocketstream_group_"): value(scraped, name, group="billing")
+        for name in scraped
         if name.startswith("rocketstream_group_")
     }
     assert ours == {
@@ -174,34 +184,36 @@ def test_metrics_equal_what_every_other_face_shows() -> None:
         "unknown_queues": 0,
         "errors": 0,
     }
-    assert value(families, "rocketstream_group_verdict", verdict="STALLED") == 1
+    assert value(scraped, "rocketstream_group_verdict", verdict="STALLED") == 1
 
 
 def test_dead_letters_that_retention_deletes_are_none_less_of_those_given_up() -> None:
     """An alert on those that are kept fires when some are deleted."""
     letters = [QueueState("%DLQ%billing", "broker-a", 0, QueueKind.DEAD_LETTER, low, 9)
                for low in (0, 7)]  # fmt: skip
-    told = [read(render(state_at(START_MS, group("billing", START_MS, each)), {}))
+    scraped = [told(state_at(START_MS, group("billing", START_MS, each)), {})
             for each in letters]  # fmt: skip
     name = "rocketstream_group_dead_letters"
-    assert [value(each, name, group="billing") for each in told] == [9, 2]
-    assert [value(each, f"{name}_total", group="billing") for each in told] == [9, 9]
+    assert [value(each, name, group="billing") for each in scraped] == [9, 2]
+    assert [value(each, f"{name}_total", group="billing") for each in scraped] == [9, 9]
 
 
 def test_rates_come_from_two_sweeps() -> None:
-    before = state_at(START_MS - 10_000, billing(START_MS - 10_000, committed=40), topics=(ORDERS,))
+    then_ms = START_MS - 10_000
+    then = dataclasses.replace(ORDERS, taken_ms=then_ms)
+    before = state_at(then_ms, billing(then_ms, committed=40), topics=(then,))
     grown = dataclasses.replace(ORDERS, queues=(("broker-a", 0, 0, 180, 1),))
     now = state_at(START_MS, billing(), topics=(grown,))
-    families = read(render(now, OK, before=before))
-    assert value(families, "rocketmq_consumer_tps", topic="orders", group="billing") == 5
-    assert value(families, "rocketmq_producer_tps", topic="orders") == 3
-    assert "rocketmq_consumer_tps" not in read(render(now, OK))
+    scraped = told(now, OK, before=before)
+    assert value(scraped, "rocketmq_consumer_tps", topic="orders", group="billing") == 5
+    assert value(scraped, "rocketmq_producer_tps", topic="orders") == 3
+    assert "rocketmq_consumer_tps" not in told(now, OK)
 
 
 def test_what_is_not_known_is_absent_and_counted() -> None:
     untold = QueueState("orders", "broker-a", 0, error="broker broker-a does not answer")
     state = GroupState("billing", START_MS, queues=(untold,), errors=("members are not known",))
-    families = read(render(state_at(START_MS, state, error="no answer"), {}))
+    scraped = told(state_at(START_MS, state, error="no answer"), {})
     for name in (
         "rocketmq_group_diff",
         "rocketmq_consumer_lag_messages",
@@ -211,15 +223,15 @@ def test_what_is_not_known_is_absent_and_counted() -> None:
         "rocketstream_group_members",
         "rocketmq_broker_tps",
     ):
-        assert name not in families
-    assert value(families, "rocketstream_group_unknown_queues", group="billing") == 1
-    assert value(families, "rocketstream_group_errors", group="billing") == 1
-    assert value(families, "rocketstream_broker_up", broker="broker-a") == 0
+        assert name not in scraped
+    assert value(scraped, "rocketstream_group_unknown_queues", group="billing") == 1
+    assert value(scraped, "rocketstream_group_errors", group="billing") == 1
+    assert value(scraped, "rocketstream_broker_up", broker="broker-a") == 0
 
 
 def test_an_unknown_queue_leaves_no_sum_and_no_worst_of_the_others() -> None:
     state = group("billing", START_MS, queue(), queue(queue_id=1, end=None, committed=None))
-    families = read(render(state_at(START_MS, state), {}, queues=False))
+    scraped = told(state_at(START_MS, state), {}, queues=False)
     for name in (
         "rocketmq_consumer_lag_messages",
         "rocketmq_group_diff",
@@ -227,7 +239,7 @@ def test_an_unknown_queue_leaves_no_sum_and_no_worst_of_the_others() -> None:
         "rocketstream_group_lag_messages",
         "rocketstream_group_lag_seconds",
     ):
-        assert name not in families
+        assert name not in scraped
     for measured in measures_of(state, None).values():
         assert (measured.lag, measured.time_lag_ms, measured.queues_unknown) == (None, None, 1)
 
@@ -235,22 +247,35 @@ def test_an_unknown_queue_leaves_no_sum_and_no_worst_of_the_others() -> None:
 def test_an_outage_tells_of_itself_alone() -> None:
     outage = Outage(START_MS, "refused", 3)
     cost = Cost(1.5, 20, 2, 30.0, 7, 3)
-    families = read(render(state_at(START_MS, billing()), OK, outage=outage, cost=cost))
-    assert value(families, "rocketstream_up") == 0
-    assert value(families, "rocketstream_outage_since_seconds") == START_MS / 1000
-    assert value(families, "rocketstream_sweeps_failed_total") == 3
-    assert not [name for name in families if name.startswith(("rocketmq", "rocketstream_group"))]
+    scraped = told(state_at(START_MS, billing()), OK, outage=outage, cost=cost)
+    assert value(scraped, "rocketstream_up") == 0
+    assert value(scraped, "rocketstream_outage_since_seconds") == START_MS / 1000
+    assert value(scraped, "rocketstream_sweeps_failed_total") == 3
+    assert not [name for name in scraped if name.startswith(("rocketmq", "rocketstream_group"))]
 
 
 def test_before_the_first_sweep_nothing_is_told() -> None:
-    assert render(None, {}) == ""
+    assert render(Update(None, {})) == ""
+
+
+def test_ours_are_named_as_what_they_are() -> None:
+    for name, family in families(queues=True).items():
+        if name.startswith("rocketstream"):
+            assert (family.kind == "counter") == name.endswith("_total"), name
+
+
+def test_a_rate_is_over_the_time_between_two_states_of_that_group() -> None:
+    """A group that was looked into is of a later moment than the sweep."""
+    before = state_at(START_MS - 10_000, billing(START_MS - 10_000, committed=40))
+    later = state_at(START_MS, billing(START_MS + 10_000))
+    assert value(told(later, OK, before=before), "rocketmq_consumer_tps", topic="orders") == 2.5
 
 
 def test_a_broadcasting_group_has_no_lag_of_the_exporter() -> None:
     state = dataclasses.replace(billing(), message_model="BROADCASTING")
-    families = read(render(state_at(START_MS, state), {}))
-    assert "rocketmq_group_diff" not in families
-    assert "rocketmq_group_get_latency_by_storetime" not in families
+    scraped = told(state_at(START_MS, state), {})
+    assert "rocketmq_group_diff" not in scraped
+    assert "rocketmq_group_get_latency_by_storetime" not in scraped
 
 
 @pytest.mark.parametrize(
@@ -258,15 +283,15 @@ def test_a_broadcasting_group_has_no_lag_of_the_exporter() -> None:
 )
 def test_hostile_names_are_read_back_as_they_are(name: str) -> None:
     state = group(name, START_MS, queue(name))
-    families = read(render(state_at(START_MS, state), {}))
-    (labels,) = families["rocketmq_group_diff"].samples
-    assert dict(labels)["group"] == name.encode("utf-8", "replace").decode()
+    scraped = told(state_at(START_MS, state), {})
+    (having,) = scraped["rocketmq_group_diff"]
+    assert dict(having)["group"] == name.encode("utf-8", "replace").decode()
 
 
 def test_facts_that_are_no_numbers_are_left_out() -> None:
     odd = {"putTps": "fast", "commitLogDiskRatio": "", "msgPutTotalTodayNow": "-1"}
     broker = BrokerState("c", "b", START_MS, facts=odd)
-    families = read(render(ClusterState(START_MS, 1, 1, (broker,)), {}))
-    assert [n for n in families if "brokeruntime" in n] == [
+    scraped = told(ClusterState(START_MS, 1, 1, (broker,)), {})
+    assert [n for n in scraped if "brokeruntime" in n] == [
         "rocketmq_brokeruntime_msg_put_total_today_now"
     ]
