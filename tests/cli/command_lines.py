@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from rocketstream.cli.declare import Commands
+from rocketstream.cli.commands import Commands
 
 TOPIC, GROUP = "every-topic", "every-group"
 ID = "7F000001000078A1B2C3000000000000"

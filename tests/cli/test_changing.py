@@ -47,7 +47,7 @@ def test_topic_is_changed(quick: Quick, topic: str) -> None:
     plan = quick(*update, "--perm", "r", "--dry-run", "--json").worked().json
     assert plan["steps"][0]["after"]["perm"] == 4
     assert "is so already" in quick(*update, "--perm", "rw", "--yes").worked().out
-    assert "accepted are rw, r, w" in quick(*update, "--perm", "x").failed(2)
+    assert "not one of 'rw', 'r', 'w'" in quick(*update, "--perm", "x").failed(2)
     assert "NAME=VALUE" in quick(*update, "--attribute", "x").failed(2)
 
 
@@ -90,5 +90,5 @@ def test_cluster_is_exported_and_imported(quick: Quick, topic: str, tmp_path: Pa
     assert quick("import", file).code == 2
     assert "1 of 1 step read back" in quick("import", file, "--yes").worked().out
     assert "is so already" in quick("import", file).worked().out
-    assert "it takes FILE=CLUSTER" in quick("import", file, "--broker", "x").failed(2)
+    assert "accepted is FILE=CLUSTER" in quick("import", file, "--broker", "x").failed(2)
     assert "is not an export" in quick("import", __file__, "--yes").failed()

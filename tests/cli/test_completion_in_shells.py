@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rocketstream.admin import Admin
-from rocketstream.cli.completing import SCRIPTS
+from rocketstream.cli.app import script as script_of
 from tests.cli.conftest import environment
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
@@ -46,7 +46,7 @@ def offered(shell: str, line: str, place: Path, namesrv: str) -> list[str]:
     """What a shell offers at the end of a line."""
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed; Debian's package is {shell}")
-    script = SCRIPTS[shell]
+    script = script_of(shell)
     if shell == "zsh":
         words = " ".join(f"'{word}'" for word in line.split(" "))
         text = _ZSH.format(place=place, script=script, words=words)

@@ -95,9 +95,9 @@ sys.exit(main())
 
 DOING = """
 import atexit, sys, time
-from rocketstream.cli import app, interrupts, main
+from rocketstream.cli import app, main, signals
 from rocketstream.cli.failure import guard
-interrupts._State.patience_s = {patience_s}
+signals._State.patience_s = {patience_s}
 
 class Dying:
     def __del__(self):
@@ -171,9 +171,9 @@ def test_a_second_signal_inside_a_finalizer_still_ends_spark_at_once(started: St
     """The second one is told apart from the first by its own error, which is raised again."""
     process = started(
         doing("""import signal
-    from rocketstream.cli.stopping import Stop
+    from rocketstream.cli.ingest import _Stop
     from rocketstream.pipelines.local_session import AtOnceError
-    with Stop().on_signals():
+    with _Stop().on_signals():
         try:
             Dying()
             there("went on")
@@ -262,7 +262,7 @@ def ended_while_asking(path: str, started: Started, silence: socket.socket, tmp_
 @pytest.mark.long
 @pytest.mark.parametrize("name", sorted(command_line.COMMANDS))
 def test_every_command_ends_at_ctrl_c_while_it_is_imported(name: str, started: Started) -> None:
-    module = f"rocketstream.cli.{command_line.COMMANDS[name]}"
+    module = f"rocketstream.cli.{command_line.COMMANDS[name][0].partition(':')[0]}"
     process = started(stopping_at(module, name, "--help"))
     assert line_of(process) == "there"
     assert interrupt(process) in ENDED

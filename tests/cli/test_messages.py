@@ -50,7 +50,7 @@ def test_search_pages_and_filters(quick: Quick, topic: str) -> None:
     times = [each["storeTimestamp"] for each in first["messages"] + rest["messages"]]
     assert times == sorted(times, reverse=True)
     assert rest["resume"] is None
-    done = quick("message", "search", topic, "--tag", "eu", "--grep", "0007").worked()
+    done = quick("message", "search", topic, "--tag", "eu", "--grep", "233330007").worked()
     assert "1 message of 10 looked at" in done.out
     done = quick("message", "search", topic, "--queue", "0", "--offset", "3", "--oldest-first")
     assert "2 messages of 2 looked at" in done.worked().out

@@ -78,7 +78,7 @@ def test_wrong_options_are_usage_errors_on_one_line(quick: Quick) -> None:
     assert "frob" in quick("topic", "frob").failed(2)
     assert "--queues" in quick("topic", "create", "t", "--queues", "none").failed(2)
     assert "TOPIC" in quick("topic", "status").failed(2)
-    assert "rw, r, w" in quick("topic", "create", "t", "--perm", "x").failed(2)
+    assert "'rw', 'r', 'w'" in quick("topic", "create", "t", "--perm", "x").failed(2)
 
 
 def test_unreachable_name_server_is_named() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rocketstream.cli import app as command_line
-from rocketstream.cli.declare import Commands
+from rocketstream.cli.commands import Commands
 from tests.docs.mqadmin_commands import OF_4_9, OF_5_5
 from tests.tidy.source import ROOT
 

@@ -33,7 +33,7 @@ OF_UPSTREAM = (
 )
 """How texts end that are upstream's to the letter."""
 LOGGED = {"debug", "info", "warning", "error", "exception", "critical"}
-DECLARED = {"Option", "Argument"}
+DECLARED = ("option", "argument", "partial")
 
 
 def text_of(node: ast.AST) -> str | None:

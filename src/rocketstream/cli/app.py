@@ -1,110 +1,173 @@
-"""The command tree, its help texts, and how it is run."""
+"""The ``rocketstream`` command: its commands, the options before them, and how it is run."""
 
 from __future__ import annotations
 
+import logging
 import os
-from typing import Annotated, Final
+from typing import Final
+
+import click
+from click import BadParameter
 
 from rocketstream import __version__
-from rocketstream.cli import completion, reach, viewing
-from rocketstream.cli.completing import ASKING
-from rocketstream.cli.declare import BadParameter, Commands, Exit, Option
+from rocketstream.cli.commands import Commands, use_key_file
 from rocketstream.cli.failure import EXIT_USAGE, guard
-from rocketstream.cli.output import let_all_through, look, print_line, shown
+from rocketstream.cli.output import let_all_through, look, print_line
+from rocketstream.cli.tables import shown
 from rocketstream.client.credentials import (
     ACCESS_KEY_VARIABLE,
     KEY_FILE_VARIABLE,
     SECRET_KEY_VARIABLE,
-    read_credentials,
 )
 
 COMMANDS: Final = {
-    "serve": "serve",
-    "store": "store",
-    "topic": "topic",
-    "send": "send",
-    "consume": "consume",
-    "group": "group",
-    "message": "message",
-    "dlq": "dlq",
-    "top": "top",
-    "metrics": "metrics",
-    "mcp": "mcp",
-    "alerts": "alerts",
-    "dashboard": "dashboard",
-    "cluster": "cluster",
-    "broker": "broker",
-    "producer": "producer",
-    "namesrv": "name_server",
-    "export": "transfer",
-    "import": "transfer",
-    "ingest": "ingest",
-    "backfill": "backfill",
-    "spark-env": "spark_env",
-    "completion": "completion",
+    "serve": ("serve:serve", "Run a name server and a broker until Ctrl-C or SIGTERM."),
+    "store": ("serve:store", "The files of a message store on this machine."),
+    "topic": (
+        "topic:topic",
+        "Create, change and delete topics, list them, see what their queues hold.",
+    ),
+    "send": (
+        "send:send",
+        "Send messages: BODY, or one per line of --file or --stdin (blank lines are skipped).",
+    ),
+    "consume": (
+        "consume:consume",
+        "Print the bodies of a topic's messages, one a line, until Ctrl-C.",
+    ),
+    "group": ("group:group", "Consumer groups and how far behind they are."),
+    "message": (
+        "message:message",
+        "Messages: find, follow and trace them, see who consumed them.",
+    ),
+    "dlq": ("dlq:dlq", "Dead letters: what groups gave up."),
+    "top": (
+        "top:top",
+        "Watch groups, topics and brokers live: who is behind, since when, and how fast it moves.",
+    ),
+    "metrics": (
+        "metrics:metrics",
+        "Show metrics in Prometheus' format: rocketmq-exporter's names, a 5.x broker's, and ours.",
+    ),
+    "mcp": (
+        "mcp:mcp",
+        "Give agents tools that look at the cluster (Model Context Protocol, on stdin and stdout).",
+    ),
+    "alerts": (
+        "metrics:alerts",
+        "Tell webhooks when a group's verdict changes, until Ctrl-C: each change once.",
+    ),
+    "dashboard": (
+        "dashboard:dashboard",
+        "Show a cluster in a browser, live: groups and why they are behind, topics, messages, dead "
+        "letters.",
+    ),
+    "cluster": ("cluster:cluster", "Clusters: their brokers and name servers."),
+    "broker": ("cluster:broker", "Brokers: load, disk, version, settings."),
+    "producer": ("cluster:producer", "Connected producers."),
+    "namesrv": (
+        "cluster:name_server",
+        "Name servers: what each of them knows, their settings.",
+    ),
+    "export": (
+        "transfer:export",
+        "Write settings of topics and groups, and the offsets of groups, to a file.",
+    ),
+    "import": (
+        "transfer:import_",
+        "Make the topics, groups and offsets of a cluster those of a file; deletes nothing.",
+    ),
+    "ingest": (
+        "ingest:ingest",
+        "Land topics as a table with Spark, each message exactly once in tables of files.",
+    ),
+    "backfill": (
+        "backfill:backfill",
+        "Land a closed range of topics as a table: from brokers, or straight from a store "
+        "directory.",
+    ),
+    "spark-env": (
+        "landing:spark_env",
+        "Print the settings with which a Spark program finds Java and the `rocketmq` source.",
+    ),
+    "completion": (
+        "app:completion",
+        "Print a script by which a shell completes commands, options, and topic and group names.",
+    ),
 }
-"""Each command and the module it is in, in the order help shows them.
+"""Each command, where it is, and its summary, in the order help shows them.
 
 Only the module of the command that runs is imported: all of them take longer than most commands.
 """
-
-_EPILOG = (
-    "Example: `rocketstream serve` in one terminal; in another "
-    "`rocketstream send greetings hello`, then "
-    "`rocketstream consume greetings --group g --from earliest --max 1`."
-)
+COMPLETE_VARIABLE: Final = "_ROCKETSTREAM_COMPLETE"
+"""Set by the scripts of ``completion``, which are click's."""
 
 
-def _print_version(asked: bool) -> None:
+def _print_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
     if asked:
         print_line(f"rocketstream {__version__}")
-        raise Exit
+        context.exit()
 
 
-def _options(
-    version: Annotated[
-        bool,
-        Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and end."
-        ),
-    ] = False,
-    namesrv: Annotated[
-        str,
-        Option(
-            "--namesrv",
-            "-n",
-            metavar="HOST:PORT",
-            help="Name server for the command; may also be given after the command.",
-        ),
-    ] = "",
-    key_file: Annotated[
-        str,
-        Option(
-            reach.KEY_FILE_OPTION,
-            metavar="FILE",
-            help="File with accessKey and secretKey of a cluster with access control; "
-            f"without it the variables {KEY_FILE_VARIABLE}, or {ACCESS_KEY_VARIABLE} and "
-            f"{SECRET_KEY_VARIABLE}. May also be given after the command.",
-        ),
-    ] = "",
-) -> None:
+@click.group(
+    "rocketstream",
+    cls=Commands,
+    later=COMMANDS,
+    help="RocketMQ for Python: serve, send, consume, look at progress, land topics with Spark.",
+    epilog="Example: `rocketstream serve` in one terminal; in another "
+    "`rocketstream send greetings hello`, then "
+    "`rocketstream consume greetings --group g --from earliest --max 1`.",
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and end.",
+)
+@click.option(
+    "--namesrv",
+    "-n",
+    metavar="HOST:PORT",
+    help="Name server for the command; may also be given after the command.",
+)
+@click.option(
+    "--key-file", metavar="FILE", expose_value=False, callback=use_key_file, type=click.Path(),
+    help="File with accessKey and secretKey of a cluster with access control; "
+    f"without it the variables {KEY_FILE_VARIABLE}, or {ACCESS_KEY_VARIABLE} and "
+    f"{SECRET_KEY_VARIABLE}. May also be given after the command.",
+)  # fmt: skip
+def app(namesrv: str | None) -> None:
     """Take the options that stand before the command."""
     if namesrv:
         os.environ["NAMESRV_ADDR"] = namesrv
-    if key_file:
-        read_credentials(key_file)  # told now, not at the first look of a command that goes on
-        os.environ[KEY_FILE_VARIABLE] = key_file
 
 
-app = Commands(
-    "rocketstream",
-    "RocketMQ for Python: serve, send, consume, look at progress, land topics with Spark.",
-    callback=_options,
-    epilog=_EPILOG,
-    settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+@click.command(epilog='Example: `eval "$(rocketstream completion bash)"` in ~/.bashrc')
+@click.argument(
+    "shell",
+    type=click.Choice(["bash", "zsh", "fish"]),
+    metavar="bash|zsh|fish",
+    help="The shell to print the script for.",
 )
-app.add_later(COMMANDS)
-app.view = viewing.add_views
+def completion(shell: str) -> None:
+    """Print a script by which a shell completes commands, options, and topic and group names."""
+    print_line(script(shell).rstrip())
+
+
+def script(shell: str) -> str:
+    """Return click's completion script for a shell."""
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    return kind(app, {}, "rocketstream", COMPLETE_VARIABLE).source()
 
 
 def _as_text(word: str) -> str:
@@ -120,21 +183,28 @@ def _as_text(word: str) -> str:
         ) from None
 
 
+def _complete(asked: str) -> int:
+    """Print what may come next, and nothing else: a shell shows warnings amid a typed line."""
+    from click.shell_completion import shell_complete
+
+    logging.disable()
+    return shell_complete(app, {}, "rocketstream", COMPLETE_VARIABLE, asked)
+
+
 def run(argv: list[str]) -> int:
     """Run the command line; returns the exit code, raises nothing."""
     let_all_through()
     look.reset()
 
+    if asked := os.environ.pop(COMPLETE_VARIABLE, None):
+        return _complete(asked)
+
     def action() -> int:
-        if argv[:1] == [ASKING]:
-            completion.answer(app, argv[1:])
-            return 0
-        given = reach.to_the_front(argv or ["--help"])
-        words = viewing.with_seconds([_as_text(word) for word in given])
         try:
+            words = [_as_text(word) for word in argv or ["--help"]]
             with app.make_context("rocketstream", words) as context:
                 app.invoke(context)
-        except Exit as ended:
+        except click.exceptions.Exit as ended:
             return ended.exit_code
         return 0
 

@@ -5,47 +5,15 @@ The pipeline is ``rocketstream.pipelines.backfill``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rocketstream.cli.declare import BadParameter, Commands
+import click
+from click import BadParameter
+
+from rocketstream.admin.core.words import plural
+from rocketstream.cli import landing
+from rocketstream.cli.commands import parse_start, words
 from rocketstream.cli.failure import say
-from rocketstream.cli.ingest import (
-    check_spark,
-    config_for,
-    spark_log,
-    target_of,
-    warn_of_misfits,
-)
-from rocketstream.cli.landing import (
-    AllowLoss,
-    BackfillTo,
-    BrokerName,
-    Conf,
-    Descriptor,
-    Format,
-    FormatOptions,
-    Master,
-    MessageName,
-    Mode,
-    Packages,
-    PartitionBy,
-    Schema,
-    SkipDamaged,
-    SourceOptions,
-    Sql,
-    Store,
-    Table,
-    Tags,
-    TargetOptions,
-    Topics,
-    Until,
-    offsets_json,
-    pairs,
-    spark_config,
-)
-from rocketstream.cli.options import DEFAULT_NAMESRV, From, Json, Namesrv
-from rocketstream.cli.output import plural, print_json, print_line
-from rocketstream.cli.start import parse_start
 from rocketstream.errors import ConfigurationError, SparkQueryError
 
 if TYPE_CHECKING:
@@ -56,70 +24,62 @@ if TYPE_CHECKING:
     from rocketstream.spark.scan import QueueRange
 
 
-def add_to(app: Commands) -> None:
-    """Add the command."""
-    app.add(
-        backfill,
-        epilog="Example: `rocketstream backfill orders --store /data/rocketmq/store "
-        "--to parquet:./orders --until 2024-05-01`",
-    )
-
-
-def backfill(
-    topics: Topics,
-    to: BackfillTo,
-    store: Store = None,
-    broker_name: BrokerName = None,
-    start: From = "earliest",
-    until: Until = "latest",
-    mode: Mode = "new",
-    schema: Schema = None,
-    format: Format = None,
-    format_option: FormatOptions = None,
-    descriptor: Descriptor = None,
-    message: MessageName = None,
-    sql: Sql = None,
-    tags: Tags = None,
-    partition_by: PartitionBy = None,
-    allow_loss: AllowLoss = False,
-    skip_damaged: SkipDamaged = False,
-    table: Table = None,
-    to_option: TargetOptions = None,
-    option: SourceOptions = None,
-    master: Master = "local[*]",
-    conf: Conf = None,
-    package: Packages = None,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    as_json: Json = False,
-) -> None:
+@click.command(
+    epilog="Example: `rocketstream backfill orders --store /data/rocketmq/store "
+    "--to parquet:./orders --until 2024-05-01`"
+)
+@landing.topics
+@landing.to(landing.TO_HELP)
+@click.option(
+    "--store",
+    metavar="DIRECTORY",
+    type=click.Path(),
+    help="Read this broker's store directory (storePathRootDir) instead of asking a broker.",
+)
+@click.option(
+    "--broker-name", metavar="NAME", help="What the store's broker is called; for --store."
+)
+@landing.begin
+@click.option(
+    "--until",
+    metavar="latest|TIMESTAMP|OFFSETS",
+    default="latest",
+    shell_complete=words("latest"),
+    help='Where to end, exclusive; as --from, or offsets as JSON {"topic":{"broker":{"0":123}}}.',
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["new", "append", "overwrite"]),
+    metavar="new|append|overwrite",
+    default="new",
+    help="Whether the table may hold something already.",
+)
+@landing.bodies
+@click.option("--allow-loss", is_flag=True, help="Go on without offsets that are gone.")
+@click.option("--skip-damaged", is_flag=True, help="Leave damaged records out; for --store.")
+@landing.sparks
+def backfill(as_json: bool, **given: Any) -> None:
     """Land a closed range of topics as a table: from brokers, or straight from a store directory.
 
     The range is resolved to offsets first, shown, and read exactly; the table's `_backfill.json`
     keeps it, so that the same offsets are not appended twice.
     """
     from rocketstream.pipelines.backfill import BackfillPlan
-    from rocketstream.pipelines.bodies import bodies_of
     from rocketstream.spark.environment import with_environment
 
-    _check_mode(mode)
-    stored = _from_store(store, broker_name, skip_damaged)
-    source = {"nameServer": namesrv} if stored is None else stored
-    source |= {"failOnDataLoss": "false"} if allow_loss else {}
-    source |= {"tags": tags} if tags is not None else {}
-    source |= _bound("--from", "starting", start) | _bound("--until", "ending", until)
-    source |= pairs("--option", option)
+    stored = _from_store(given["store"], given["broker_name"], given["skip_damaged"])
+    source = {"nameServer": given["namesrv"]} if stored is None else stored
+    source |= {"failOnDataLoss": "false"} if given["allow_loss"] else {}
+    source |= {"tags": given["tags"]} if given["tags"] is not None else {}
+    source |= _bound("--from", "starting", given["start"])
+    source |= _bound("--until", "ending", given["until"])
+    source |= landing.source_options(given)
     plan = BackfillPlan(
-        topics=tuple(dict.fromkeys(topics)),
+        **landing.chosen(given),
         source=with_environment(source) if stored is None else source,
-        target=target_of("--to", to, table, pairs("--to-option", to_option), namesrv),
-        bodies=bodies_of(
-            format, schema, pairs("--format-option", format_option), descriptor, message
-        ),
-        mode=mode,
-        partition_by=tuple(partition_by or ()),
-        sql=sql,
+        mode=given["mode"],
     )
-    _land(plan, master, spark_config(conf, package), as_json)
+    _land(plan, given, as_json)
 
 
 def _from_store(
@@ -134,21 +94,14 @@ def _from_store(
     return found | ({"skipDamaged": "true"} if skip_damaged else {})
 
 
-def _land(plan: BackfillPlan, master: str, config: dict[str, str], as_json: bool) -> None:
+def _land(plan: BackfillPlan, given: dict[str, Any], as_json: bool) -> None:
     """Check everything that can be wrong, then start Spark."""
     from rocketstream.pipelines.backfill import check_target, resolve_ranges
     from rocketstream.pipelines.ingest import check_columns
-    from rocketstream.pipelines.masters import check_master
-    from rocketstream.protocol.names import check_topic
 
     if plan.sql is None:
         check_columns("partition by", plan.partition_by, plan.bodies.columns())
-    for topic in plan.topics:
-        check_topic(topic)
-    check_master(master)
-    config = config_for(plan.target, plan.bodies, config)
-    check_spark()
-    warn_of_misfits(config)
+    config = landing.ready(plan, [plan.target], given)
     ranges = resolve_ranges(plan)
     if not ranges:
         raise ConfigurationError(
@@ -157,9 +110,9 @@ def _land(plan: BackfillPlan, master: str, config: dict[str, str], as_json: bool
     check_target(plan, ranges)
     total = sum(span.count for span in ranges)
     say(f"landing {plural(total, 'offset')} of {plural(len(ranges), 'queue')}")
-    log_file = spark_log(None)
-    result = _run(plan, ranges, master, config, log_file)
-    _print_result(plan, ranges, result, as_json)
+    log_file = landing.spark_log(None)
+    result = _run(plan, ranges, given["master"], config, log_file)
+    landing.print_landed(plan, result.rows, result.malformed, _figures(ranges, result), as_json)
     if result.rows < result.offsets and "tags" not in plan.source:
         left_out = plural(result.offsets - result.rows, "offset")
         say(f"{left_out} left out; {log_file} says which, where Spark runs on this machine")
@@ -167,15 +120,8 @@ def _land(plan: BackfillPlan, master: str, config: dict[str, str], as_json: bool
         log_file.unlink()
 
 
-def _check_mode(mode: str) -> None:
-    from rocketstream.pipelines.backfill import MODES
-
-    if mode not in MODES:
-        raise BadParameter(f"--mode is {mode!r}; accepted are {', '.join(MODES)}")
-
-
 def _bound(option: str, name: str, text: str) -> dict[str, str]:
-    offsets = offsets_json(option, text)
+    offsets = landing.offsets_json(option, text)
     if offsets is not None:
         return {f"{name}Offsets": offsets}
     position = parse_start(text, option)
@@ -212,33 +158,19 @@ def _run(
     return result
 
 
-def _print_result(
-    plan: BackfillPlan, ranges: Sequence[QueueRange], result: BackfillResult, as_json: bool
-) -> None:
-    if as_json:
-        print_json(
+def _figures(ranges: Sequence[QueueRange], result: BackfillResult) -> dict[str, Any]:
+    return {
+        "offsets": result.offsets,
+        "rows": result.rows,
+        "malformed": result.malformed,
+        "ranges": [
             {
-                "topics": list(plan.topics),
-                "table": str(plan.target),
-                "offsets": result.offsets,
-                "rows": result.rows,
-                "malformed": result.malformed,
-                "ranges": [
-                    {
-                        "topic": span.queue.topic,
-                        "broker": span.queue.broker_name,
-                        "queue": span.queue.queue_id,
-                        "begin": span.begin,
-                        "end": span.end,
-                    }
-                    for span in ranges
-                ],
+                "topic": span.queue.topic,
+                "broker": span.queue.broker_name,
+                "queue": span.queue.queue_id,
+                "begin": span.begin,
+                "end": span.end,
             }
-        )
-        return
-    print_line(f"landed {plural(result.rows, 'row')} of {', '.join(plan.topics)} in {plan.target}")
-    if result.malformed:
-        print_line(
-            f"{plural(result.malformed, 'row')} did not parse: kept as they are in the column "
-            "_malformed"
-        )
+            for span in ranges
+        ],
+    }

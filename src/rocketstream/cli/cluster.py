@@ -1,69 +1,86 @@
-"""``rocketstream cluster list|status``.
+"""``rocketstream cluster|broker|producer|namesrv``: who is there, and how loaded.
 
 Law: totals are sums of the known figures, and name the brokers that are missing in them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from rocketstream.admin.core.words import per_second, percent
-from rocketstream.cli.broker import broker_json, disk_colour, print_brokers
-from rocketstream.cli.declare import Commands
-from rocketstream.cli.looking import brokers_of
-from rocketstream.cli.options import DEFAULT_NAMESRV, Json, Namesrv
-from rocketstream.cli.output import (
+import click
+
+from rocketstream._util.clock import SYSTEM_CLOCK
+from rocketstream.admin.core.words import (
     NONE,
-    Column,
-    as_json,
+    UNKNOWN,
+    moment,
     number,
+    per_second,
+    percent,
     plural,
+    size,
+    span,
+)
+from rocketstream.cli.commands import Commands, Watched, looking, names, shows
+from rocketstream.cli.commands import topic as topic_argument
+from rocketstream.cli.output import (
+    json_of,
+    print_fields,
     print_json,
     print_line,
     print_prose,
-    print_table,
+    render,
 )
+from rocketstream.cli.tables import Column
+from rocketstream.errors import ConfigurationError, ConnectError
 
 if TYPE_CHECKING:
-    from rocketstream.admin.cluster import BrokerStatusRow, NameServerRow
+    from rocketstream.admin.cluster import BrokerStatusRow, NameServerRow, ProducerRow
+
+DISK_FULL = 0.85
+"""From here on a broker of 4.9 or 5.x deletes before time (diskSpaceCleanForciblyRatio)."""
+_broker = click.argument(
+    "broker",
+    metavar="BROKER",
+    help="Name or address of the broker.",
+    shell_complete=names("brokers"),
+)
+_match = click.option("--match", metavar="TEXT", help="Only settings whose name contains this.")
+
+# --- clusters -------------------------------------------------------------------------------------
+
+cluster = Commands("cluster", help="Clusters: their brokers and name servers.")
 
 
-def add_to(app: Commands) -> None:
-    """Add the command group."""
-    commands = Commands("cluster", "Clusters: their brokers and name servers.")
-    commands.add(list_clusters, "list", epilog="Example: `rocketstream cluster list --json`")
-    commands.add(status, epilog="Example: `rocketstream cluster status --watch 5`")
-    app.add_command(commands)
-
-
-def list_clusters(namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = False) -> None:
+@cluster.command("list", cls=Watched, epilog="Example: `rocketstream cluster list --json`")
+@shows(watch=True)
+def list_clusters(namesrv: str, as_json: bool) -> None:
     """List the clusters the name server knows, with totals over their brokers."""
-    with brokers_of(namesrv) as admin:
+    with looking(namesrv) as admin:
         rows = admin.brokers.status()
     clusters: dict[str, list[BrokerStatusRow]] = {}
     for row in rows:
         clusters.setdefault(row.cluster, []).append(row)
-    totals = {name: _Totals(found) for name, found in sorted(clusters.items())}
-    if as_json_:
-        print_json([{"cluster": name} | total.json() for name, total in totals.items()])
+    totals = [(name, _Totals(found)) for name, found in sorted(clusters.items())]
+    if as_json:
+        print_json([{"cluster": name} | total.json() for name, total in totals])
         return
-    print_table(
-        [
-            Column("Cluster", keep=True),
-            Column("Brokers", number=True, importance=6),
-            Column("Processes", number=True, importance=3),
-            Column("Not answering", number=True),
-            Column("Put/s", number=True),
-            Column("Get/s", number=True),
-            Column("Fullest disk", number=True, colour=disk_colour),
-        ],
-        [(name, *total.cells()) for name, total in totals.items()],
-        footer=plural(len(totals), "cluster"),
+    columns = (
+        Column("Cluster", lambda row: row[0], keep=True),
+        Column("Brokers", lambda row: number(row[1].brokers), number=True, importance=6),
+        Column("Processes", lambda row: number(row[1].processes), number=True, importance=3),
+        Column(
+            "Not answering",
+            lambda row: number(row[1].silent) if row[1].silent else NONE,
+            number=True,
+        ),
+        Column("Put/s", lambda row: per_second(row[1].put_tps), number=True),
+        Column("Get/s", lambda row: per_second(row[1].get_tps), number=True),
+        Column("Fullest disk", lambda row: percent(row[1].disk), number=True, colour=disk_colour),
     )
-    for row in rows:
-        if row.error is not None:
-            print_prose(f"{row.broker_name} ({row.address}): {row.error}")
+    render(totals, columns, False, footer=plural(len(totals), "cluster"))
+    _print_silent(rows)
 
 
 class _Totals:
@@ -78,16 +95,6 @@ class _Totals:
         self.put_tps = _sum(each.put_tps for each in masters)
         self.get_tps = _sum(each.get_tps for each in told)
         self.disk = max((f.disk_used for f in told if f.disk_used is not None), default=None)
-
-    def cells(self) -> tuple[str, ...]:
-        return (
-            number(self.brokers),
-            number(self.processes),
-            number(self.silent) if self.silent else NONE,
-            per_second(self.put_tps),
-            per_second(self.get_tps),
-            percent(self.disk),
-        )
 
     def json(self) -> dict[str, object]:
         return {
@@ -105,16 +112,18 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def status(namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = False) -> None:
+@cluster.command(cls=Watched, epilog="Example: `rocketstream cluster status --watch 5`")
+@shows(watch=True)
+def status(namesrv: str, as_json: bool) -> None:
     """Show the brokers and name servers: load, disk, versions, and what does not answer."""
-    with brokers_of(namesrv) as admin:
+    with looking(namesrv) as admin:
         brokers = admin.brokers.status()
         servers = admin.cluster.name_servers()
-    if as_json_:
+    if as_json:
         print_json(
             {
                 "brokers": [broker_json(row) for row in brokers],
-                "nameServers": [as_json(row) for row in servers],
+                "nameServers": [json_of(row) for row in servers],
             }
         )
         return
@@ -134,3 +143,251 @@ def print_name_servers(rows: list[NameServerRow]) -> None:
         lacks = f", but not {', '.join(missing)}, which others know" if missing else ""
         known = plural(len(row.brokers), "broker process", "broker processes")
         print_prose(f"name server {row.address} knows {known}{lacks}")
+
+
+# --- brokers --------------------------------------------------------------------------------------
+
+broker = Commands("broker", help="Brokers: load, disk, version, settings.")
+
+
+@broker.command("list", cls=Watched, epilog="Example: `rocketstream broker list --watch`")
+@shows(watch=True)
+def list_brokers(namesrv: str, as_json: bool) -> None:
+    """List the brokers with what they store and fetch a second, disk and version."""
+    with looking(namesrv) as admin:
+        rows = admin.brokers.status()
+    if as_json:
+        print_json([broker_json(row) for row in rows])
+    else:
+        print_brokers(rows)
+
+
+def print_brokers(rows: Sequence[BrokerStatusRow]) -> None:
+    """Print one line per broker process, and why some did not answer."""
+    now_ms = SYSTEM_CLOCK.now_ms()
+
+    def told(row: BrokerStatusRow, name: str) -> Any:
+        return None if row.figures is None else getattr(row.figures, name)
+
+    def up(row: BrokerStatusRow) -> str:
+        booted_ms = told(row, "booted_ms")
+        return UNKNOWN if booted_ms is None else span(now_ms - booted_ms)
+
+    columns = (
+        Column("Cluster", lambda row: row.cluster, keep=True, importance=2),
+        Column("Broker", lambda row: row.broker_name, keep=True),
+        Column("Role", _role, importance=5),
+        Column("Address", lambda row: row.address, keep=True, importance=6),
+        Column("Version", lambda row: told(row, "version") or UNKNOWN, keep=True, importance=4),
+        Column("Put/s", lambda row: per_second(told(row, "put_tps")), number=True),
+        Column("Get/s", lambda row: per_second(told(row, "get_tps")), number=True),
+        Column(
+            "Disk", lambda row: percent(told(row, "disk_used")), number=True, colour=disk_colour
+        ),
+        Column("Up", up, number=True, importance=3),
+    )
+    footer = plural(len(rows), "broker process", "broker processes")
+    render(rows, columns, False, footer=footer)
+    _print_silent(rows)
+
+
+def _print_silent(rows: Iterable[BrokerStatusRow]) -> None:
+    for row in rows:
+        if row.error is not None:
+            print_prose(f"{row.broker_name} ({row.address}): {row.error}")
+
+
+def _role(row: BrokerStatusRow) -> str:
+    return "master" if row.is_master else f"slave {row.broker_id}"
+
+
+def disk_colour(cell: str) -> str | None:
+    """Return the colour of a share of a disk as ``percent`` writes it."""
+    full = cell.endswith("%") and float(cell[:-1]) >= DISK_FULL * 100
+    return "red" if full else None
+
+
+def broker_json(row: BrokerStatusRow) -> dict[str, Any]:
+    """Return a broker as JSON."""
+    shown = json_of(row)
+    if row.figures is not None:
+        shown["figures"] = json_of(row.figures)
+        pools = row.figures.pools.items()
+        shown["figures"]["pools"] = {name: json_of(pool) for name, pool in pools}
+    return shown
+
+
+@broker.command(
+    "status", cls=Watched, epilog="Example: `rocketstream broker status broker-a --all`"
+)
+@_broker
+@click.option(
+    "--all", "-a", "everything", is_flag=True, help="Also show all it tells, by upstream's names."
+)
+@shows(watch=True)
+def broker_status(broker: str, everything: bool, namesrv: str, as_json: bool) -> None:
+    """Show what a broker tells of itself: rates, disk, what waits, how long it is up."""
+    with looking(namesrv) as admin:
+        rows = admin.brokers.status(broker)
+    if as_json:
+        print_json([broker_json(row) for row in rows])
+        return
+    for place, row in enumerate(rows):
+        if place:
+            print_line("")
+        _print_one(row, everything)
+
+
+def _print_one(row: BrokerStatusRow, everything: bool) -> None:
+    who = ("Broker", f"{row.broker_name}, {_role(row)} at {row.address}, of {row.cluster}")
+    told = row.figures
+    if told is None:
+        print_fields([who, ("Not known", row.error or UNKNOWN)])
+        return
+    waiting = [
+        f"{name} {pool.waiting:,}"
+        + (f" (first for {span(pool.head_wait_ms)})" if pool.head_wait_ms else "")
+        for name, pool in sorted(told.pools.items())
+        if pool.waiting
+    ]
+    print_fields(
+        [
+            who,
+            ("Version", told.version or UNKNOWN),
+            ("Started", moment(told.booted_ms, UNKNOWN)),
+            ("Stored", f"{per_second(told.put_tps)} messages/s; {number(told.put_total)} in all"),
+            ("Fetched", f"{per_second(told.get_tps)} messages/s; {number(told.get_total)} in all"),
+            ("Disk used", percent(told.disk_used)),
+            ("Commit log", f"{size(told.log_bytes)}, since {moment(told.earliest_ms)}"),
+            ("Requests waiting", ", ".join(waiting) or ("none" if told.pools else UNKNOWN)),
+        ]
+    )
+    if told.active is False:
+        print_line("not active: it takes no messages")
+    if everything:
+        print_line("")
+        print_fields(sorted(row.facts.items()))
+
+
+@broker.command("config", epilog="Example: `rocketstream broker config broker-a --match flush`")
+@_broker
+@_match
+@shows()
+def broker_config(broker: str, match: str | None, namesrv: str, as_json: bool) -> None:
+    """Show the settings a broker runs with, by upstream's names."""
+    with looking(namesrv) as admin:
+        settings = admin.brokers.config(broker)
+    print_settings(settings, match, as_json)
+
+
+def print_settings(settings: dict[str, str], match: str | None, as_json: bool) -> None:
+    """Print settings sorted by name.
+
+    Raises:
+        ConfigurationError: no name contains ``match``.
+    """
+    word = (match or "").lower()
+    chosen = {name: settings[name] for name in sorted(settings) if word in name.lower()}
+    if settings and not chosen:
+        raise ConfigurationError(f"no setting has {match!r} in its name; there are {len(settings)}")
+    if as_json:
+        print_json(chosen)
+        return
+    print_fields(chosen.items())
+
+
+# --- name servers ---------------------------------------------------------------------------------
+
+name_server = Commands("namesrv", help="Name servers: what each of them knows, their settings.")
+
+
+@name_server.command(
+    "list", cls=Watched, epilog="Example: `rocketstream namesrv list -n 'a:9876;b:9876'`"
+)
+@shows(watch=True)
+def list_name_servers(namesrv: str, as_json: bool) -> None:
+    """Show for each of the name servers given whether it answers and which brokers it knows."""
+    rows = _name_servers(namesrv)
+    if as_json:
+        print_json([json_of(row) for row in rows])
+    else:
+        print_name_servers(rows)
+
+
+def _name_servers(namesrv: str) -> list[NameServerRow]:
+    with looking(namesrv) as admin:
+        rows = admin.cluster.name_servers()
+    if all(row.brokers is None for row in rows):
+        raise ConnectError("; ".join(f"name server {row.address}: {row.error}" for row in rows))
+    return rows
+
+
+@name_server.command("config", epilog="Example: `rocketstream namesrv config --order`")
+@click.option(
+    "--order", is_flag=True, help="The queues of ordered topics (its key-value settings)."
+)
+@_match
+@shows()
+def name_server_config(order: bool, match: str | None, namesrv: str, as_json: bool) -> None:
+    """Show the settings of the first name server that answers, or those of ordered topics."""
+    first = next(row for row in _name_servers(namesrv) if row.brokers is not None)
+    settings = first.order_topics if order else first.config
+    if settings is None:
+        raise ConnectError(f"name server {first.address} does not tell its settings")
+    if not settings and not as_json:
+        print_line("no ordered topic has queues of its own" if order else "it tells no setting")
+        return
+    print_settings(settings, match, as_json)
+
+
+# --- producers ------------------------------------------------------------------------------------
+
+producer = Commands("producer", help="Connected producers.")
+
+
+@producer.command("list", cls=Watched, epilog="Example: `rocketstream producer list`")
+@shows(watch=True)
+def list_producers(namesrv: str, as_json: bool) -> None:
+    """List the connected producers of all groups (brokers from 4.9.4 on tell them)."""
+    with looking(namesrv) as admin:
+        rows = admin.producers.all()
+    _print_producers(rows, as_json, "no producer is connected")
+
+
+@producer.command(
+    cls=Watched, epilog="Example: `rocketstream producer connections checkout orders`"
+)
+@click.argument(
+    "group", metavar="GROUP", help="The producer group.", shell_complete=names("groups")
+)
+@topic_argument
+@shows(watch=True)
+def connections(group: str, topic: str, namesrv: str, as_json: bool) -> None:
+    """Show the connected producers of a group, as the brokers of a topic know them."""
+    with looking(namesrv) as admin:
+        rows = admin.producers.connections(group, topic)
+    nobody = f"no producer of group {group!r} is connected to a broker of {topic!r}"
+    _print_producers(rows, as_json, nobody)
+
+
+def _print_producers(rows: Sequence[ProducerRow], as_json: bool, nobody: str) -> None:
+    from rocketstream.protocol.codes import version_name
+
+    if as_json:
+        print_json([json_of(row) | {"versionName": version_name(row.version)} for row in rows])
+        return
+    if not rows:
+        print_prose(f"{nobody}; brokers know producers by their heartbeats alone")
+        return
+    columns = (
+        Column("Group", lambda row: row.group, keep=True),
+        Column("Client", lambda row: row.client_id, keep=True),
+        Column("Address", lambda row: row.address, keep=True, importance=5),
+        Column("Language", lambda row: row.language, importance=2),
+        Column("Version", lambda row: version_name(row.version), keep=True, importance=4),
+        Column("Brokers", lambda row: ", ".join(row.brokers), importance=3),
+        Column(
+            "Last heartbeat", lambda row: moment(row.last_heartbeat_ms), keep=True, importance=1
+        ),
+    )
+    render(rows, columns, False, footer=plural(len(rows), "producer"))

@@ -8,13 +8,26 @@ from __future__ import annotations
 import base64
 import sys
 import threading
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from rocketstream.cli.declare import BadParameter, Commands, Option
+import click
+from click import BadParameter
+
+from rocketstream.admin.core.words import plural
+from rocketstream.cli.commands import (
+    JSON_LINES,
+    Seconds,
+    StartPosition,
+    Whole,
+    names,
+    parse_start,
+    shows,
+    upstream_timestamp,
+)
+from rocketstream.cli.commands import start as start_option
+from rocketstream.cli.commands import topic as topic_argument
 from rocketstream.cli.failure import say
-from rocketstream.cli.options import DEFAULT_NAMESRV, From, JsonLines, Namesrv, Topic
-from rocketstream.cli.output import json_line, plural, print_line
-from rocketstream.cli.start import StartPosition, parse_start, upstream_timestamp
+from rocketstream.cli.output import json_line, print_line
 
 if TYPE_CHECKING:
     from rocketstream import (
@@ -28,42 +41,46 @@ _POLL_S = 0.5
 _NEXT_MESSAGE_S = 0.3
 
 
-def add_to(app: Commands) -> None:
-    """Add the command."""
-    app.add(
-        consume,
-        epilog="Examples: `rocketstream consume orders --group audit --from earliest` · "
-        "`rocketstream consume orders --group audit --max 10 --json | jq .body`",
-    )
-
-
+@click.command(
+    epilog="Examples: `rocketstream consume orders --group audit --from earliest` · "
+    "`rocketstream consume orders --group audit --max 10 --json | jq .body`"
+)
+@topic_argument
+@click.option(
+    "--group",
+    "-g",
+    required=True,
+    help="Consumer group; its progress is kept by the broker.",
+    shell_complete=names("groups"),
+)
+@start_option(default="latest")
+@click.option(
+    "--max", "-m", "limit", type=Whole(1), metavar="N", help="End after this many messages."
+)
+@click.option("--tags", metavar='"A || B"', default="*", help="Only messages with these tags.")
+@click.option(
+    "--sql",
+    metavar="CONDITION",
+    help='Only messages whose properties fulfil this, such as "price > 5".',
+)
+@click.option(
+    "--idle",
+    "idle_s",
+    type=Seconds(0.1),
+    metavar="SECONDS",
+    help="End after this time without a message.",
+)
+@shows(help=JSON_LINES)
 def consume(
-    topic: Topic,
-    group: Annotated[
-        str,
-        Option("--group", "-g", help="Consumer group; its progress is kept by the broker."),
-    ],
-    start: From = "latest",
-    limit: Annotated[
-        int | None, Option("--max", "-m", min=1, help="End after this many messages.")
-    ] = None,
-    tags: Annotated[
-        str, Option("--tags", metavar='"A || B"', help="Only messages with these tags.")
-    ] = "*",
-    sql: Annotated[
-        str | None,
-        Option(
-            "--sql",
-            metavar="CONDITION",
-            help='Only messages whose properties fulfil this, such as "price > 5".',
-        ),
-    ] = None,
-    idle_s: Annotated[
-        float | None,
-        Option("--idle", metavar="SECONDS", min=0.1, help="End after this time without a message."),
-    ] = None,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    as_json: JsonLines = False,
+    topic: str,
+    group: str,
+    start: str,
+    limit: int | None,
+    tags: str,
+    sql: str | None,
+    idle_s: float | None,
+    namesrv: str,
+    as_json: bool,
 ) -> None:
     """Print the bodies of a topic's messages, one a line, until Ctrl-C.
 

@@ -10,13 +10,22 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from rocketstream._util.home import expanded, user_name
-from rocketstream.cli.changing import AuditFile
-from rocketstream.cli.declare import Argument, Commands, Context, Option
+from rocketstream.cli.commands import (
+    FILE,
+    PORT,
+    THERE,
+    Commands,
+    Seconds,
+    asks,
+    audit_file,
+    words,
+)
 from rocketstream.cli.failure import say
-from rocketstream.cli.options import DEFAULT_NAMESRV, Namesrv
 from rocketstream.cli.output import print_line
 from rocketstream.errors import ConfigurationError
 
@@ -31,61 +40,6 @@ _NEEDED = {
     "jinja2": "jinja2",
     "python_multipart": "python-multipart",
 }
-
-Port = Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")]
-Write = Annotated[
-    bool,
-    Option("--write", help="Let groups be changed from it; without this option it only shows."),
-]
-Tokens = Annotated[
-    Path | None,
-    Option(
-        dir_okay=False,
-        metavar="FILE",
-        help="Who may log in; `rocketstream dashboard token` writes it.",
-    ),
-]
-HistoryFile = Annotated[
-    Path | None,
-    Option(
-        "--history",
-        dir_okay=False,
-        metavar="FILE",
-        help="File of the charts, bounded, so that they survive a restart. Default: one for each "
-        "name server in ~/.rocketstream/history.",
-    ),
-]
-
-Interval = Annotated[
-    float,
-    Option(min=1.0, metavar="SECONDS", help="From one sweep of the cluster to the next."),
-]
-TlsCert = Annotated[
-    Path | None,
-    Option("--tls-cert", exists=True, dir_okay=False, metavar="FILE", help="Certificate, PEM."),
-]
-TlsKey = Annotated[
-    Path | None,
-    Option("--tls-key", exists=True, dir_okay=False, metavar="FILE", help="Its key, PEM."),
-]
-AllowHost = Annotated[
-    list[str] | None,
-    Option(
-        "--allow-host",
-        metavar="NAME",
-        help="A name by which browsers may open it, besides its address; repeatable.",
-    ),
-]
-Mask = Annotated[
-    Path | None,
-    Option(
-        "--mask",
-        dir_okay=False,
-        metavar="FILE",
-        envvar="ROCKETSTREAM_MASK",
-        help="Masking rules (TOML): which parts of messages nobody is to see.",
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,81 +61,100 @@ class Wishes:
     insecure: bool = False
 
 
-def add_to(app: Commands) -> None:
-    """Add the command and its subcommands."""
-    commands = Commands(
-        "dashboard",
-        "Show a cluster in a browser, live: groups and why they are behind, topics, messages, "
-        "dead letters.",
-        callback=dashboard,
-        invoke_without_command=True,
-        epilog="Example: `rocketstream dashboard -n 10.0.0.5:9876`, then open the address it "
-        "prints.",
-    )
-    commands.add(
-        token,
-        epilog="Example: `rocketstream dashboard token alice --role look,act --tokens tokens.json`",
-    )
-    app.add_command(commands)
-
-
-def dashboard(
-    context: Context,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    host: Annotated[
-        str,
-        Option(help="Address to listen on; another than loopback needs TLS and --tokens."),
-    ] = "127.0.0.1",
-    port: Port = DEFAULT_PORT,
-    write: Write = False,
-    tokens: Tokens = None,
-    history: HistoryFile = None,
-    interval: Interval = 10.0,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    allow_host: AllowHost = None,
-    mask: Mask = None,
-    audit_file: AuditFile = None,
-    insecure: Annotated[
-        bool,
-        Option("--insecure", help="Allow an address others can reach without TLS or login."),
-    ] = False,
-) -> None:
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    help="Show a cluster in a browser, live: groups and why they are behind, topics, messages, "
+    "dead letters.",
+    epilog="Example: `rocketstream dashboard -n 10.0.0.5:9876`, then open the address it prints.",
+)
+@asks
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    help="Address to listen on; another than loopback needs TLS and --tokens.",
+)
+@click.option(
+    "--port", type=PORT, metavar="N", default=DEFAULT_PORT, help="Port; 0 takes a free one."
+)
+@click.option(
+    "--write",
+    is_flag=True,
+    help="Let groups be changed from it; without this option it only shows.",
+)
+@click.option(
+    "--tokens",
+    type=FILE,
+    metavar="FILE",
+    help="Who may log in; `rocketstream dashboard token` writes it.",
+)
+@click.option(
+    "--history",
+    type=FILE,
+    metavar="FILE",
+    help="File of the charts, bounded, so that they survive a restart. Default: one for each "
+    "name server in ~/.rocketstream/history.",
+)
+@click.option(
+    "--interval",
+    "interval_s",
+    type=Seconds(1),
+    metavar="SECONDS",
+    default=10.0,
+    help="From one sweep of the cluster to the next.",
+)
+@click.option("--tls-cert", type=THERE, metavar="FILE", help="Certificate, PEM.")
+@click.option("--tls-key", type=THERE, metavar="FILE", help="Its key, PEM.")
+@click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which browsers may open it, besides its address; repeatable.",
+)
+@click.option(
+    "--mask",
+    type=FILE,
+    metavar="FILE",
+    envvar="ROCKETSTREAM_MASK",
+    show_envvar=True,
+    help="Masking rules (TOML): which parts of messages nobody is to see.",
+)
+@audit_file
+@click.option(
+    "--insecure", is_flag=True, help="Allow an address others can reach without TLS or login."
+)
+@click.pass_context
+def dashboard(context: click.Context, /, **given: Any) -> None:
     """Serve the dashboard until Ctrl-C or SIGTERM; prints its address, opens no browser."""
     if context.invoked_subcommand is not None:
         return
-    wishes = Wishes(
-        namesrv=namesrv,
-        host=host,
-        port=port,
-        write=write,
-        tokens=tokens,
-        history=history,
-        interval_s=interval,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        allow_host=tuple(allow_host or ()),
-        mask=mask,
-        audit_file=audit_file,
-        insecure=insecure,
-    )
     from rocketstream.cli.signals import until_signal
 
+    wishes = Wishes(**given)
     with suppress(KeyboardInterrupt), serving(wishes) as server, until_signal() as wait:
         print_line(f"dashboard {server.url}")
         wait()
 
 
-def token(
-    name: Annotated[str, Argument(metavar="NAME", help="Who the token is for.")],
-    tokens: Annotated[
-        Path, Option(dir_okay=False, metavar="FILE", help="The file; created if there is none.")
-    ],
-    role: Annotated[
-        str,
-        Option(metavar="look|act|export", help="What it allows; several separated by commas."),
-    ] = "look",
-) -> None:
+@dashboard.command(
+    epilog="Example: `rocketstream dashboard token alice --role look,act --tokens tokens.json`"
+)
+@click.argument("name", metavar="NAME", help="Who the token is for.")
+@click.option(
+    "--tokens",
+    required=True,
+    type=FILE,
+    metavar="FILE",
+    help="The file; created if there is none.",
+)
+@click.option(
+    "--role",
+    metavar="look|act|export",
+    default="look",
+    help="What it allows; several separated by commas.",
+    shell_complete=words("act", "export", "look"),
+)
+def token(name: str, tokens: Path, role: str) -> None:
     """Make a token, write its hash to the file, and print it: this once.
 
     A token of the same name is replaced, which ends what was begun with it. A running dashboard

@@ -2,152 +2,171 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from rocketstream.cli.changing import AuditFile, DryRun, changing_admin
-from rocketstream.cli.confirm import confirm
+import click
+from click import BadParameter
+
+from rocketstream.admin.core.words import NONE, moment, number, plural
+from rocketstream.cli.changing import Change, changes
+from rocketstream.cli.commands import TIME, Commands, Watched, Whole, names, shows, together
 from rocketstream.cli.consume import message_json
-from rocketstream.cli.declare import Argument, BadParameter, Commands, Option
 from rocketstream.cli.failure import say
-from rocketstream.cli.message_options import Mask, looking_admin, print_messages, time_ms
-from rocketstream.cli.options import DEFAULT_NAMESRV, Json, Namesrv
+from rocketstream.cli.message import looking_admin, mask, print_messages
 from rocketstream.cli.output import (
-    NONE,
-    Column,
-    as_json,
     json_line,
-    moment,
-    number,
-    plural,
+    json_of,
     print_json,
     print_line,
     print_table,
+    render,
 )
-from rocketstream.protocol.names import retry_topic
+from rocketstream.cli.tables import Column
 
 if TYPE_CHECKING:
     from rocketstream.admin import Admin, LetterCause, LetterFilter, RedrivePlan, RedriveResult
     from rocketstream.protocol.message_ext import MessageExt
 
+dlq = Commands("dlq", help="Dead letters: what groups gave up.")
 _UNKNOWN_ORIGIN = "(origin not known)"
 _CAUSES_NAMED_MAX = 8
 _TOLD_EVERY = 1_000
 """A long redrive says how far it is after so many letters."""
-
-Since = Annotated[
-    str | None,
-    Option(
-        "--since",
-        metavar="TIME",
-        help="Only letters given up then or later: 2024-05-01T12:00:00 (local without a zone), "
-        "milliseconds since 1970, or 90s, 10m, 2h, 3d ago.",
-    ),
-]
-Until = Annotated[
-    str | None, Option("--until", metavar="TIME", help="Only letters given up before.")
-]
-LetterTag = Annotated[str | None, Option("--tag", help="Only letters with this tag.")]
-LetterKey = Annotated[str | None, Option("--key", help="Only letters with this key.")]
-Origin = Annotated[
-    str | None,
-    Option("--topic", "-t", metavar="TOPIC", help="Only letters of this origin."),
-]
-Cause = Annotated[
-    str | None,
-    Option(
-        "--cause",
-        metavar="CAUSE",
-        help="Only letters of this cause: its id or text in `rocketstream dlq causes`, or the "
-        "class of the exception.",
-    ),
-]
-Where = Annotated[
-    str | None,
-    Option(
-        "--where",
-        metavar="PLACE",
-        help="Only letters whose exception was raised there: FILE or FILE:LINE.",
-    ),
-]
-Group = Annotated[str, Argument(metavar="GROUP", help="The consumer group that gave them up.")]
+_group = click.argument(
+    "group",
+    metavar="GROUP",
+    help="The consumer group that gave them up.",
+    shell_complete=names("groups"),
+)
 
 
-def add_to(app: Commands) -> None:
-    """Add the command group."""
-    commands = Commands("dlq", "Dead letters: what groups gave up.")
-    commands.add(
-        list_letters,
-        "list",
-        epilog="Examples: `rocketstream dlq list` counts each group's · "
-        "`rocketstream dlq list billing --cause ValueError` shows letters",
-    )
-    commands.add(causes, epilog="Example: `rocketstream dlq causes billing`")
-    commands.add(
-        redrive,
-        epilog="Examples: `rocketstream dlq redrive billing` shows what would be sent · "
-        "`rocketstream dlq redrive billing --cause 3f81c09a --rate 100 --yes` sends some",
-    )
-    app.add_command(commands)
+def chooses(function: Callable[..., Any]) -> Any:
+    """Give a command the options that choose letters; it gets them as ``wanted``."""
+
+    @functools.wraps(function)
+    def call(
+        *args: Any,
+        cause: str | None,
+        where: str | None,
+        since_ms: int | None,
+        until_ms: int | None,
+        tag: str | None,
+        key: str | None,
+        origin: str | None,
+        **given: Any,
+    ) -> None:
+        from rocketstream.admin import LetterFilter
+
+        wanted = LetterFilter(
+            since_ms=since_ms,
+            until_ms=until_ms,
+            tag=tag,
+            key=key,
+            origin=origin,
+            cause=cause,
+            where=where,
+        )
+        function(*args, wanted=wanted, **given)
+
+    return together(
+        click.option(
+            "--cause", metavar="CAUSE",
+            help="Only letters of this cause: its id or text in `rocketstream dlq causes`, or the "
+            "class of the exception.",
+        ),
+        click.option(
+            "--where", metavar="PLACE",
+            help="Only letters whose exception was raised there: FILE or FILE:LINE.",
+        ),
+        click.option(
+            "--since", "since_ms", type=TIME, metavar="TIME",
+            help="Only letters given up then or later: 2024-05-01T12:00:00 (local without a zone), "
+            "milliseconds since 1970, or 90s, 10m, 2h, 3d ago.",
+        ),
+        click.option(
+            "--until", "until_ms", type=TIME, metavar="TIME", help="Only letters given up before."
+        ),
+        click.option("--tag", help="Only letters with this tag."),
+        click.option("--key", help="Only letters with this key."),
+        click.option(
+            "--topic", "-t", "origin", metavar="TOPIC", help="Only letters of this origin.",
+            shell_complete=names("topics"),
+        ),
+    )(call)  # fmt: skip
 
 
+@dlq.command(
+    "list",
+    cls=Watched,
+    epilog="Examples: `rocketstream dlq list` counts each group's · "
+    "`rocketstream dlq list billing --cause ValueError` shows letters",
+)
+@click.argument(
+    "group",
+    metavar="[GROUP]",
+    required=False,
+    help="Show letters of this group.",
+    shell_complete=names("groups"),
+)
+@chooses
+@click.option("--max", "-m", "most", type=Whole(1, 1_000), metavar="N", default=32, help="So many.")
+@mask
+@shows(watch=True)
 def list_letters(
-    group: Annotated[
-        str | None, Argument(metavar="[GROUP]", help="Show letters of this group.")
-    ] = None,
-    cause: Cause = None,
-    where: Where = None,
-    since: Since = None,
-    until: Until = None,
-    tag: LetterTag = None,
-    key: LetterKey = None,
-    origin: Origin = None,
-    most: Annotated[int, Option("--max", "-m", min=1, max=1_000, help="So many.")] = 32,
-    mask: Mask = None,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    as_json_: Json = False,
+    group: str | None,
+    wanted: LetterFilter,
+    most: int,
+    mask: str | None,
+    namesrv: str,
+    as_json: bool,
 ) -> None:
     """List the groups that gave messages up and how many are kept; or letters of one group."""
-    wanted = _filter(since, until, tag, key, origin, cause, where)
     if group is None:
         if not wanted.is_all:
             raise BadParameter("name the group whose letters are meant")
-        _list_groups(namesrv, as_json_)
+        _list_groups(namesrv, as_json)
         return
     with looking_admin(namesrv, mask) as admin:
         letters = admin.letters.of_cause(group, wanted, most=most)
-    if as_json_:
+    if as_json:
         print_json([letter.as_json() for letter in letters])
         return
     print_messages(letters, time_title="Given up")
     print_line(plural(len(letters), "letter"))
 
 
+@dlq.command(epilog="Example: `rocketstream dlq causes billing`")
+@_group
+@chooses
+@click.option(
+    "--examine",
+    "most",
+    type=Whole(1),
+    metavar="N",
+    default=100_000,
+    help="Of each queue the newest N.",
+)
+@mask
+@shows()
 def causes(
-    group: Group,
-    cause: Cause = None,
-    where: Where = None,
-    since: Since = None,
-    until: Until = None,
-    tag: LetterTag = None,
-    key: LetterKey = None,
-    origin: Origin = None,
-    most: Annotated[
-        int, Option("--examine", metavar="N", min=1, help="Of each queue the newest N.")
-    ] = 100_000,
-    mask: Mask = None,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    as_json_: Json = False,
+    group: str,
+    wanted: LetterFilter,
+    most: int,
+    mask: str | None,
+    namesrv: str,
+    as_json: bool,
 ) -> None:
     """Show a group's dead letters by cause: the exception, its place, how many, since when.
 
     Consumers write causes with send_back_cause=True; letters of others are told apart by origin,
     tag and number of tries.
     """
-    wanted = _filter(since, until, tag, key, origin, cause, where)
     with looking_admin(namesrv, mask) as admin:
         found = admin.letters.by_cause(group, wanted, most=most)
-    if as_json_:
+    if as_json:
         print_json(
             {
                 "group": found.group,
@@ -158,27 +177,15 @@ def causes(
             }
         )
         return
-    print_table(
-        [
-            Column("Cause", keep=True),
-            Column("Letters", number=True),
-            Column("Sent again", number=True, importance=6),
-            Column("First", keep=True, importance=5),
-            Column("Last", keep=True, importance=7),
-            Column("What", importance=8),
-        ],
-        [
-            (
-                each.id,
-                number(each.count),
-                number(each.redriven),
-                moment(each.first_ms),
-                moment(each.last_ms),
-                _what(each),
-            )
-            for each in found
-        ],
+    columns = (
+        Column("Cause", lambda each: each.id, keep=True),
+        Column("Letters", lambda each: number(each.count), number=True),
+        Column("Sent again", lambda each: number(each.redriven), number=True, importance=6),
+        Column("First", lambda each: moment(each.first_ms), keep=True, importance=5),
+        Column("Last", lambda each: moment(each.last_ms), keep=True, importance=7),
+        Column("What", _what, importance=8),
     )
+    render(found, columns, False)
     rest = "" if found.is_complete else " (of each queue the newest; --examine takes more)"
     print_line(f"{plural(found.letters, 'letter')} of {group}{rest}")
     if len(found):
@@ -196,13 +203,13 @@ def _what(cause: LetterCause) -> str:
 
 
 def _cause_json(cause: LetterCause) -> dict[str, Any]:
-    return as_json(cause) | {
+    return json_of(cause) | {
         "topics": {topic or _UNKNOWN_ORIGIN: n for topic, n in cause.topics.items()},
         "example": cause.example.as_json(),
     }
 
 
-def _list_groups(namesrv: str, as_json_: bool) -> None:
+def _list_groups(namesrv: str, as_json: bool) -> None:
     from rocketstream.admin import Admin
 
     counts: dict[str, int] = {}
@@ -218,62 +225,55 @@ def _list_groups(namesrv: str, as_json_: bool) -> None:
     rows = sorted(((count, group) for group, count in counts.items() if count), reverse=True)
     for text in sorted(untold):
         say(f"warning: not counted: {text}")
-    if as_json_:
+    if as_json:
         print_json([{"group": group, "letters": count} for count, group in rows])
         return
-    print_table(
-        [Column("Group", keep=True), Column("Dead letters", number=True)],
-        [(group, number(count)) for count, group in rows],
-        footer=plural(len(rows), "group"),
+    columns = (
+        Column("Group", lambda row: row[1], keep=True),
+        Column("Dead letters", lambda row: number(row[0]), number=True),
     )
+    render(rows, columns, False, footer=plural(len(rows), "group"))
 
 
+@dlq.command(
+    epilog="Examples: `rocketstream dlq redrive billing` shows what would be sent · "
+    "`rocketstream dlq redrive billing --cause 3f81c09a --rate 100 --yes` sends some"
+)
+@_group
+@click.option(
+    "--to",
+    metavar="TOPIC",
+    help="Send to this topic, not to the origin.",
+    shell_complete=names("topics"),
+)
+@click.option(
+    "--to-group",
+    is_flag=True,
+    help="Only this group consumes them again, through its retry topic; other groups "
+    "of the origin see nothing.",
+)
+@chooses
+@click.option("--limit", "-m", type=Whole(1), metavar="N", help="Send this many letters at most.")
+@click.option("--rate", type=float, metavar="N", help="Send this many messages a second at most.")
+@click.option(
+    "--progress",
+    metavar="NAME",
+    help="Group whose offsets keep the place of this redrive. With a group of your "
+    "own, letters that other redrives have sent are sent again too. Default: one "
+    "made from the filters.",
+)
+@mask
+@changes(yes="Send them without asking or showing them.")
 def redrive(
-    group: Group,
-    yes: Annotated[
-        bool, Option("--yes", "-y", help="Send them without asking or showing them.")
-    ] = False,
-    dry_run: DryRun = False,
-    to: Annotated[
-        str | None,
-        Option("--to", metavar="TOPIC", help="Send to this topic, not to the origin."),
-    ] = None,
-    to_group: Annotated[
-        bool,
-        Option(
-            "--to-group",
-            help="Only this group consumes them again, through its retry topic; other groups "
-            "of the origin see nothing.",
-        ),
-    ] = False,
-    cause: Cause = None,
-    where: Where = None,
-    origin: Origin = None,
-    since: Since = None,
-    until: Until = None,
-    tag: LetterTag = None,
-    key: LetterKey = None,
-    limit: Annotated[
-        int | None, Option("--limit", "-m", min=1, help="Send this many letters at most.")
-    ] = None,
-    rate: Annotated[
-        float | None,
-        Option("--rate", metavar="N", help="Send this many messages a second at most."),
-    ] = None,
-    progress: Annotated[
-        str | None,
-        Option(
-            "--progress",
-            metavar="NAME",
-            help="Group whose offsets keep the place of this redrive. With a group of your "
-            "own, letters that other redrives have sent are sent again too. Default: one "
-            "made from the filters.",
-        ),
-    ] = None,
-    mask: Mask = None,
-    audit_file: AuditFile = None,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    as_json_: Json = False,
+    group: str,
+    to: str | None,
+    to_group: bool,
+    wanted: LetterFilter,
+    limit: int | None,
+    rate: float | None,
+    progress: str | None,
+    mask: str | None,
+    change: Change,
 ) -> None:
     """Send dead letters back to the topics they were consumed from.
 
@@ -283,26 +283,30 @@ def redrive(
     """
     if rate is not None and rate <= 0:
         raise BadParameter(f"--rate is {rate:g}; it takes messages a second above 0")
+    from rocketstream.protocol.names import retry_topic
+
     if to is not None and to_group:
         raise BadParameter("give --to or --to-group, not both")
-    if dry_run and yes:
+    if change.dry_run and change.yes:
         raise BadParameter("give --yes or --dry-run, not both")
-    wanted = _filter(since, until, tag, key, origin, cause, where)
     target = retry_topic(group) if to_group else to
     chosen: dict[str, Any] = {"to": target, "limit": limit, "progress": progress}
-    with changing_admin(namesrv, audit_file, mask) as admin:
-        _check_cause(admin, group, cause)
-        if not yes:
+    with change.admin(mask) as admin:
+        _check_cause(admin, group, wanted.cause)
+        if not change.yes:
             plan = admin.letters.redrive_plan(group, wanted, **chosen)
-            asks = not dry_run and plan.letters and sys.stdin.isatty() and sys.stderr.isatty()
-            _show(plan, as_json_, asks=bool(asks))
+            asks = (
+                not change.dry_run and plan.letters and sys.stdin.isatty() and sys.stderr.isatty()
+            )
+            _show(plan, change.as_json, asks=bool(asks))
             if not asks:
                 return
             pace = "" if rate is None else f", {rate:g} a second at most"
-            confirm([f"{plural(plan.letters, 'letter')} of {group} will be sent{pace}"], False)
-        told = _Told(as_json_)
-        result = admin.letters.redrive(group, wanted, **chosen, rate=rate, on_sent=told.sent)
-    _finish(group, result, as_json_)
+            change.confirm([f"{plural(plan.letters, 'letter')} of {group} will be sent{pace}"])
+        result = admin.letters.redrive(
+            group, wanted, **chosen, rate=rate, on_sent=_Told(change.as_json).sent
+        )
+    _finish(group, result, change.as_json)
 
 
 def _check_cause(admin: Admin, group: str, cause: str | None) -> None:
@@ -320,30 +324,8 @@ def _check_cause(admin: Admin, group: str, cause: str | None) -> None:
     )
 
 
-def _filter(
-    since: str | None,
-    until: str | None,
-    tag: str | None,
-    key: str | None,
-    origin: str | None,
-    cause: str | None,
-    where: str | None,
-) -> LetterFilter:
-    from rocketstream.admin import LetterFilter
-
-    return LetterFilter(
-        since_ms=time_ms(since, "--since"),
-        until_ms=time_ms(until, "--until"),
-        tag=tag,
-        key=key,
-        origin=origin,
-        cause=cause,
-        where=where,
-    )
-
-
-def _show(plan: RedrivePlan, as_json_: bool, *, asks: bool) -> None:
-    if as_json_ and not asks:
+def _show(plan: RedrivePlan, as_json: bool, *, asks: bool) -> None:
+    if as_json and not asks:
         print_json(
             {
                 "group": plan.group,
@@ -358,7 +340,7 @@ def _show(plan: RedrivePlan, as_json_: bool, *, asks: bool) -> None:
             }
         )
         return
-    if as_json_:
+    if as_json:
         return
     print_table(
         [Column("To topic", keep=True), Column("Letters", number=True)],
@@ -424,13 +406,13 @@ class _Told:
             print_line(f"{plural(self._count, 'letter')} sent")
 
 
-def _finish(group: str, result: RedriveResult, as_json_: bool) -> None:
+def _finish(group: str, result: RedriveResult, as_json: bool) -> None:
     for status, count in result.odd.items():
         say(
             f"warning: {plural(count, 'letter')} stored with {status}, which a crash may lose; "
             "the next run looks for them, and sends what is not there"
         )
-    if as_json_:
+    if as_json:
         return
     for topic, count in _most_first(result.by_topic):
         print_line(f"{number(count)} to {topic}")

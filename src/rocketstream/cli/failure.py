@@ -1,23 +1,24 @@
-"""The end of a command: exit codes, and errors as one line on stderr.
+"""The end of a command: exit codes, errors as one line on stderr, streams that are not there.
 
 Law: no other module turns an exception into text and a number.
 """
 
 from __future__ import annotations
 
+import errno
+import io
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from click import ClickException, UsageError
 from click.exceptions import NoArgsIsHelpError
 
-from rocketstream.cli.shown import shown
+from rocketstream.cli.signals import TerminatedError, sigterm_raises
+from rocketstream.cli.tables import shown
 from rocketstream.errors import AccessDeniedError, BrokerError, InternalError, RocketMQError
 
 EXIT_FAILED = 1
@@ -31,10 +32,6 @@ EXIT_BROKEN_PIPE = 141
 WARNING_PAUSE_S = 10.0
 """A warning of one kind is shown this often at most."""
 DEBUG_VARIABLE = "ROCKETSTREAM_DEBUG"
-
-
-class TerminatedError(KeyboardInterrupt):
-    """SIGTERM: ends a command the way Ctrl-C does, with its own exit code."""
 
 
 def end_by(number: int) -> NoReturn:
@@ -118,7 +115,7 @@ def guard(action: Callable[[], int]) -> int:
     handler = _log_to_stderr()
     terminated: list[int] = []
     try:
-        with _sigterm_raises(terminated):
+        with sigterm_raises(terminated):
             code = action()
             _flush()
         # On its way the exception may have become the code of Ctrl-C, which more programs know.
@@ -165,18 +162,55 @@ def _forget_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-@contextmanager
-def _sigterm_raises(arrived: list[int]) -> Iterator[None]:
-    def terminate(number: int, frame: FrameType | None) -> None:
-        arrived.append(number)
-        raise TerminatedError
+# --- streams --------------------------------------------------------------------------------------
 
+
+class _Closed(io.FileIO):
+    """Output that was closed when the command began: a write to it fails with that reason."""
+
+    is_told = False
+
+    def write(self, data: Any) -> int:
+        if not _Closed.is_told:
+            raise OSError(errno.EBADF, "the output is closed: there is no stdout")
+        return super().write(data)
+
+
+def open_missing() -> None:
+    """Give the process the standard streams it was started without (``>&-``).
+
+    Their numbers would go to the next files that are opened, and printed text into a store. A
+    closed input is empty; a write to a closed output fails, as with other programs; text for a
+    closed stderr is dropped.
+    """
+    for number, flags in enumerate((os.O_RDONLY, os.O_RDWR, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, flags)  # the lowest free number: this one
+    if sys.stdin is None:
+        sys.stdin = _text(io.BufferedReader(io.FileIO(0, closefd=False)))
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="backslashreplace")
+    if sys.stdout is None:
+        sys.stdout = _text(io.BufferedWriter(_Closed(1, "w", closefd=False)))
+    if sys.stderr is None:
+        sys.stderr = _text(io.BufferedWriter(io.FileIO(2, "w", closefd=False)))
+
+
+def _text(stream: io.BufferedReader | io.BufferedWriter) -> io.TextIOWrapper:
+    return io.TextIOWrapper(stream, encoding="utf-8", errors="backslashreplace")
+
+
+def give_up_unwritten() -> None:
+    """Drop output that cannot be written to stdout.
+
+    The failure was reported where it happened; at its end the interpreter would try again, complain
+    in its own words and change the exit code.
+    """
     try:
-        before = signal.signal(signal.SIGTERM, terminate)
-    except ValueError:  # not the main thread: the caller owns the signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        if sys.stdout is not None and not sys.stdout.closed:
+            sys.stdout.flush()
+    except (OSError, ValueError):
+        _Closed.is_told = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -7,97 +7,79 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
+import signal
 import sys
-import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
-from rocketstream.cli.declare import BadParameter, Commands
+import click
+
+from rocketstream.admin.core.words import plural
+from rocketstream.cli import landing, signals
+from rocketstream.cli.commands import Whole, names, parse_start
 from rocketstream.cli.failure import end_by, say
-from rocketstream.cli.landing import (
-    Checkpoint,
-    Conf,
-    DeadLetters,
-    DedupKeys,
-    Descriptor,
-    Format,
-    FormatOptions,
-    Group,
-    IngestTo,
-    Master,
-    MessageName,
-    Once,
-    Packages,
-    PartitionBy,
-    RowsPerBatch,
-    Schema,
-    SourceOptions,
-    Sql,
-    Table,
-    Tags,
-    TargetOptions,
-    Topics,
-    Watermark,
-    offsets_json,
-    pairs,
-    spark_config,
-)
-from rocketstream.cli.options import DEFAULT_NAMESRV, From, Json, Namesrv
-from rocketstream.cli.output import plural, print_json, print_line
-from rocketstream.cli.start import parse_start
-from rocketstream.cli.stopping import Stop
 from rocketstream.errors import ConfigurationError, SparkQueryError
 
 if TYPE_CHECKING:
-    from rocketstream.pipelines.bodies import Bodies
     from rocketstream.pipelines.ingest import IngestPlan
     from rocketstream.pipelines.progress import BatchMetrics, IngestProgress
-    from rocketstream.pipelines.targets import Target
 
 _ROWS_PER_BATCH = 200_000
-_SPARK_LOG = "_spark.log"
 
 
-def add_to(app: Commands) -> None:
-    """Add the command."""
-    app.add(
-        ingest,
-        epilog="Example: `rocketstream ingest orders --to parquet:./orders "
-        "--schema 'id BIGINT, amount DOUBLE, city STRING' --from earliest --once`",
-    )
-
-
-def ingest(
-    topics: Topics,
-    to: IngestTo,
-    group: Group = None,
-    schema: Schema = None,
-    format: Format = None,
-    format_option: FormatOptions = None,
-    descriptor: Descriptor = None,
-    message: MessageName = None,
-    sql: Sql = None,
-    watermark: Watermark = None,
-    dedup_keys: DedupKeys = None,
-    dead_letters: DeadLetters = None,
-    start: From = "earliest",
-    once: Once = True,
-    tags: Tags = None,
-    partition_by: PartitionBy = None,
-    rows_per_batch: RowsPerBatch = None,
-    checkpoint: Checkpoint = None,
-    table: Table = None,
-    to_option: TargetOptions = None,
-    option: SourceOptions = None,
-    master: Master = "local[*]",
-    conf: Conf = None,
-    package: Packages = None,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    as_json: Json = False,
-) -> None:
+@click.command(
+    epilog="Example: `rocketstream ingest orders --to parquet:./orders "
+    "--schema 'id BIGINT, amount DOUBLE, city STRING' --from earliest --once`"
+)
+@landing.topics
+@landing.to(f"{landing.TO_HELP} A directory must be new, or one ingest made before.")
+@click.option(
+    "--group",
+    "-g",
+    help="Group under which the broker shows the progress.",
+    shell_complete=names("groups"),
+)
+@landing.bodies
+@click.option(
+    "--watermark",
+    metavar="'COLUMN DELAY'",
+    help="Event time and how late rows may come, like '_storeTimestamp 10 minutes'.",
+)
+@click.option(
+    "--dedup-keys",
+    metavar="A,B",
+    help="Columns by which a message sent twice is recognized; repeats within the "
+    "watermark are left out.",
+)
+@click.option(
+    "--dead-letters",
+    metavar="KIND:PLACE",
+    help="Where messages that do not decode go, as they came; without it they are kept in the "
+    "table's column `_malformed`.",
+)
+@landing.begin
+@click.option(
+    "--once/--continuous",
+    default=True,
+    help="Land what is there and end, or go on with what arrives.",
+)
+@click.option(
+    "--rows-per-batch",
+    type=Whole(1),
+    metavar="N",
+    help="Most messages per micro-batch, 200000 unless given; before PySpark 4.2 a "
+    "micro-batch takes all that waits.",
+)
+@click.option(
+    "--checkpoint",
+    metavar="DIRECTORY",
+    help="Where Spark keeps what is landed; for a path it is in the table, as _checkpoint.",
+)
+@landing.sparks
+def ingest(as_json: bool, **given: Any) -> None:
     """Land topics as a table with Spark, each message exactly once in tables of files.
 
     Run again, it continues where it ended (its checkpoint). Bodies that do not decode are kept as
@@ -105,47 +87,45 @@ def ingest(
     reported. `--continuous` goes on until Ctrl-C or SIGTERM, which ends it after the micro-batch
     under way; a second one ends it at once, and the next run repeats that micro-batch.
     """
-    from rocketstream.pipelines.bodies import bodies_of
-    from rocketstream.pipelines.ingest import IngestPlan
+    from rocketstream.pipelines.ingest import IngestPlan, prepare_target
     from rocketstream.spark.environment import with_environment
 
-    dead = dead_letters and target_of("--dead-letters", dead_letters, None, {}, namesrv)
+    dead = given["dead_letters"] and landing.target_of(
+        "--dead-letters", given["dead_letters"], None, {}, given["namesrv"]
+    )
     plan = IngestPlan(
-        topics=tuple(dict.fromkeys(topics)),
-        source=with_environment(
-            _source(namesrv, start, group, tags, rows_per_batch) | pairs("--option", option)
-        ),
-        target=target_of("--to", to, table, pairs("--to-option", to_option), namesrv),
-        bodies=bodies_of(
-            format, schema, pairs("--format-option", format_option), descriptor, message
-        ),
-        once=once,
-        partition_by=tuple(partition_by or ()),
-        checkpoint_at=checkpoint,
-        sql=sql,
-        watermark=_watermark(watermark),
-        dedup_keys=tuple(filter(None, (key.strip() for key in (dedup_keys or "").split(",")))),
+        **landing.chosen(given),
+        source=with_environment(_source(given) | landing.source_options(given)),
+        once=given["once"],
+        checkpoint_at=given["checkpoint"],
+        watermark=_watermark(given["watermark"]),
+        dedup_keys=tuple(filter(None, map(str.strip, (given["dedup_keys"] or "").split(",")))),
         dead_letters=dead or None,
     )
-    _land(plan, master, spark_config(conf, package), as_json)
-
-
-def _land(plan: IngestPlan, master: str, config: dict[str, str], as_json: bool) -> None:
-    """Check everything that can be wrong, then start Spark."""
-    from rocketstream.pipelines.ingest import prepare_target
-    from rocketstream.pipelines.masters import check_master
-
-    check_master(master)
-    for target in filter(None, (plan.target, plan.dead_letters)):
-        config = config_for(target, plan.bodies, config)
-    check_spark()
-    warn_of_misfits(config)
+    targets = [target for target in (plan.target, plan.dead_letters) if target is not None]
+    config = landing.ready(plan, targets, given)
     waiting = _waiting(plan)
     plan = prepare_target(plan)
     if plan.resumes:
         _say_continuing(plan)
-    totals = _run(plan, master, config, waiting, as_json)
-    _print_result(plan, totals, as_json)
+    totals = _run(plan, given["master"], config, waiting, as_json)
+    kept = (
+        {} if plan.dead_letters is None else {"kept": f"kept as they came in {plan.dead_letters}"}
+    )
+    landing.print_landed(
+        plan,
+        totals.landed,
+        totals.malformed,
+        {
+            "rows": totals.rows,
+            "landed": totals.landed,
+            "malformed": totals.malformed,
+            "batches": totals.batches,
+        },
+        as_json,
+        after=f" ({plural(totals.batches, 'micro-batch', 'micro-batches')})",
+        **kept,
+    )
 
 
 def _say_continuing(plan: IngestPlan) -> None:
@@ -153,58 +133,16 @@ def _say_continuing(plan: IngestPlan) -> None:
     say(f"continuing {plan.target} from its checkpoint (--from is not used)")
 
 
-def config_for(target: Target, bodies: Bodies, config: dict[str, str]) -> dict[str, str]:
-    """Return Spark settings with those a target needs.
-
-    Raises:
-        ConfigurationError: Spark will not have the package of the target or of the format.
-    """
-    from rocketstream.pipelines.targets import check_extras, with_extras
-
-    check_extras(target.kind, config)
-    check_extras(bodies.format, config)
-    return with_extras(target, config)
-
-
-def warn_of_misfits(config: Mapping[str, str]) -> None:
-    """Warn of packages that are made for another Spark; some of their functions work all the
-    same."""
-    from rocketstream.pipelines.targets import misfits
-
-    for sentence in misfits(config):
-        say(f"warning: {sentence}")
-
-
-def target_of(
-    option: str, text: str, table: str | None, options: Mapping[str, str], namesrv: str
-) -> Target:
-    """Return the target of an option.
-
-    Raises:
-        BadParameter: not one that is accepted.
-    """
-    from rocketstream.pipelines.targets import parse_target
-    from rocketstream.spark.environment import with_environment
-
-    if text.startswith("rocketmq:"):
-        options = with_environment({"nameServer": namesrv, **options})
-    try:
-        return parse_target(text, table, options)
-    except ConfigurationError as error:
-        raise BadParameter(f"{option}: {error.message}") from error
-
-
-def _source(
-    namesrv: str, start: str, group: str | None, tags: str | None, rows_per_batch: int | None
-) -> dict[str, str]:
-    found = {"nameServer": namesrv, **_limit(rows_per_batch)}
-    offsets = offsets_json("--from", start)
+def _source(given: Mapping[str, Any]) -> dict[str, str]:
+    found = {"nameServer": given["namesrv"], **_limit(given["rows_per_batch"])}
+    start = given["start"]
+    offsets = landing.offsets_json("--from", start)
     position = None if offsets else parse_start(start)
     if position is not None and position.timestamp_ms is not None:
         found["startingTimestamp"] = str(position.timestamp_ms)
     else:
         found["startingOffsets"] = offsets or start.strip()
-    optional = {"group": group, "tags": tags}
+    optional = {name: given[name] for name in ("group", "tags")}
     return found | {name: value for name, value in optional.items() if value is not None}
 
 
@@ -231,20 +169,10 @@ def _watermark(text: str | None) -> tuple[str, str] | None:
     return column, delay.strip()
 
 
-def check_spark() -> None:
-    """Refuse where Spark or its Java is missing."""
-    from rocketstream.pipelines.local_session import check_environment
-
-    check_environment()
-
-
 def _waiting(plan: IngestPlan) -> int:
     """Return how many messages the topics hold; asking also shows whether they are there."""
     from rocketstream.admin import Admin
-    from rocketstream.protocol.names import check_topic
 
-    for topic in plan.topics:
-        check_topic(topic)
     with Admin(plan.source["nameServer"]) as admin:
         return sum(row.message_count for topic in plan.topics for row in admin.topics.status(topic))
 
@@ -261,11 +189,11 @@ def _run(
         stop_session,
     )
 
-    stop = Stop()
+    stop = _Stop()
     end = stop_session
     from_all = plan.source.get("startingOffsets") == "earliest" and "tags" not in plan.source
     total = waiting if plan.once and from_all and not plan.resumes else None
-    log_file = spark_log(plan.target.local)
+    log_file = landing.spark_log(plan.target.local)
     with _bar(total, as_json) as show:
         session = start_session(
             f"ingest {' '.join(plan.topics)}",
@@ -295,16 +223,39 @@ def _run(
     return totals
 
 
-def spark_log(directory: Path | None) -> Path:
-    """Return an empty place for what Spark writes to the console: in a table, or a scratch file."""
-    if directory is None:
-        handle, name = tempfile.mkstemp(prefix="rocketstream-", suffix=".log")
-        os.close(handle)
-        return Path(name)
-    place = directory / _SPARK_LOG
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.unlink(missing_ok=True)
-    return place
+class _Stop:
+    """A user's request to stop; Spark takes the time it needs.
+
+    Attributes:
+        asked: set by the first signal.
+        number: which signal that was.
+    """
+
+    def __init__(self) -> None:
+        signals.no_deadline()
+        self.asked = threading.Event()
+        self.number: int = signal.SIGINT
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Listen to signals as long as the block runs; in the main thread.
+
+        The first one sets ``asked``, for an exception in the middle of a call into Spark would
+        leave its connection half read; the second one raises ``AtOnceError`` wherever the program
+        is.
+        """
+        from rocketstream.pipelines.local_session import AtOnceError, expect_no_answers
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            if self.asked.is_set():
+                expect_no_answers()
+                raise AtOnceError(number)
+            self.number = number
+            self.asked.set()
+            say("stopping after the micro-batch under way; a second signal stops at once")
+
+        with signals.handled(ask, signals.ENDING):
+            yield
 
 
 class _Show:
@@ -366,29 +317,3 @@ def _bar(total: int | None, as_json: bool) -> Iterator[_Show]:
     show = _Show(total, as_json)
     with show.bar:
         yield show
-
-
-def _print_result(plan: IngestPlan, totals: IngestProgress, as_json: bool) -> None:
-    if as_json:
-        print_json(
-            {
-                "topics": list(plan.topics),
-                "table": str(plan.target),
-                "rows": totals.rows,
-                "landed": totals.landed,
-                "malformed": totals.malformed,
-                "batches": totals.batches,
-            }
-        )
-        return
-    batches = plural(totals.batches, "micro-batch", "micro-batches")
-    print_line(
-        f"landed {plural(totals.landed, 'row')} of {', '.join(plan.topics)} in {plan.target} "
-        f"({batches})"
-    )
-    if totals.malformed:
-        rows = plural(totals.malformed, "row")
-        kept = "kept as they are in the column _malformed"
-        if plan.dead_letters is not None:
-            kept = f"kept as they came in {plan.dead_letters}"
-        print_line(f"{rows} did not parse: {kept}")

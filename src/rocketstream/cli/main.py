@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 
-from rocketstream.cli import interrupts
+from rocketstream.cli import signals
 
-TYPE_CHECKING = False  # see ``interrupts``
+TYPE_CHECKING = False  # see ``signals``
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -28,13 +28,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if argv is not None:
         return _missing() or _run(list(argv))
-    interruptible = interrupts.is_ours()
+    interruptible = signals.is_ours()
     if interruptible:
-        interrupts.end_at_once()
+        signals.end_at_once()
     try:
         return _as_process(interruptible)
     except KeyboardInterrupt:  # before or after the code that handles it
-        return interrupts.INTERRUPTED
+        return signals.INTERRUPTED
 
 
 def _as_process(interruptible: bool) -> int:
@@ -45,15 +45,15 @@ def _as_process(interruptible: bool) -> int:
     code = _missing()
     if code:
         return code
-    from rocketstream.cli import app, streams
+    from rocketstream.cli import app, failure
 
-    streams.open_missing()
+    failure.open_missing()
     if interruptible:
-        interrupts.end_in_order()
+        signals.end_in_order()
     code = app.run(sys.argv[1:])
     if interruptible:
-        interrupts.end_at_once()
-    streams.give_up_unwritten()
+        signals.end_at_once()
+    failure.give_up_unwritten()
     return code
 
 

@@ -7,56 +7,54 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Annotated
 
-from rocketstream.cli import interrupts
-from rocketstream.cli.changing import AuditFile
-from rocketstream.cli.declare import Commands, Option
+import click
+
+from rocketstream.cli import signals
+from rocketstream.cli.commands import FILE, Seconds, asks, audit_file
 from rocketstream.cli.failure import say
-from rocketstream.cli.options import DEFAULT_NAMESRV, Namesrv
 from rocketstream.errors import ConfigurationError
 
 
-def add_to(app: Commands) -> None:
-    """Add the command."""
-    app.add(
-        mcp,
-        name="mcp",
-        epilog='Example, in an agent\'s settings: `{"command": "rocketstream", "args": ["mcp", '
-        '"-n", "127.0.0.1:9876"]}`',
-    )
-
-
+@click.command(
+    epilog='Example, in an agent\'s settings: `{"command": "rocketstream", "args": ["mcp", '
+    '"-n", "127.0.0.1:9876"]}`'
+)
+@click.option(
+    "--write",
+    is_flag=True,
+    help="Also have tools that change something: each shows what it would do, and a person "
+    "approves it at the agent's client, or at this terminal.",
+)
+@click.option(
+    "--trust-agent",
+    is_flag=True,
+    help="With --write: ask no person; the model alone decides, whatever text it has read.",
+)
+@click.option(
+    "--mask",
+    metavar="FILE",
+    type=FILE,
+    envvar="ROCKETSTREAM_MASK",
+    show_envvar=True,
+    help="Masking rules (TOML): which parts of messages no agent is to see.",
+)
+@click.option(
+    "--interval",
+    type=Seconds(1),
+    metavar="SECONDS",
+    default=10.0,
+    help="From one sweep of the cluster to the next.",
+)
+@audit_file
+@asks
 def mcp(
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    write: Annotated[
-        bool,
-        Option(
-            "--write",
-            help="Also have tools that change something: each shows what it would do, and a person "
-            "approves it at the agent's client, or at this terminal.",
-        ),
-    ] = False,
-    trust_agent: Annotated[
-        bool,
-        Option(
-            "--trust-agent",
-            help="With --write: ask no person; the model alone decides, whatever text it has read.",
-        ),
-    ] = False,
-    mask: Annotated[
-        Path | None,
-        Option(
-            dir_okay=False,
-            metavar="FILE",
-            envvar="ROCKETSTREAM_MASK",
-            help="Masking rules (TOML): which parts of messages no agent is to see.",
-        ),
-    ] = None,
-    interval: Annotated[
-        float, Option(min=1, metavar="SECONDS", help="From one sweep of the cluster to the next.")
-    ] = 10.0,
-    audit_file: AuditFile = None,
+    write: bool,
+    trust_agent: bool,
+    mask: Path | None,
+    interval: float,
+    audit_file: str | None,
+    namesrv: str,
 ) -> None:
     """Give agents tools that look at the cluster (Model Context Protocol, on stdin and stdout).
 
@@ -90,7 +88,7 @@ def mcp(
 
         who = "without asking anybody" if trust_agent else "when a person approves"
         say(f"agents may change {namesrv} {who}; changes are written to {audit_path}")
-    interrupts.arm_immediate_exit()
+    signals.arm_immediate_exit()
     admin = AsyncAdmin(namesrv, read_only=True, masking=rules)
     asyncio.run(
         serve_stdio(

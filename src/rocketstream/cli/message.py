@@ -2,51 +2,46 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
-from typing import TYPE_CHECKING, Annotated, Any
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from rocketstream.cli.changing import AuditFile, Yes, changing_admin
-from rocketstream.cli.confirm import confirm
-from rocketstream.cli.declare import Argument, Commands, Option
+import click
+
+from rocketstream.admin.core.words import NONE, moment, plural, span
+from rocketstream.cli.changing import Change, changes
+from rocketstream.cli.commands import TIME, Commands, Whole, names, shows, together, words
+from rocketstream.cli.commands import topic as topic_argument
 from rocketstream.cli.failure import say
-from rocketstream.cli.message_options import (
-    Format,
-    Grep,
-    Mask,
-    ProtoMessage,
-    Schema,
-    SinceTime,
-    Sql,
-    Tag,
-    UntilTime,
-    body_format,
-    looking_admin,
-    message_filter,
-    print_message,
-    print_messages,
-    time_ms,
-)
-from rocketstream.cli.options import DEFAULT_NAMESRV, Json, Namesrv, Topic
 from rocketstream.cli.output import (
-    NONE,
-    Column,
-    as_json,
-    moment,
-    plural,
+    json_of,
+    print_fields,
     print_json,
     print_line,
     print_prose,
-    print_table,
-    span,
+    render,
 )
+from rocketstream.cli.tables import Column, shown
 from rocketstream.errors import RocketMQError
 
 if TYPE_CHECKING:
-    from rocketstream.admin import SearchPage
+    from rocketstream.admin import Admin, SearchPage, ShownMessage
 
-MessageId = Annotated[
-    str, Argument(metavar="ID", help="The sender's id of the message, or the broker's.")
-]
+message = Commands(
+    "message",
+    help="Messages: find, follow and trace them, see who consumed them.",
+    later={
+        "tail": ("message_ways:tail", "Follow a topic: print what arrives, until Ctrl-C."),
+        "trace": (
+            "message_ways:trace",
+            "Show a message's way: sent, stored, and each try of each group, with cost and "
+            "outcome.",
+        ),
+    },
+)
+_BODY_CELLS: Final = 40
 _ENDED = {
     "most": "there are more",
     "examined": "not everything was looked at",
@@ -54,39 +49,135 @@ _ENDED = {
     "problem": "something could not be read",
 }
 
+# --- shared with tail, trace and dead letters -----------------------------------------------------
 
-def add_to(app: Commands) -> None:
-    """Add the command group."""
-    commands = Commands("message", "Messages: find, follow and trace them, see who consumed them.")
-    commands.add(view, epilog="Example: `rocketstream message view orders 7F0000…`")
-    commands.add(query, epilog="Example: `rocketstream message query orders order-1001`")
-    commands.add(
-        search,
-        epilog="Examples: `rocketstream message search orders --since 10m --tag eu` · "
-        "`rocketstream message search orders --queue 3 --offset 1042 --oldest-first`",
+mask = click.option(
+    "--mask",
+    metavar="FILE",
+    envvar="ROCKETSTREAM_MASK",
+    show_envvar=True,
+    type=click.Path(),
+    help="Masking rules (TOML): which parts of messages are not to be seen. Where a rule "
+    "cannot be applied nothing of the body is shown.",
+)
+message_id = click.argument(
+    "msg_id", metavar="ID", help="The sender's id of the message, or the broker's."
+)
+conditions = together(
+    click.option("--tag", metavar='"A || B"', help="Only with this tag, or these."),
+    click.option("--sql", metavar="CONDITION", help='Only where this holds, like "price > 5".'),
+    click.option("--grep", metavar="TEXT", help="Only with this text in body or a property."),
+)  # fmt: skip
+
+
+def decodes(function: Callable[..., Any]) -> Any:
+    """Give a command the options that say how bodies are read; it gets them as ``how``."""
+
+    @functools.wraps(function)
+    def call(
+        *args: Any, format: str | None, schema: str | None, message_name: str | None, **given: Any
+    ) -> None:
+        from rocketstream.admin import BodyFormat
+
+        function(*args, how=BodyFormat.parse(format, schema, message_name), **given)
+
+    return together(
+        click.option(
+            "--format", metavar="text|json|hex|avro|protobuf",
+            shell_complete=words("avro", "hex", "json", "protobuf", "text"),
+            help="How bodies are read; without it as JSON or text, else in hex.",
+        ),
+        click.option(
+            "--schema", metavar="FILE", type=click.Path(),
+            help="Avro schema (.avsc) or Protobuf descriptor set.",
+        ),
+        click.option(
+            "--message", "message_name", metavar="NAME",
+            help="Full name of the Protobuf message.",
+        ),
+    )(call)  # fmt: skip
+
+
+def looking_admin(namesrv: str, mask: str | None) -> Admin:
+    """Return an Admin that masks by the rules of a file, or by none."""
+    from rocketstream.admin import Admin, Masking
+
+    return Admin(namesrv, masking=Masking.from_file(mask) if mask else Masking())
+
+
+def print_messages(messages: Sequence[ShownMessage], *, time_title: str = "Stored") -> None:
+    """Print a table of messages, a line each."""
+    columns = (
+        Column(time_title, lambda each: moment(each.store_ms), keep=True, importance=7),
+        Column("Queue", lambda each: str(each.queue_id), number=True, importance=8),
+        Column("Offset", lambda each: str(each.queue_offset), number=True, importance=8),
+        Column("Id", lambda each: each.msg_id, keep=True),
+        Column("Tag", lambda each: each.tags or NONE, importance=5),
+        Column("Keys", lambda each: each.keys or NONE, importance=4),
+        Column("Tries", lambda each: str(each.reconsume_times), number=True, importance=2),
+        Column("Bytes", lambda each: str(each.body.size), number=True, importance=3),
+        Column("Body", body_cell, importance=6),
     )
-    commands.add(track, epilog="Example: `rocketstream message track orders 7F0000…`")
-    commands.add(
-        consume,
-        epilog="Example: `rocketstream message consume orders 7F0000… --group billing "
-        "--client 10.0.0.9@4242`",
+    render(messages, columns, False)
+
+
+def body_cell(message: ShownMessage) -> str:
+    """Return the beginning of a body on one line, or why it is not shown."""
+    body = message.body
+    if body.kind == "hidden":
+        return "(hidden)"
+    text = "".join(c if c.isprintable() else "·" for c in body.text[: _BODY_CELLS + 1])
+    return text if len(text) <= _BODY_CELLS else text[:_BODY_CELLS] + "…"
+
+
+def print_message(message: ShownMessage) -> None:
+    """Print everything known of one message."""
+    body = message.body
+    said = body.kind + (f", {body.problem}" if body.problem else "")
+    part = body.part()
+    cut = f", {part}" if part else ""
+    print_fields(
+        [
+            ("topic", message.topic),
+            ("msgId", message.msg_id),
+            ("offsetMsgId", message.offset_msg_id),
+            ("broker", f"{message.broker_name or NONE} ({message.store_host})"),
+            ("queue", str(message.queue_id)),
+            ("offset", str(message.queue_offset)),
+            ("tag", message.tags or NONE),
+            ("keys", message.keys or NONE),
+            ("born", f"{moment(message.born_ms)} at {message.born_host}"),
+            ("stored", moment(message.store_ms)),
+            ("tries before", str(message.reconsume_times)),
+            *((f"property {name}", value) for name, value in sorted(message.properties.items())),
+            *(("masked by", rule) for rule in message.masked_by),
+            ("body", f"{body.size:,} bytes, {said}{cut}"),
+        ]
     )
-    commands.add_later({"tail": "message_tail", "trace": "message_trace"})
-    app.add_command(commands)
+    if body.text:
+        sys.stdout.write("\n" + shown(_laid_out(message), lines=True) + "\n")
 
 
-def view(
-    topic: Topic,
-    msg_id: MessageId,
-    format_: Format = None,
-    schema: Schema = None,
-    message_name: ProtoMessage = None,
-    mask: Mask = None,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    as_json_: Json = False,
-) -> None:
+def _laid_out(message: ShownMessage) -> str:
+    body = message.body
+    if body.value is None or body.is_cut:
+        return body.text
+    import json
+
+    return json.dumps(body.value, ensure_ascii=False, indent=2, default=str)
+
+
+# --- finding --------------------------------------------------------------------------------------
+
+
+@message.command(epilog="Example: `rocketstream message view orders 7F0000…`")
+@topic_argument
+@message_id
+@decodes
+@mask
+@shows()
+def view(topic: str, msg_id: str, how: Any, mask: str | None, namesrv: str, as_json: bool) -> None:
     """Show one message with everything known of it."""
-    how = body_format(format_, schema, message_name)
     from rocketstream.errors import OffsetNotFoundError
 
     with looking_admin(namesrv, mask) as admin:
@@ -94,7 +185,7 @@ def view(
     _warn(found)
     if not found.messages:
         raise OffsetNotFoundError(22, f"no message {msg_id!r} in topic {topic!r}")
-    if as_json_:
+    if as_json:
         print_json(found.messages[0].as_json())
         return
     print_message(found.messages[0])
@@ -106,20 +197,21 @@ def view(
         )
 
 
-def query(
-    topic: Topic,
-    key: Annotated[str, Argument(metavar="KEY", help="One key of the messages.")],
-    most: Annotated[int, Option("--max", min=1, max=1_000, help="Show this many at most.")] = 32,
-    mask: Mask = None,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    as_json_: Json = False,
-) -> None:
+@message.command(epilog="Example: `rocketstream message query orders order-1001`")
+@topic_argument
+@click.argument("key", metavar="KEY", help="One key of the messages.")
+@click.option(
+    "--max", "most", type=Whole(1, 1_000), metavar="N", default=32, help="Show this many at most."
+)
+@mask
+@shows()
+def query(topic: str, key: str, most: int, mask: str | None, namesrv: str, as_json: bool) -> None:
     """Find messages by a key."""
     with looking_admin(namesrv, mask) as admin:
         found = admin.messages.search(topic, key=key, most=most)
     _warn(found)
     messages = found.messages[::-1]
-    if as_json_:
+    if as_json:
         print_json([message.as_json() for message in messages])
     else:
         print_messages(messages)
@@ -134,76 +226,82 @@ def query(
         )
 
 
+@message.command(
+    epilog="Examples: `rocketstream message search orders --since 10m --tag eu` · "
+    "`rocketstream message search orders --queue 3 --offset 1042 --oldest-first`"
+)
+@topic_argument
+@click.option(
+    "--id",
+    "msg_id",
+    metavar="ID",
+    help="The message with this id; it is looked up, not searched for.",
+)
+@click.option(
+    "--key", metavar="KEY", help="Messages with this key; they are looked up, not searched for."
+)
+@click.option(
+    "--since",
+    "since_ms",
+    type=TIME,
+    metavar="TIME",
+    help="Stored then or later: 2024-05-01T12:00:00 (local without a zone), milliseconds "
+    "since 1970, or 90s, 10m, 2h, 3d ago.",
+)
+@click.option("--until", "until_ms", type=TIME, metavar="TIME", help="Stored before; as --since.")
+@click.option("--queue", "-q", "queue_id", type=Whole(0), metavar="N", help="Only in this queue.")
+@click.option(
+    "--broker",
+    "broker_name",
+    metavar="NAME",
+    help="Only at this broker.",
+    shell_complete=names("brokers"),
+)
+@click.option("--offset", type=Whole(0), metavar="N", help="From this offset of the queue on.")
+@conditions
+@click.option("--oldest-first", is_flag=True, help="The oldest first, not the newest.")
+@click.option(
+    "--max",
+    "-m",
+    "most",
+    type=Whole(1, 1_000),
+    metavar="N",
+    default=32,
+    help="Show this many at most.",
+)
+@click.option(
+    "--examine",
+    "examined_most",
+    type=Whole(1),
+    metavar="N",
+    default=10_000,
+    help="Look at this many messages at most.",
+)
+@click.option("--resume", metavar="WORD", help="Go on where a search ended.")
+@decodes
+@mask
+@shows()
 def search(
-    topic: Topic,
-    msg_id: Annotated[
-        str | None,
-        Option(
-            "--id",
-            metavar="ID",
-            help="The message with this id; it is looked up, not searched for.",
-        ),
-    ] = None,
-    key: Annotated[
-        str | None,
-        Option(
-            "--key",
-            metavar="KEY",
-            help="Messages with this key; they are looked up, not searched for.",
-        ),
-    ] = None,
-    since: SinceTime = None,
-    until: UntilTime = None,
-    queue_id: Annotated[
-        int | None, Option("--queue", "-q", min=0, help="Only in this queue.")
-    ] = None,
-    broker: Annotated[
-        str | None, Option("--broker", metavar="NAME", help="Only at this broker.")
-    ] = None,
-    offset: Annotated[
-        int | None,
-        Option("--offset", min=0, help="From this offset of the queue on."),
-    ] = None,
-    tag: Tag = None,
-    sql: Sql = None,
-    grep: Grep = None,
-    oldest_first: Annotated[
-        bool, Option("--oldest-first", help="The oldest first, not the newest.")
-    ] = False,
-    most: Annotated[
-        int, Option("--max", "-m", min=1, max=1_000, help="Show this many at most.")
-    ] = 32,
-    examined: Annotated[
-        int, Option("--examine", metavar="N", min=1, help="Look at this many messages at most.")
-    ] = 10_000,
-    resume: Annotated[
-        str | None,
-        Option("--resume", metavar="WORD", help="Go on where a search ended."),
-    ] = None,
-    format_: Format = None,
-    schema: Schema = None,
-    message_name: ProtoMessage = None,
-    mask: Mask = None,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    as_json_: Json = False,
+    topic: str,
+    tag: str | None,
+    sql: str | None,
+    grep: str | None,
+    oldest_first: bool,
+    mask: str | None,
+    namesrv: str,
+    as_json: bool,
+    **chosen: Any,
 ) -> None:
     """Find messages by id, key, time, offset or text.
 
     Reads queues from where the brokers' indexes point to; joins no group.
     """
-    chosen: dict[str, Any] = {
-        "since_ms": time_ms(since, "--since"),
-        "until_ms": time_ms(until, "--until"),
-        "how": body_format(format_, schema, message_name),
-        "wanted": message_filter(tag, None, sql, grep),
-    }
+    from rocketstream.admin import MessageFilter
+
+    wanted = MessageFilter(tag=tag, sql=sql, text=grep)
     with looking_admin(namesrv, mask) as admin:
-        page = admin.messages.search(
-            topic, msg_id=msg_id, key=key, queue_id=queue_id, broker_name=broker, offset=offset,
-            newest_first=not oldest_first, most=most, examined_most=examined, resume=resume,
-            **chosen,
-        )  # fmt: skip
-    _show(page, as_json_)
+        page = admin.messages.search(topic, wanted=wanted, newest_first=not oldest_first, **chosen)
+    _show(page, as_json)
 
 
 def _warn(page: SearchPage) -> None:
@@ -218,9 +316,9 @@ def _warn(page: SearchPage) -> None:
         say(f"warning: {problem}")
 
 
-def _show(page: SearchPage, as_json_: bool) -> None:
+def _show(page: SearchPage, as_json: bool) -> None:
     _warn(page)
-    if as_json_:
+    if as_json:
         print_json(
             {
                 "messages": [message.as_json() for message in page.messages],
@@ -240,6 +338,8 @@ def _show(page: SearchPage, as_json_: bool) -> None:
         print_line(f"--resume {page.resume}")
 
 
+# --- what became of one ---------------------------------------------------------------------------
+
 _COLOURS = {
     "CONSUMED": "green",
     "DEAD_LETTERED": "red",
@@ -248,67 +348,58 @@ _COLOURS = {
 }
 
 
-def track(
-    topic: Topic, msg_id: MessageId, namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = False
-) -> None:
+@message.command(epilog="Example: `rocketstream message track orders 7F0000…`")
+@topic_argument
+@message_id
+@shows()
+def track(topic: str, msg_id: str, namesrv: str, as_json: bool) -> None:
     """Show what became of a message in each group: consumed, in retry, dead-lettered, not yet."""
     with looking_admin(namesrv, None) as admin:
         rows = admin.messages.track(topic, msg_id)
-    if as_json_:
-        print_json([as_json(row) for row in rows])
-        return
-    print_table(
-        [
-            Column("Group", keep=True),
-            Column("Status", keep=True, colour=lambda text: _COLOURS.get(text.strip())),
-            Column("Tries", number=True, importance=6),
-            Column("Since", keep=True, importance=4),
-            Column("Next try", keep=True, importance=5),
-            Column("Description", importance=7),
-        ],
-        [
-            (
-                row.group,
-                row.status,
-                NONE if row.tries is None else str(row.tries),
-                moment(row.since_ms),
-                moment(row.due_ms),
-                row.description or NONE,
-            )
-            for row in rows
-        ],
-        footer=plural(len(rows), "group"),
+    columns = (
+        Column("Group", lambda row: row.group, keep=True),
+        Column("Status", lambda row: row.status, keep=True, colour=_COLOURS.get),
+        Column(
+            "Tries",
+            lambda row: NONE if row.tries is None else str(row.tries),
+            number=True,
+            importance=6,
+        ),
+        Column("Since", lambda row: moment(row.since_ms), keep=True, importance=4),
+        Column("Next try", lambda row: moment(row.due_ms), keep=True, importance=5),
+        Column("Description", lambda row: row.description or NONE, importance=7),
     )
+    render(rows, columns, as_json, footer=plural(len(rows), "group"))
 
 
-def consume(
-    topic: Topic,
-    msg_id: MessageId,
-    group: Annotated[str, Option("--group", "-g", help="The consumer group.")],
-    client: Annotated[
-        str,
-        Option("--client", "-c", help="Client id, as `rocketstream group members` shows it."),
-    ],
-    yes: Yes = False,
-    audit_file: AuditFile = None,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    as_json_: Json = False,
-) -> None:
+@message.command(
+    epilog="Example: `rocketstream message consume orders 7F0000… --group billing "
+    "--client 10.0.0.9@4242`"
+)
+@topic_argument
+@message_id
+@click.option(
+    "--group", "-g", required=True, help="The consumer group.", shell_complete=names("groups")
+)
+@click.option(
+    "--client", "-c", required=True, help="Client id, as `rocketstream group members` shows it."
+)
+@changes(dry_run=False)
+def consume(topic: str, msg_id: str, group: str, client: str, change: Change) -> None:
     """Make one member consume one message now; the group's progress does not change."""
-    with changing_admin(namesrv, audit_file) as admin:
+    with change.admin() as admin:
         plan = admin.messages.consume_plan(group, client, topic, msg_id)
         place = f"{plan.topic} {plan.broker_name}:{plan.queue_id} offset {plan.queue_offset}"
-        confirm(
+        change.confirm(
             [
                 f"{client} of group {group} runs its listener on {msg_id} ({place}, stored "
                 f"{moment(plan.stored_ms)}), also if it has done so before",
                 "the group's progress does not change",
-            ],
-            yes,
+            ]
         )
         row = admin.messages.consume(group, client, topic, msg_id)
-    if as_json_:
-        print_json(as_json(row))
+    if change.as_json:
+        print_json(json_of(row))
         return
     remark = f": {row.remark}" if row.remark else ""
     print_line(f"{row.client_id} {row.result} after {span(row.spent_ms)}{remark}")

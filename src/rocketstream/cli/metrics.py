@@ -1,74 +1,57 @@
-"""``rocketstream metrics``: figures for Prometheus, printed once or served.
+"""``rocketstream metrics`` and ``alerts``: what programs and people are told of a cluster.
 
-``rocketstream.watch`` has the figures.
+``rocketstream.watch`` has the figures, and decides which notices are sent, and when.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
 
-from rocketstream.cli.declare import BadParameter, Commands, Option
+import click
+from click import BadParameter
+
+from rocketstream.admin.core.words import plural
+from rocketstream.cli.commands import FILE, asks, interval
 from rocketstream.cli.failure import say
-from rocketstream.cli.options import DEFAULT_NAMESRV, Namesrv
 from rocketstream.cli.output import print_line
 
-Listen = Annotated[
-    str | None,
-    Option(
-        "--listen",
-        metavar="HOST:PORT",
-        help="Serve them at http://HOST:PORT/metrics until Ctrl-C instead of printing them once; "
-        "port 0 takes a free one.",
-    ),
-]
-Interval = Annotated[
-    float,
-    Option(
-        "--interval",
-        min=1,
-        metavar="SECONDS",
-        help="From one sweep over the cluster to the next; a slow sweep stretches it.",
-    ),
-]
-HistoryFile = Annotated[
-    Path | None,
-    Option(
-        "--history", metavar="FILE", help="Also write lag, rates and verdicts to this SQLite file."
-    ),
-]
 
-
-AlertsFile = Annotated[
-    Path | None,
-    Option(
-        "--alerts",
-        metavar="FILE",
-        help="Alerts (TOML): also tell its webhooks of verdicts that change.",
-    ),
-]
-
-
-def add_to(app: Commands) -> None:
-    """Add the command."""
-    app.add(metrics, epilog="Example: `rocketstream metrics --listen 127.0.0.1:5557`")
-
-
+@click.command(epilog="Example: `rocketstream metrics --listen 127.0.0.1:5557`")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Serve them at http://HOST:PORT/metrics until Ctrl-C instead of printing them once; "
+    "port 0 takes a free one.",
+)
+@interval(default=10)
+@click.option(
+    "--per-queue/--per-topic", default=True, help="Tell lag of every queue, or summed per topic."
+)
+@click.option(
+    "--history",
+    metavar="FILE",
+    type=FILE,
+    help="Also write lag, rates and verdicts to this SQLite file.",
+)
+@click.option(
+    "--alerts",
+    metavar="FILE",
+    type=FILE,
+    help="Alerts (TOML): also tell its webhooks of verdicts that change.",
+)
+@click.option(
+    "--insecure", is_flag=True, help="Allow an address others can reach; there is no login."
+)
+@asks
 def metrics(
-    listen: Listen = None,
-    interval: Interval = 10,
-    per_queue: Annotated[
-        bool,
-        Option("--per-queue/--per-topic", help="Tell lag of every queue, or summed per topic."),
-    ] = True,
-    history: HistoryFile = None,
-    alerts: AlertsFile = None,
-    insecure: Annotated[
-        bool,
-        Option("--insecure", help="Allow an address others can reach; there is no login."),
-    ] = False,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
+    listen: str | None,
+    interval: float,
+    per_queue: bool,
+    history: Path | None,
+    alerts: Path | None,
+    insecure: bool,
+    namesrv: str,
 ) -> None:
     """Show metrics in Prometheus' format: rocketmq-exporter's names, a 5.x broker's, and ours.
 
@@ -147,3 +130,52 @@ def host_and_port(text: str) -> tuple[str, int]:
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
         raise BadParameter(f"--listen is {text!r}; accepted is HOST:PORT, such as 127.0.0.1:5557")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+@click.command(epilog="Example: `rocketstream alerts --config alerts.toml --dry-run`")
+@click.option(
+    "--config",
+    "-c",
+    required=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Who is told of what (TOML); see docs/monitoring.md.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Send a test to every webhook, say how each went, and end."
+)
+@interval(default=10)
+@asks
+def alerts(config: Path, dry_run: bool, interval: float, namesrv: str) -> None:
+    """Tell webhooks when a group's verdict changes, until Ctrl-C: each change once."""
+    from rocketstream.watch.alerts import load_config
+
+    read = load_config(config)
+    if dry_run:
+        from rocketstream.errors import ConfigurationError
+        from rocketstream.watch.alerts import send_test
+
+        done = send_test(read, namesrv)
+        for name, sent in done.items():
+            print_line(f"{name}: {'taken' if sent.error is None else sent.error}")
+        failed = [name for name, sent in done.items() if sent.error is not None]
+        if failed:
+            raise ConfigurationError(f"the test was not taken by {', '.join(failed)}")
+        return
+    import threading
+
+    from rocketstream.admin import Admin
+    from rocketstream.watch import Collector, kept_past
+    from rocketstream.watch.alerts import Alerts, default_memory
+
+    with Alerts(read, namesrv, memory=default_memory(config, namesrv)) as telling:
+        collector = Collector(
+            lambda: Admin(namesrv), interval_s=interval, past=lambda: kept_past(namesrv)
+        )
+        telling.follow(collector)
+        with collector:
+            say(
+                f"asking {namesrv} every {interval:g} s for {plural(len(read.rules), 'rule')}; "
+                "Ctrl-C ends it"
+            )
+            threading.Event().wait()

@@ -1,6 +1,6 @@
-"""Tables, numbers and times as people read them, and the JSON form of rows.
+"""Tables, fields, sentences and JSON on standard output; one line on standard error.
 
-``layout`` decides which columns fit.
+``tables`` decides which columns fit.
 """
 
 from __future__ import annotations
@@ -9,37 +9,10 @@ import dataclasses
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from rocketstream.admin.core.words import NONE, UNKNOWN, moment, number, plural, size, span
-from rocketstream.cli.layout import ALWAYS, Cell, Column, fold, lay
-from rocketstream.cli.shown import shown, shown_json, width
-
-__all__ = [
-    "ALWAYS",
-    "NONE",
-    "UNKNOWN",
-    "Column",
-    "as_json",
-    "coloured",
-    "each",
-    "json_line",
-    "let_all_through",
-    "look",
-    "moment",
-    "number",
-    "plural",
-    "print_fields",
-    "print_json",
-    "print_line",
-    "print_prose",
-    "print_table",
-    "room",
-    "shown",
-    "size",
-    "span",
-]
+from rocketstream.cli.tables import Cell, Column, fold, lay, shown, shown_json, width
 
 _ROOM_DEFAULT: Final = 80
 _LABEL_MAX: Final = 40
@@ -89,6 +62,24 @@ def let_all_through() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def render(
+    rows: Iterable[Any], columns: Sequence[Column], as_json: bool, *, footer: str | None = None
+) -> None:
+    """Print rows as JSON, or as a table with a line below it.
+
+    Args:
+        rows: dataclasses, or tables ready for JSON.
+        columns: how a row's cells are made.
+        as_json: ``--json``.
+        footer: the line.
+    """
+    if as_json:
+        print_json([row if isinstance(row, dict) else json_of(row) for row in rows])
+    else:
+        cells = [[column.cell(row) for column in columns] for row in rows]
+        print_table(columns, cells, footer=footer)
 
 
 def print_table(
@@ -169,7 +160,7 @@ def _can_print(text: str) -> bool:
     return True
 
 
-def as_json(row: Any) -> dict[str, Any]:
+def json_of(row: Any) -> dict[str, Any]:
     """Return a row (a dataclass) with its names in camelCase, as RocketMQ's own JSON has them."""
     return {_camel(f.name): getattr(row, f.name) for f in dataclasses.fields(row)}
 
@@ -177,8 +168,3 @@ def as_json(row: Any) -> dict[str, Any]:
 def _camel(name: str) -> str:
     head, *rest = name.split("_")
     return head + "".join(word.capitalize() for word in rest)
-
-
-def each(rows: Iterable[Any], render: Callable[[Any], Sequence[str]]) -> list[Sequence[str]]:
-    """Return the cells of every row."""
-    return [render(row) for row in rows]

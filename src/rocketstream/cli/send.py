@@ -6,13 +6,16 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+from click import BadParameter
 
 from rocketstream import limits
-from rocketstream.cli.declare import Argument, BadParameter, Commands, Option
-from rocketstream.cli.looking import brokers_of
-from rocketstream.cli.options import DEFAULT_NAMESRV, JsonLines, Namesrv, Topic
-from rocketstream.cli.output import json_line, plural, print_line
+from rocketstream.admin.core.words import plural
+from rocketstream.cli.commands import JSON_LINES, Whole, looking, pairs, shows
+from rocketstream.cli.commands import topic as topic_argument
+from rocketstream.cli.output import json_line, print_line
 
 if TYPE_CHECKING:
     from rocketstream import Message, MessageQueue, Producer, SendResult
@@ -22,17 +25,6 @@ _BATCH_MESSAGES = 50
 _BATCH_BYTES = 512 * 1024
 _DETAILS_MAX = 10
 """Results printed one by one; beyond, one line sums them up."""
-
-
-def add_to(app: Commands) -> None:
-    """Add the command."""
-    app.add(
-        send,
-        epilog="Examples: `rocketstream send orders '{\"id\": 7}' --tags new --keys order-7` · "
-        "`rocketstream send orders --file orders.jsonl` · "
-        "`rocketstream send pictures --file cat.png --whole` · "
-        "`journalctl -o json | rocketstream send logs --stdin`",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,45 +51,61 @@ class Template:
         )
 
 
+@click.command(
+    epilog="Examples: `rocketstream send orders '{\"id\": 7}' --tags new --keys order-7` · "
+    "`rocketstream send orders --file orders.jsonl` · "
+    "`rocketstream send pictures --file cat.png --whole` · "
+    "`journalctl -o json | rocketstream send logs --stdin`"
+)
+@topic_argument
+@click.argument("body", metavar="[BODY]", required=False, help="The message; UTF-8 text.")
+@click.option("--tags", help="The tag.")
+@click.option("--keys", help="Keys to find it by; several with blanks between.")
+@click.option(
+    "--property",
+    "-p",
+    "properties",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="User property; repeatable.",
+)
+@click.option(
+    "--file",
+    "-f",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="Send each line as a message; - is stdin.",
+)
+@click.option("--stdin", is_flag=True, help="Send each line of stdin.")
+@click.option("--whole", is_flag=True, help="Send the file or stdin as one message, byte for byte.")
+@click.option("--queue", metavar="ID|BROKER:ID", help="Only to this queue.")
+@click.option(
+    "--delay-level",
+    type=Whole(0),
+    metavar="N",
+    default=0,
+    help="Deliver after the delay of this level: 1 to the broker's last level, usually 18.",
+)
+@click.option("--count", type=Whole(1), metavar="N", default=1, help="Send BODY this many times.")
+@shows(help=JSON_LINES)
 def send(
-    topic: Topic,
-    body: Annotated[str | None, Argument(metavar="BODY", help="The message; UTF-8 text.")] = None,
-    tags: Annotated[str | None, Option("--tags", help="The tag.")] = None,
-    keys: Annotated[
-        str | None, Option("--keys", help="Keys to find it by; several with blanks between.")
-    ] = None,
-    properties: Annotated[
-        list[str] | None,
-        Option("--property", "-p", metavar="NAME=VALUE", help="User property; repeatable."),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        Option("--file", "-f", metavar="PATH", help="Send each line as a message; - is stdin."),
-    ] = None,
-    stdin: Annotated[bool, Option("--stdin", help="Send each line of stdin.")] = False,
-    whole: Annotated[
-        bool,
-        Option("--whole", help="Send the file or stdin as one message, byte for byte."),
-    ] = False,
-    queue: Annotated[
-        str | None,
-        Option("--queue", metavar="ID|BROKER:ID", help="Only to this queue."),
-    ] = None,
-    delay_level: Annotated[
-        int,
-        Option(
-            "--delay-level",
-            min=0,
-            help="Deliver after the delay of this level: 1 to the broker's last level, usually 18.",
-        ),
-    ] = 0,
-    count: Annotated[int, Option("--count", min=1, help="Send BODY this many times.")] = 1,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    as_json: JsonLines = False,
+    topic: str,
+    body: str | None,
+    tags: str | None,
+    keys: str | None,
+    properties: tuple[str, ...],
+    file: Path | None,
+    stdin: bool,
+    whole: bool,
+    queue: str | None,
+    delay_level: int,
+    count: int,
+    namesrv: str,
+    as_json: bool,
 ) -> None:
     """Send messages: BODY, or one per line of --file or --stdin (blank lines are skipped)."""
     _check_tag(tags)
-    template = Template(topic, tags, keys, _parse_properties(properties or []), delay_level)
+    template = Template(topic, tags, keys, pairs("--property", properties), delay_level)
     _check_source(body, file, stdin, count, whole)
     if delay_level:
         _check_delay_level(namesrv, topic, delay_level)
@@ -113,16 +121,6 @@ def send(
                 bodies = [_whole(source)] if whole else _lines(source)
                 _send_all(producer, template, bodies, target, tally)
     tally.finish()
-
-
-def _parse_properties(pairs: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for pair in pairs:
-        name, separator, value = pair.partition("=")
-        if not separator or not name:
-            raise BadParameter(f"--property is {pair!r}; accepted is NAME=VALUE")
-        found[name] = value
-    return found
 
 
 def _check_tag(tag: str | None) -> None:
@@ -141,7 +139,7 @@ def _check_tag(tag: str | None) -> None:
 
 def _check_delay_level(namesrv: str, topic: str, level: int) -> None:
     """A broker takes a level it does not have for its last one, hours later, without a word."""
-    with brokers_of(namesrv) as admin:
+    with looking(namesrv) as admin:
         levels = admin.brokers.delay_levels(topic)
     if level > len(levels):
         raise BadParameter(

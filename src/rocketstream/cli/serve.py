@@ -1,21 +1,25 @@
-"""``rocketstream serve``: the embedded name server and broker in the foreground.
+"""``rocketstream serve`` and ``store check``: the embedded servers, and the files they keep.
 
 Standard output gets one line when clients can connect; the servers live in ``rocketstream.server``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from click import BadParameter
+from click.exceptions import Exit
 
 from rocketstream._util.home import expanded
-from rocketstream.cli import serve_options as given
-from rocketstream.cli.declare import BadParameter, Commands
-from rocketstream.cli.failure import say
-from rocketstream.cli.output import print_line
-from rocketstream.cli.serve_tls import TlsWishes, tls_of
+from rocketstream.admin.core.words import plural
+from rocketstream.cli.commands import DIRECTORY, PORT, SPAN, THERE, Commands, Seconds, Whole, shows
+from rocketstream.cli.failure import EXIT_FAILED, say
+from rocketstream.cli.output import json_line, print_line
 from rocketstream.errors import RocketMQError
 from rocketstream.protocol.addresses import parse_addresses
 from rocketstream.protocol.names import DEFAULT_CLUSTER
@@ -23,61 +27,192 @@ from rocketstream.protocol.names import DEFAULT_CLUSTER
 if TYPE_CHECKING:
     from rocketstream.server.embedded import EmbeddedCluster, ReadyInfo
     from rocketstream.server.store import RetentionConfig
+    from rocketstream.server.tls import ServerTls
 
-
+DEFAULT_STORE: Final = Path("~/.rocketstream/store")
+PASSWORD_VARIABLE: Final = "ROCKETSTREAM_TLS_KEY_PASSWORD"
 _SURVIVES = {
-    given.Flush.ASYNC: (
+    "async": (
         "flush=async: what was acknowledged survives the end of this process, but the last half "
         "second of it not a power loss; --flush sync survives that as well, and is slower"
     ),
-    given.Flush.SYNC: (
-        "flush=sync: what was acknowledged survives the end of this process and a power loss"
-    ),
+    "sync": "flush=sync: what was acknowledged survives the end of this process and a power loss",
 }
+_store = click.option(
+    "--store", type=DIRECTORY, metavar="DIR", default=DEFAULT_STORE,
+    help="Directory of the message store.",
+)  # fmt: skip
 
 
-def add_to(app: Commands) -> None:
-    """Add the command."""
-    app.add(
-        serve,
-        epilog="Example: `rocketstream serve --store ./store --flush sync`. Then in another "
-        "terminal: `rocketstream send greetings hello`.",
-    )
-
-
-def serve(
-    host: given.Host = "127.0.0.1",
-    namesrv_port: given.NamesrvPort = 9876,
-    broker_port: given.BrokerPort = 10911,
-    store: given.Store = given.DEFAULT_STORE,
-    join: given.Join = None,
-    only: given.OnlyWhat = None,
-    brokers: given.Brokers = 1,
-    broker_name: given.BrokerName = "broker-a",
-    cluster_name: given.ClusterName = DEFAULT_CLUSTER,
-    flush: given.FlushWhen = given.Flush.ASYNC,
-    delay_levels: given.DelayLevels = None,
-    transaction_timeout: given.TransactionTimeout = 6.0,
-    transaction_check_interval: given.TransactionCheckInterval = 60.0,
-    offset_interval: given.OffsetInterval = 5.0,
-    retention: given.Retention = None,
-    delete_at: given.DeleteAt = [4],  # noqa: B006 - read, never changed
-    auto_create: given.AutoCreate = True,
-    advertise: given.Advertise = None,
-    insecure: given.Insecure = False,
-    acl: given.Acl = None,
-    admin_without_tls: given.AdminWithoutTls = False,
-    tls_mode: given.TlsModeOption = given.TlsModes.PERMISSIVE,
-    tls_cert: given.TlsCert = None,
-    tls_key: given.TlsKey = None,
-    tls_client_auth: given.TlsClientAuth = given.ClientAuths.NONE,
-    tls_client_ca: given.TlsClientCa = None,
-    tls_test_certificate: given.TlsTestCertificate = None,
-    repair: given.Repair = False,
-    dashboard: given.Dashboard = False,
-    dashboard_port: given.DashboardPort = 8976,
-    dashboard_write: given.DashboardWrite = False,
-) -> None:
+@click.command(
+    epilog="Example: `rocketstream serve --store ./store --flush sync`. Then in another "
+    "terminal: `rocketstream send greetings hello`."
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    help="Address to listen on; others than loopback take --acl and enforced TLS.",
+)
+@click.option(
+    "--namesrv-port",
+    type=PORT,
+    metavar="N",
+    default=9876,
+    help="Name server port; 0 takes a free one.",
+)
+@click.option(
+    "--broker-port", type=PORT, metavar="N", default=10911, help="Broker port; 0 takes a free one."
+)
+@_store
+@click.option(
+    "--join",
+    metavar="HOST:PORT",
+    help="Join this name server (`;` between several) instead of starting one.",
+)
+@click.option(
+    "--only",
+    type=click.Choice(["namesrv", "broker"]),
+    help="namesrv: no broker; broker: no name server, with --join.",
+)
+@click.option(
+    "--brokers",
+    type=Whole(1, 26),
+    metavar="N",
+    default=1,
+    help="Brokers to start: broker-a, broker-b, …, each in STORE/NAME, ports ten apart.",
+)
+@click.option(
+    "--broker-name", metavar="NAME", default="broker-a", help="What the broker is called."
+)
+@click.option(
+    "--cluster-name",
+    metavar="NAME",
+    default=DEFAULT_CLUSTER,
+    help="The cluster the broker belongs to.",
+)
+@click.option(
+    "--flush",
+    type=click.Choice(["async", "sync"]),
+    default="async",
+    help="sync: acknowledge when on disk; async: flush twice a second.",
+)
+@click.option(
+    "--delay-levels",
+    metavar='"1s 5s …"',
+    help="Delays of level 1, 2, …; units s, m, h, d. Default: RocketMQ's 18 levels.",
+)
+@click.option(
+    "--transaction-timeout",
+    type=Seconds(0),
+    metavar="SECONDS",
+    default=6.0,
+    help="Age from which a producer is asked about an undecided transaction.",
+)
+@click.option(
+    "--transaction-check-interval",
+    type=Seconds(0.1),
+    metavar="SECONDS",
+    default=60.0,
+    help="How often producers are asked about undecided transactions.",
+)
+@click.option(
+    "--offset-interval",
+    type=Seconds(0.001),
+    metavar="SECONDS",
+    default=5.0,
+    help="How long committed offsets wait at most to be written to disk.",
+)
+@click.option(
+    "--retention",
+    type=SPAN,
+    metavar="SPAN",
+    help="How long messages are kept: 90s, 5m, 2h, 3d. A file goes as a whole. Default: 72h.",
+)
+@click.option(
+    "--delete-at",
+    type=Whole(0, 23),
+    metavar="HOUR",
+    multiple=True,
+    default=[4],
+    help="Hour of the day in which old messages go; repeatable.",
+)
+@click.option(
+    "--auto-create/--no-auto-create",
+    default=True,
+    help="Create unknown topics when something is sent to them.",
+)
+@click.option(
+    "--advertise", metavar="HOST", help="Address clients are told, when it is not --host."
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Allow an address others can reach without --acl and enforced TLS.",
+)
+@click.option(
+    "--acl",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="PATH",
+    help="Accounts: a plain_acl.yml, or the directory it is in. Requests to the broker are "
+    "signed then.",
+)
+@click.option(
+    "--admin-without-tls",
+    is_flag=True,
+    help="Serve an admin of --acl from other machines without TLS too: whoever sees a request "
+    "can send it again as any other.",
+)
+@click.option(
+    "--tls-mode",
+    type=click.Choice(["disabled", "permissive", "enforcing"]),
+    default="permissive",
+    help="permissive: plain connections too, on the same ports.",
+)
+@click.option("--tls-cert", type=THERE, metavar="FILE", help="Speak TLS; PEM file.")
+@click.option(
+    "--tls-key",
+    type=THERE,
+    metavar="FILE",
+    help="Key of --tls-cert, when it is in a file of its own; its password in "
+    f"{PASSWORD_VARIABLE}.",
+)
+@click.option(
+    "--tls-client-auth",
+    type=click.Choice(["none", "optional", "require"]),
+    default="none",
+    help="Whether clients show a certificate of --tls-client-ca.",
+)
+@click.option(
+    "--tls-client-ca",
+    type=THERE,
+    metavar="FILE",
+    help="Certificates of those who must have signed clients' certificates; PEM file.",
+)
+@click.option(
+    "--tls-test-certificate",
+    type=DIRECTORY,
+    metavar="DIR",
+    help="Make certificates for tests in DIR and speak TLS; clients trust DIR/ca.pem.",
+)
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Open a damaged store: what is damaged is set aside in STORE/quarantine.",
+)
+@click.option(
+    "--dashboard",
+    is_flag=True,
+    help="Also serve the dashboard of this cluster, on loopback; see `rocketstream dashboard`.",
+)
+@click.option(
+    "--dashboard-port",
+    type=PORT,
+    metavar="N",
+    default=8976,
+    help="Port of --dashboard; 0 takes a free one.",
+)
+@click.option("--dashboard-write", is_flag=True, help="Let groups be changed from the dashboard.")
+def serve(store: Path, flush: str, **given: Any) -> None:
     """Run a name server and a broker until Ctrl-C or SIGTERM.
 
     Prints one line, `ready namesrv=HOST:PORT broker=HOST:PORT store=DIR`, as soon as clients can
@@ -88,41 +223,40 @@ def serve(
     from rocketstream.server.broker.core.schedule import DEFAULT_DELAY_LEVELS
     from rocketstream.server.embedded import EmbeddedCluster, EmbeddedSettings
 
-    wishes = TlsWishes(
-        tls_mode, tls_cert, tls_key, tls_client_auth, tls_client_ca, tls_test_certificate
-    )
+    tls = _tls(given)
     settings = EmbeddedSettings(
-        host=host,
-        advertise_host=advertise,
-        namesrv_port=namesrv_port,
-        namesrv_addrs=_joined(join, only),
-        brokers=0 if only is given.Only.NAMESRV else brokers,
-        broker_name=broker_name,
-        cluster_name=cluster_name,
-        broker_port=broker_port,
-        flush="sync" if flush is given.Flush.SYNC else "async",
-        delay_levels=delay_levels or DEFAULT_DELAY_LEVELS,
-        transaction_timeout_ms=round(transaction_timeout * 1000),
-        transaction_check_interval_ms=round(transaction_check_interval * 1000),
-        offset_persist_interval_ms=round(offset_interval * 1000),
-        retention=_retention(retention, delete_at),
-        auto_create_topics=auto_create,
-        insecure=insecure,
-        acl=None if acl is None else acl.absolute(),
-        admin_without_tls=admin_without_tls,
-        tls=tls_of(wishes, host, advertise),
-        repair=repair,
+        host=given["host"],
+        advertise_host=given["advertise"],
+        namesrv_port=given["namesrv_port"],
+        namesrv_addrs=_joined(given["join"], given["only"]),
+        brokers=0 if given["only"] == "namesrv" else given["brokers"],
+        broker_name=given["broker_name"],
+        cluster_name=given["cluster_name"],
+        broker_port=given["broker_port"],
+        flush="sync" if flush == "sync" else "async",
+        delay_levels=given["delay_levels"] or DEFAULT_DELAY_LEVELS,
+        transaction_timeout_ms=round(given["transaction_timeout"] * 1000),
+        transaction_check_interval_ms=round(given["transaction_check_interval"] * 1000),
+        offset_persist_interval_ms=round(given["offset_interval"] * 1000),
+        retention=_retention(given["retention"], given["delete_at"]),
+        auto_create_topics=given["auto_create"],
+        insecure=given["insecure"],
+        acl=None if given["acl"] is None else given["acl"].absolute(),
+        admin_without_tls=given["admin_without_tls"],
+        tls=tls,
+        repair=given["repair"],
     )
     cluster = EmbeddedCluster(expanded(store).absolute(), settings)
     with ExitStack() as beside:
 
         def shown(info: ReadyInfo) -> None:
-            _show(beside, info.namesrv_addr, dashboard_port, dashboard_write, info.store_dir)
+            port, write = given["dashboard_port"], given["dashboard_write"]
+            _show(beside, info.namesrv_addr, port, write, info.store_dir)
 
-        _run(cluster, flush, shown if dashboard else None)
+        _run(cluster, flush, shown if given["dashboard"] else None)
 
 
-def _retention(kept_ms: int | None, delete_at: list[int]) -> RetentionConfig:
+def _retention(kept_ms: int | None, delete_at: Sequence[int]) -> RetentionConfig:
     from rocketstream.server.store import RetentionConfig
 
     kept_ms = RetentionConfig().file_reserved_ms if kept_ms is None else kept_ms
@@ -131,18 +265,16 @@ def _retention(kept_ms: int | None, delete_at: list[int]) -> RetentionConfig:
     )
 
 
-def _joined(join: str | None, only: given.Only | None) -> tuple[str, ...]:
+def _joined(join: str | None, only: str | None) -> tuple[str, ...]:
     """Return the name servers to join; none where one is started here."""
-    if only is given.Only.BROKER and not join:
+    if only == "broker" and not join:
         raise BadParameter("a broker alone needs a name server to join: give --join HOST:PORT")
-    if only is given.Only.NAMESRV and join:
+    if only == "namesrv" and join:
         raise BadParameter("--only namesrv starts a name server, --join joins one: give one")
     return tuple(parse_addresses(join)) if join else ()
 
 
-def _run(
-    cluster: EmbeddedCluster, flush: given.Flush, shown: Callable[[ReadyInfo], None] | None
-) -> None:
+def _run(cluster: EmbeddedCluster, flush: str, shown: Callable[[ReadyInfo], None] | None) -> None:
     """Serve until a signal stops it; ``shown`` serves the dashboard once clients can connect."""
     from rocketstream.cli.dashboard import check_installed
     from rocketstream.server.embedded import serve as run_server
@@ -174,3 +306,92 @@ def _show(open_: ExitStack, namesrv: str, port: int, write: bool, store: Path) -
         say(f"warning: no dashboard: {error.message}")
         return
     print_line(f"dashboard {server.url}")
+
+
+def _tls(given: dict[str, Any]) -> ServerTls | None:
+    """Return how the servers speak TLS, None when nothing about it was said.
+
+    Raises:
+        BadParameter: options that do not go together.
+        ConfigurationError: certificates cannot be made.
+    """
+    cert, key, client_ca = given["tls_cert"], given["tls_key"], given["tls_client_ca"]
+    test_certificate = given["tls_test_certificate"]
+    _check_tls(given)
+    if test_certificate is None and cert is None:
+        return None
+    from rocketstream.server.certificates import LOOPBACK, make_test_certificates
+    from rocketstream.server.tls import ServerTls
+
+    if test_certificate is not None:
+        hosts = dict.fromkeys((*LOOPBACK, *filter(None, (given["host"], given["advertise"]))))
+        made = make_test_certificates(test_certificate.absolute(), tuple(hosts))
+        cert, key = made.cert_file, made.key_file
+        if given["tls_client_auth"] != "none":
+            client_ca = client_ca or made.ca_file
+        say(
+            "certificates for tests: clients set ROCKETMQ_TLS_ENABLE=true "
+            f"ROCKETMQ_TLS_CA_FILE={made.ca_file}"
+        )
+    return ServerTls(
+        cert_file=cert,
+        key_file=key,
+        key_password=os.environ.get(PASSWORD_VARIABLE) or None,
+        mode=given["tls_mode"],
+        client_auth=given["tls_client_auth"],
+        client_ca_file=client_ca,
+    )
+
+
+def _check_tls(given: dict[str, Any]) -> None:
+    cert, key = given["tls_cert"], given["tls_key"]
+    test_certificate = given["tls_test_certificate"]
+    if cert is not None and test_certificate is not None:
+        raise BadParameter("--tls-cert and --tls-test-certificate are both given; give one")
+    if cert is not None or test_certificate is not None:
+        if key is not None and cert is None:
+            raise BadParameter("--tls-key is the key of --tls-cert, which is not given")
+        return
+    for name, is_said in (
+        ("--tls-mode enforcing", given["tls_mode"] == "enforcing"),
+        ("--tls-key", key is not None),
+        ("--tls-client-auth", given["tls_client_auth"] != "none"),
+        ("--tls-client-ca", given["tls_client_ca"] is not None),
+    ):
+        if is_said:
+            raise BadParameter(f"{name} needs --tls-cert, or --tls-test-certificate")
+
+
+# --- the files ------------------------------------------------------------------------------------
+
+store = Commands("store", help="The files of a message store on this machine.")
+
+
+@store.command(epilog="Example: `rocketstream store check --store ./store --rate 50`")
+@_store
+@click.option(
+    "--rate",
+    type=Whole(1),
+    metavar="MIB",
+    help="Read at most this many MiB of the log in a second, beside a broker that runs.",
+)
+@shows(asking=False)
+def check(store: Path, rate: int | None, as_json: bool) -> None:
+    """Check every record, every queue's units and every state file; change nothing.
+
+    Prints a line for each damage, and ends with code 1 then. After a clean stop a broker looks at
+    the last 128 MiB of the log only. The store may be in use; what comes meanwhile is left out.
+    """
+    from rocketstream.server.store_check import StoreCheck
+
+    work = StoreCheck(expanded(store).absolute(), rate * 1024 * 1024 if rate else None)
+    found = 0
+    for line in work.findings():
+        found += 1
+        print_line(json_line({"finding": line}) if as_json else line)
+    if as_json:
+        print_line(json_line({"records": work.records, "findings": found}))
+    else:
+        print_line(f"{plural(work.records, 'record')} checked, {plural(found, 'finding')}")
+    if found:
+        raise Exit(EXIT_FAILED)

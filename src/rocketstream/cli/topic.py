@@ -1,237 +1,204 @@
-"""``rocketstream topic create|update|delete|list|status``."""
+"""``rocketstream topic …``: making, changing and deleting topics, and what they hold."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from rocketstream.cli.changing import AuditFile, DryRun, Yes, changing_admin
-from rocketstream.cli.declare import BadParameter, Commands, Option
-from rocketstream.cli.looking import brokers_of
-from rocketstream.cli.options import DEFAULT_NAMESRV, Json, Namesrv, Topic
-from rocketstream.cli.output import (
-    NONE,
-    UNKNOWN,
-    Column,
-    as_json,
-    moment,
-    number,
-    plural,
-    print_json,
-    print_line,
-    print_table,
-)
-from rocketstream.cli.planned import finish, split_pair
+import click
+
+from rocketstream.admin.core.words import NONE, UNKNOWN, moment, number, plural
+from rocketstream.cli.changing import FORCE, PERMISSIONS, Change, changes
+from rocketstream.cli.commands import Commands, Watched, Whole, looking, pairs, shows, together
+from rocketstream.cli.commands import topic as topic_argument
+from rocketstream.cli.output import json_of, print_json, print_line, render
+from rocketstream.cli.tables import Column
 from rocketstream.errors import ClientStateError
 
-Order = Annotated[
-    bool | None,
-    Option("--order/--no-order", help="Mark it as ordered for RocketMQ's tools (5.x)."),
-]
-Attributes = Annotated[
-    list[str],
-    Option(
-        "--attribute",
-        metavar="NAME=VALUE",
+topic = Commands(
+    "topic", help="Create, change and delete topics, list them, see what their queues hold."
+)
+_marks = together(
+    click.option(
+        "--order/--no-order", default=None, help="Mark it as ordered for RocketMQ's tools (5.x)."
+    ),
+    click.option(
+        "--attribute", "attributes", multiple=True, metavar="NAME=VALUE",
         help="An attribute of 5.x, `message.type=FIFO`; `NAME=` removes one.",
     ),
-]
-Force = Annotated[bool, Option("--force", help="Do it even where it would be refused.")]
-_PERMISSIONS = {"rw": 6, "r": 4, "w": 2}
+)  # fmt: skip
 
 
-def add_to(app: Commands) -> None:
-    """Add the command group."""
-    commands = Commands(
-        "topic", "Create, change and delete topics, list them, see what their queues hold."
-    )
-    commands.add(create, epilog="Example: `rocketstream topic create orders --queues 8`")
-    commands.add(update, epilog="Example: `rocketstream topic update orders --queues 16`")
-    commands.add(delete, epilog="Example: `rocketstream topic delete orders --dry-run`")
-    commands.add(list_topics, "list", epilog="Example: `rocketstream topic list --all --json`")
-    commands.add(status, epilog="Example: `rocketstream topic status orders`")
-    commands.add_later({"route": "topic_route", "consumers": "topic_route"})
-    app.add_command(commands)
+def _permission(default: str | None) -> Callable[[Any], Any]:
+    return click.option(
+        "--perm", "permission", type=click.Choice(list(PERMISSIONS)), metavar="rw|r|w",
+        default=default, help="What clients may do with it.",
+    )  # fmt: skip
 
 
+@topic.command(epilog="Example: `rocketstream topic create orders --queues 8`")
+@topic_argument
+@click.option(
+    "--queues", "-q", type=Whole(1), metavar="N", default=8, help="Queues on each broker."
+)
+@_permission("rw")
+@_marks
+@changes(yes="For scripts: nothing is asked anyway, it only adds something.")
 def create(
-    topic: Topic,
-    queues: Annotated[int, Option("--queues", "-q", min=1, help="Queues on each broker.")] = 8,
-    permission: Annotated[
-        str, Option("--perm", metavar="rw|r|w", help="What clients may do with it.")
-    ] = "rw",
-    order: Order = None,
-    attributes: Attributes = [],  # noqa: B006 - click reads it, nobody changes it
-    dry_run: DryRun = False,
-    audit_file: AuditFile = None,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    as_json_: Json = False,
+    topic: str,
+    queues: int,
+    permission: str,
+    order: bool | None,
+    attributes: tuple[str, ...],
+    change: Change,
 ) -> None:
     """Create a topic on every broker. One that is there already is left alone (`topic update`)."""
-    perm = _perm(permission)
-    kept = {name: value for name, value in _pairs(attributes).items() if value is not None}
-    with changing_admin(namesrv, audit_file) as admin:
+    kept = {name: value for name, value in _attributes(attributes).items() if value is not None}
+    perm = PERMISSIONS[permission]
+    with change.admin() as admin:
         plan = admin.changes.topic_create_plan(
             topic, queues, perm, order=bool(order), attributes=kept
         )
-        if dry_run:
-            finish(admin, plan, dry_run=True, yes=True, force=False, as_json_=as_json_)
+        if change.dry_run:
+            change.finish(admin, plan)
             return
         done = admin.changes.apply(plan)
         late = [each for each in done.differing if each.note]
         rows = [] if late else admin.topics.route(topic)
     for each in late:
         raise ClientStateError(f"topic {topic!r} at {each.step.where}: {each.note}")
-    if as_json_:
-        print_json([as_json(row) for row in rows])
+    if change.as_json:
+        print_json([json_of(row) for row in rows])
         return
     brokers = ", ".join(row.broker_name for row in rows)
     what = "created" if plan.changes else "there is already"
     print_line(f"{what} {topic}: {plural(queues, 'queue')} on {brokers}")
 
 
+@topic.command(epilog="Example: `rocketstream topic update orders --queues 16`")
+@topic_argument
+@click.option(
+    "--queues", "-q", type=Whole(1), metavar="N", help="Read and write queues on each broker."
+)
+@click.option("--read-queues", type=Whole(1), metavar="N", help="Queues consumers read.")
+@click.option("--write-queues", type=Whole(1), metavar="N", help="Queues producers send to.")
+@_permission(None)
+@_marks
+@changes(force=FORCE)
 def update(
-    topic: Topic,
-    queues: Annotated[
-        int | None,
-        Option("--queues", "-q", min=1, help="Read and write queues on each broker."),
-    ] = None,
-    read_queues: Annotated[
-        int | None, Option("--read-queues", min=1, help="Queues consumers read.")
-    ] = None,
-    write_queues: Annotated[
-        int | None, Option("--write-queues", min=1, help="Queues producers send to.")
-    ] = None,
-    permission: Annotated[
-        str | None, Option("--perm", metavar="rw|r|w", help="What clients may do with it.")
-    ] = None,
-    order: Order = None,
-    attributes: Attributes = [],  # noqa: B006 - click reads it, nobody changes it
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    force: Force = False,
-    audit_file: AuditFile = None,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    as_json_: Json = False,
+    topic: str,
+    queues: int | None,
+    read_queues: int | None,
+    write_queues: int | None,
+    permission: str | None,
+    order: bool | None,
+    attributes: tuple[str, ...],
+    change: Change,
 ) -> None:
     """Change queues, permission or attributes of a topic on every broker that has it.
 
     To have fewer queues without leaving messages behind: shrink the write queues first, the read
     queues when these are consumed.
     """
-    perm = None if permission is None else _perm(permission)
-    with changing_admin(namesrv, audit_file) as admin:
+    with change.admin() as admin:
         plan = admin.changes.topic_update_plan(
             topic,
             read_queues=queues if read_queues is None else read_queues,
             write_queues=queues if write_queues is None else write_queues,
-            perm=perm,
+            perm=None if permission is None else PERMISSIONS[permission],
             order=order,
-            attributes=_pairs(attributes),
+            attributes=_attributes(attributes),
         )
-        finish(admin, plan, dry_run=dry_run, yes=yes, force=force, as_json_=as_json_)
+        change.finish(admin, plan)
 
 
-def delete(
-    topic: Topic,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    force: Force = False,
-    audit_file: AuditFile = None,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    as_json_: Json = False,
-) -> None:
+@topic.command(epilog="Example: `rocketstream topic delete orders --dry-run`")
+@topic_argument
+@changes(force=FORCE)
+def delete(topic: str, change: Change) -> None:
     """Delete a topic with its messages, from every broker and name server.
 
     Shows what is lost and asks. Refused while members subscribe it; the brokers' own topics are
     never deleted.
     """
-    with changing_admin(namesrv, audit_file) as admin:
-        plan = admin.changes.topic_delete_plan(topic)
-        finish(admin, plan, dry_run=dry_run, yes=yes, force=force, as_json_=as_json_)
+    with change.admin() as admin:
+        change.finish(admin, admin.changes.topic_delete_plan(topic))
 
 
-def _perm(text: str) -> int:
-    if text not in _PERMISSIONS:
-        raise BadParameter(f"--perm is {text!r}; accepted are rw, r, w")
-    return _PERMISSIONS[text]
-
-
-def _pairs(texts: list[str]) -> dict[str, str | None]:
+def _attributes(texts: Sequence[str]) -> dict[str, str | None]:
     """Return ``NAME=VALUE`` pairs; ``NAME=`` removes one."""
-    found: dict[str, str | None] = {}
-    for text in texts:
-        name, value = split_pair("--attribute", text)
-        found[name] = value or None
-    return found
+    return {name: value or None for name, value in pairs("--attribute", texts).items()}
 
 
-def list_topics(
-    everything: Annotated[
-        bool, Option("--all", "-a", help="Show retry, dead letter and system topics too.")
-    ] = False,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    as_json_: Json = False,
-) -> None:
+@topic.command("list", cls=Watched, epilog="Example: `rocketstream topic list --all --json`")
+@click.option(
+    "--all", "-a", "everything", is_flag=True, help="Show retry, dead letter and system topics too."
+)
+@shows(watch=True)
+def list_topics(everything: bool, namesrv: str, as_json: bool) -> None:
     """List the topics of the cluster."""
-    with brokers_of(namesrv) as admin:
+    with looking(namesrv) as admin:
         rows = admin.topics.all()
-    shown = rows if everything else [row for row in rows if row.kind == "normal"]
-    if as_json_:
-        print_json([as_json(row) for row in shown])
-        return
-    hidden = len(rows) - len(shown)
+    kept = rows if everything else [row for row in rows if row.kind == "normal"]
+    hidden = len(rows) - len(kept)
     hint = f" ({hidden} retry, dead letter and system topics hidden; --all shows them)"
-    print_table(
-        [
-            Column("Topic", keep=True),
-            Column("Kind"),
-            Column("Read queues", number=True),
-            Column("Write queues", number=True),
-            Column("Permission"),
-            Column("Brokers"),
-        ],
-        [
-            (
-                row.topic,
-                row.kind,
-                number(row.read_queues),
-                number(row.write_queues),
-                row.permission or UNKNOWN,
-                ", ".join(row.brokers) or UNKNOWN,
-            )
-            for row in shown
-        ],
-        footer=plural(len(shown), "topic") + (hint if hidden else ""),
+    columns = (
+        Column("Topic", lambda row: row.topic, keep=True),
+        Column("Kind", lambda row: row.kind),
+        Column("Read queues", lambda row: number(row.read_queues), number=True),
+        Column("Write queues", lambda row: number(row.write_queues), number=True),
+        Column("Permission", lambda row: row.permission or UNKNOWN),
+        Column("Brokers", lambda row: ", ".join(row.brokers) or UNKNOWN),
     )
+    render(kept, columns, as_json, footer=plural(len(kept), "topic") + (hint if hidden else ""))
 
 
-def status(topic: Topic, namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = False) -> None:
+@topic.command(cls=Watched, epilog="Example: `rocketstream topic status orders`")
+@topic_argument
+@shows(watch=True)
+def status(topic: str, namesrv: str, as_json: bool) -> None:
     """Show the offsets and the newest message's time of each queue of a topic."""
-    with brokers_of(namesrv) as admin:
+    with looking(namesrv) as admin:
         rows = admin.topics.status(topic)
-    if as_json_:
-        print_json([as_json(row) for row in rows])
-        return
-    print_table(
-        [
-            Column("Broker", keep=True),
-            Column("Queue", number=True),
-            Column("Min offset", number=True),
-            Column("Max offset", number=True),
-            Column("Messages", number=True),
-            Column("Last update", keep=True),
-        ],
-        [
-            (
-                row.broker_name,
-                str(row.queue_id),
-                number(row.min_offset),
-                number(row.max_offset),
-                number(row.message_count),
-                moment(row.last_update_ms, NONE),
-            )
-            for row in rows
-        ],
-        footer=f"{topic}: {plural(sum(row.message_count for row in rows), 'message')} "
-        f"in {plural(len(rows), 'queue')}",
+    columns = (
+        Column("Broker", lambda row: row.broker_name, keep=True),
+        Column("Queue", lambda row: str(row.queue_id), number=True),
+        Column("Min offset", lambda row: number(row.min_offset), number=True),
+        Column("Max offset", lambda row: number(row.max_offset), number=True),
+        Column("Messages", lambda row: number(row.message_count), number=True),
+        Column("Last update", lambda row: moment(row.last_update_ms), keep=True),
     )
+    held = plural(sum(row.message_count for row in rows), "message")
+    render(rows, columns, as_json, footer=f"{topic}: {held} in {plural(len(rows), 'queue')}")
+
+
+@topic.command(epilog="Example: `rocketstream topic route orders`")
+@topic_argument
+@shows()
+def route(topic: str, namesrv: str, as_json: bool) -> None:
+    """Show which brokers have a topic, with how many queues, and what clients may do there."""
+    with looking(namesrv) as admin:
+        rows = admin.topics.route(topic)
+    columns = (
+        Column("Broker", lambda row: row.broker_name, keep=True),
+        Column("Address", lambda row: row.address or NONE, keep=True),
+        Column("Read queues", lambda row: number(row.read_queues), number=True),
+        Column("Write queues", lambda row: number(row.write_queues), number=True),
+        Column("Permission", lambda row: row.permission, importance=5),
+    )
+    render(rows, columns, as_json, footer=plural(len(rows), "broker"))
+
+
+@topic.command(epilog="Example: `rocketstream topic consumers orders`")
+@topic_argument
+@shows()
+def consumers(topic: str, namesrv: str, as_json: bool) -> None:
+    """Show which consumer groups have progress in a topic, or members that subscribe it."""
+    with looking(namesrv) as admin:
+        groups = admin.topics.consumers(topic)
+    if as_json:
+        print_json(list(groups))
+        return
+    for group in groups:
+        print_line(group)
+    print_line(plural(len(groups), "group"))

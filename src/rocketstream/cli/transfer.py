@@ -8,34 +8,38 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Annotated
 
-from rocketstream.cli.changing import AuditFile, DryRun, Yes, changing_admin
-from rocketstream.cli.declare import Argument, BadParameter, Commands, Option
-from rocketstream.cli.options import DEFAULT_NAMESRV, Json, Namesrv
-from rocketstream.cli.output import plural, print_json, print_line
-from rocketstream.cli.planned import finish
+import click
+
+from rocketstream.admin.core.words import plural
+from rocketstream.cli.changing import FORCE, Change, changes
+from rocketstream.cli.commands import asks, names, pairs
+from rocketstream.cli.output import print_json, print_line
 from rocketstream.errors import ConfigurationError
 
 
-def add_to(app: Commands) -> None:
-    """Add the commands."""
-    app.add(export, "export", epilog="Example: `rocketstream export cluster.json`")
-    app.add(import_, "import", epilog="Example: `rocketstream import cluster.json --dry-run`")
-
-
-def export(
-    file: Annotated[str, Argument(metavar="FILE", help="Where to write it; `-` prints it.")],
-    topics: Annotated[
-        list[str],
-        Option("--topic", "-t", metavar="TOPIC", help="Only this one; repeatable."),
-    ] = [],  # noqa: B006 - click reads it, nobody changes it
-    groups: Annotated[
-        list[str],
-        Option("--group", "-g", metavar="GROUP", help="Only this one; repeatable."),
-    ] = [],  # noqa: B006 - click reads it, nobody changes it
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-) -> None:
+@click.command(epilog="Example: `rocketstream export cluster.json`")
+@click.argument("file", metavar="FILE", type=click.Path(), help="Where to write it; `-` prints it.")
+@click.option(
+    "--topic",
+    "-t",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    help="Only this one; repeatable.",
+    shell_complete=names("topics"),
+)
+@click.option(
+    "--group",
+    "-g",
+    "groups",
+    multiple=True,
+    metavar="GROUP",
+    help="Only this one; repeatable.",
+    shell_complete=names("groups"),
+)
+@asks
+def export(file: str, topics: tuple[str, ...], groups: tuple[str, ...], namesrv: str) -> None:
     """Write settings of topics and groups, and the offsets of groups, to a file.
 
     No messages. The brokers' own topics and groups, and the retry and dead-letter topics that
@@ -44,7 +48,7 @@ def export(
     from rocketstream.admin import Admin
 
     with Admin(namesrv, read_only=True) as admin:
-        found = admin.changes.export(topics or None, groups or None)
+        found = admin.changes.export(list(topics) or None, list(groups) or None)
     if file == "-":
         print_json(found.to_json())
         return
@@ -67,37 +71,23 @@ def _write(path: Path, text: str) -> None:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def import_(
-    file: Annotated[str, Argument(metavar="FILE", help="What `export` wrote.")],
-    no_offsets: Annotated[
-        bool, Option("--no-offsets", help="Leave groups where they are.")
-    ] = False,
-    brokers: Annotated[
-        list[str],
-        Option(
-            "--broker",
-            metavar="FILE=CLUSTER",
-            help="Which broker of the cluster a broker of the file stands for; repeatable.",
-        ),
-    ] = [],  # noqa: B006 - click reads it, nobody changes it
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    force: Annotated[bool, Option("--force", help="Do it even where it would be refused.")] = False,
-    audit_file: AuditFile = None,
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    as_json_: Json = False,
-) -> None:
+@click.command("import", epilog="Example: `rocketstream import cluster.json --dry-run`")
+@click.argument("file", metavar="FILE", type=click.Path(), help="What `export` wrote.")
+@click.option("--no-offsets", is_flag=True, help="Leave groups where they are.")
+@click.option(
+    "--broker",
+    "brokers",
+    multiple=True,
+    metavar="FILE=CLUSTER",
+    help="Which broker of the cluster a broker of the file stands for; repeatable.",
+)
+@changes(force=FORCE)
+def import_(file: str, no_offsets: bool, brokers: tuple[str, ...], change: Change) -> None:
     """Make the topics, groups and offsets of a cluster those of a file; deletes nothing.
 
     Shows every difference and asks. Offsets fit where the messages are the same; those beyond the
     end of a queue are left out.
     """
-    given = {}
-    for text in brokers:
-        old, equals, new = text.partition("=")
-        if not (equals and old and new):
-            raise BadParameter(f"--broker is {text!r}; it takes FILE=CLUSTER")
-        given[old] = new
-    with changing_admin(namesrv, audit_file) as admin:
-        plan = admin.changes.import_plan(file, offsets=not no_offsets, brokers=given)
-        finish(admin, plan, dry_run=dry_run, yes=yes, force=force, as_json_=as_json_)
+    given = pairs("--broker", brokers, "FILE=CLUSTER")
+    with change.admin() as admin:
+        change.finish(admin, admin.changes.import_plan(file, offsets=not no_offsets, brokers=given))

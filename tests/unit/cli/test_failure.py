@@ -13,11 +13,11 @@ from click import NoSuchOption
 from rocketstream.cli.failure import (
     EXIT_INTERRUPTED,
     EXIT_TERMINATED,
-    TerminatedError,
     describe,
     end_by,
     guard,
 )
+from rocketstream.cli.signals import TerminatedError
 from rocketstream.errors import (
     AccessDeniedError,
     BrokerError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketstream.admin.state import GroupState, QueueState
-from rocketstream.cli.group_lag import print_states
+from rocketstream.cli.group import print_states
 
 
 def told(capsys: pytest.CaptureFixture[str], *queues: QueueState) -> str:

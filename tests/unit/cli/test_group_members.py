@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketstream.admin.rows import RunningInfoRow, RunningQueueRow
-from rocketstream.cli import group_members
+from rocketstream.cli.group import print_running
 
 NOW_MS = 1_700_000_000_000
 
@@ -20,7 +20,7 @@ def queue(
 
 def printed(row: RunningInfoRow, capsys: pytest.CaptureFixture[str], settings: bool = False) -> str:
     lags = {("orders", "broker-a", 0): 5, ("orders", "broker-a", 1): 5_000}
-    group_members._print_running(row, lags, settings)
+    print_running(row, lags, settings)
     return capsys.readouterr().out
 
 

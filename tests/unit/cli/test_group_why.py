@@ -7,8 +7,8 @@ import json
 import pytest
 
 from rocketstream.admin.state import Cause, CauseKind, GroupVerdict, Verdict, WhyReport
-from rocketstream.cli import group_why
-from rocketstream.cli.shown import width
+from rocketstream.cli import group as group_commands
+from rocketstream.cli.tables import width
 
 CLIENT = "172.17.240.101@4711#1234567890123456"
 REPORT = WhyReport(
@@ -40,8 +40,8 @@ REPORT = WhyReport(
 def test_the_first_line_is_the_verdict_and_nothing_is_cut_at_80_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_why, "room", lambda: 80)
-    group_why.print_why(REPORT)
+    monkeypatch.setattr(group_commands, "room", lambda: 80)
+    group_commands.print_why(REPORT)
     text = capsys.readouterr().out
     lines = text.splitlines()
     assert max(map(width, lines)) <= 80
@@ -59,7 +59,7 @@ def test_the_first_line_is_the_verdict_and_nothing_is_cut_at_80_columns(
 
 def test_no_cause_is_said_to_be_none(capsys: pytest.CaptureFixture[str]) -> None:
     fine = GroupVerdict("billing", Verdict.OK, "Caught up: no message waits.")
-    group_why.print_why(WhyReport("billing", fine, ()))
+    group_commands.print_why(WhyReport("billing", fine, ()))
     assert capsys.readouterr().out.splitlines() == [
         "OK: Caught up: no message waits.",
         "",
@@ -71,12 +71,12 @@ def test_what_steers_a_terminal_is_shown_as_text(capsys: pytest.CaptureFixture[s
     """Keys of messages come from anybody."""
     cause = Cause(CauseKind.POISON_MESSAGE, "Message AC1 (key \x1b[2J) fails.", stack="x\x1b[31m")
     fine = GroupVerdict("billing", Verdict.OK, "Caught up.")
-    group_why.print_why(WhyReport("billing", fine, (cause,)))
+    group_commands.print_why(WhyReport("billing", fine, (cause,)))
     assert "\x1b" not in capsys.readouterr().out
 
 
 def test_the_report_as_json_has_everything() -> None:
-    told = json.loads(json.dumps(group_why.report_json(REPORT)))
+    told = json.loads(json.dumps(group_commands.report_json(REPORT)))
     assert told["verdict"]["verdict"] == "STALLED"
     assert told["causes"][0]["kind"] == "starved pool"
     assert told["causes"][0]["evidence"][0] == "nothing was finished for 5 min"

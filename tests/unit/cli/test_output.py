@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from rocketstream.admin.rows import TopicStatusRow
-from rocketstream.cli.output import as_json, json_line
+from rocketstream.cli.output import json_line, json_of
 
 
 def test_rows_have_rocketmq_style_names_in_json() -> None:
     row = TopicStatusRow("t", "broker-a", 0, 1, 2, None)
-    assert as_json(row) == {
+    assert json_of(row) == {
         "topic": "t",
         "brokerName": "broker-a",
         "queueId": 0,

@@ -6,7 +6,7 @@ import datetime
 
 import pytest
 
-from rocketstream.cli.start import parse_start, upstream_timestamp
+from rocketstream.cli.commands import parse_start, upstream_timestamp
 from rocketstream.errors import ConfigurationError
 
 

@@ -28,11 +28,11 @@ from rocketstream.admin.state import (
     Verdict,
     WhyReport,
 )
-from rocketstream.cli.failure import TerminatedError
+from rocketstream.cli.signals import TerminatedError
+from rocketstream.cli.tables import Column
 from rocketstream.cli.top import running
-from rocketstream.cli.top.fit import Head, Row, fit, rank, rank_text
 from rocketstream.cli.top.screen import Top
-from rocketstream.cli.top.views import bars
+from rocketstream.cli.top.views import Row, bars, fit, rank, rank_text
 from rocketstream.errors import ConnectError
 from rocketstream.testing.clock import START_MS, ManualClock
 from rocketstream.watch import BrokerDown, Cost, Outage, Update
@@ -473,7 +473,7 @@ def test_unknown_is_said_and_sorted_last() -> None:
 
 
 def test_columns_that_never_give_way_are_there_at_any_width() -> None:
-    heads = (Head("NAME"), Head("N", True), Head("LESS", True, 1))
+    heads = (Column("NAME"), Column("N", number=True), Column("LESS", number=True, importance=1))
     row = Row("k", ("x" * 30, "1,234", "9"), (rank_text("x"), rank(1), rank(9)))
     for room in range(1, 60):
         fitted = fit(heads, [row], room)

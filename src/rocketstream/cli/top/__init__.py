@@ -7,36 +7,33 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from typing import Annotated
 
-from rocketstream.cli.declare import BadParameter, Commands, Option
-from rocketstream.cli.options import DEFAULT_NAMESRV, Namesrv
+import click
+from click import BadParameter
+
+from rocketstream.cli.commands import asks, interval
 from rocketstream.errors import ConfigurationError
 
 
-def add_to(app: Commands) -> None:
-    """Add the command."""
-    app.add(top, epilog="Example: `rocketstream top --filter billing`; in it, `?` shows the keys")
-
-
-def top(
-    interval: Annotated[
-        float,
-        Option(
-            "--interval",
-            min=1,
-            metavar="SECONDS",
-            help="From one sweep over the cluster to the next; a slow sweep stretches it.",
-        ),
-    ] = 5,
-    wanted: Annotated[
-        str, Option("--filter", metavar="TEXT", help="Show only names with this text.")
-    ] = "",
-    view: Annotated[
-        str, Option("--view", metavar="groups|topics|brokers", help="What to show first.")
-    ] = "groups",
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-) -> None:
+@click.command(epilog="Example: `rocketstream top --filter billing`; in it, `?` shows the keys")
+@interval(default=5)
+@click.option(
+    "--filter",
+    "wanted",
+    metavar="TEXT",
+    default="",
+    show_default=False,
+    help="Show only names with this text.",
+)
+@click.option(
+    "--view",
+    type=click.Choice(["groups", "topics", "brokers"]),
+    metavar="groups|topics|brokers",
+    default="groups",
+    help="What to show first.",
+)
+@asks
+def top(interval: float, wanted: str, view: str, namesrv: str) -> None:
     """Watch groups, topics and brokers live: who is behind, since when, and how fast it moves.
 
     The cluster is asked by one sweep at a time, however often the screen is drawn.
@@ -45,8 +42,6 @@ def top(
         raise ConfigurationError(
             "top needs textual, which this install leaves out; run: pip install 'rocketstream[top]'"
         )
-    if view not in ("groups", "topics", "brokers"):
-        raise BadParameter(f"--view is {view!r}; accepted are groups, topics, brokers")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadParameter("top needs a terminal; `rocketstream group list` shows the groups once")
     from rocketstream.cli.top.running import run

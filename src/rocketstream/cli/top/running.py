@@ -9,17 +9,54 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from rocketstream.admin import Admin
 from rocketstream.admin.state import WhyReport
-from rocketstream.cli.failure import TerminatedError, one_line
-from rocketstream.cli.shown import shown
-from rocketstream.cli.signals import on_signal
-from rocketstream.cli.top.giving_back import given_back
+from rocketstream.cli import signals
+from rocketstream.cli.failure import one_line
+from rocketstream.cli.tables import shown
 from rocketstream.cli.top.screen import Top
 from rocketstream.watch import Collector, kept_past
+
+try:
+    import termios
+except ImportError:  # Windows: a console's modes end with the process
+    termios = None  # type: ignore[assignment]
+
+_SCREEN_OFF = (
+    "\x1b[?2004l\x1b[?7h\x1b[?2048l"  # pasted text marked, lines not wrapped, sizes reported
+    "\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1004l"  # mouse and focus reported
+    "\x1b[<u\x1b[?1049l\x1b[?25h"  # keys in full, the other screen, no cursor
+)
+"""Ends every mode that Textual's drivers switch on."""
+
+
+@contextmanager
+def given_back() -> Iterator[None]:
+    """Give the terminal back when the context ends by an error, the process by a second Ctrl-C."""
+    if termios is None:
+        yield
+        return
+    place = sys.__stdin__.fileno() if sys.__stdin__ is not None else 0
+    out = sys.__stdout__.fileno() if sys.__stdout__ is not None else 1
+    before = termios.tcgetattr(place)
+
+    def give_back() -> None:
+        with suppress(OSError, termios.error):
+            os.write(out, _SCREEN_OFF.encode())
+            termios.tcsetattr(place, termios.TCSANOW, before)
+
+    signals.on_forced_exit(give_back)
+    try:
+        yield
+    except BaseException:  # an interrupt within the screen's own work leaves it as it is
+        give_back()
+        raise
+    finally:
+        signals.on_forced_exit(None)
 
 
 def run(namesrv: str, interval_s: float, wanted: str, view: str) -> None:
@@ -62,10 +99,10 @@ def draw(app: Top) -> None:
         if not asked:
             await app.run_async()
 
-    with on_signal(end):
+    with signals.on_signal(end):
         asyncio.run(drawn())
     if asked:
-        raise KeyboardInterrupt if asked[0] == signal.SIGINT else TerminatedError
+        raise KeyboardInterrupt if asked[0] == signal.SIGINT else signals.TerminatedError
 
 
 @contextmanager

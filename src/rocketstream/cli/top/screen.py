@@ -21,18 +21,20 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.admin.core.words import moment, span
 from rocketstream.admin.state import URGENCY, GroupState, Verdict, WhyReport
 from rocketstream.cli.failure import describe
-from rocketstream.cli.shown import shown
-from rocketstream.cli.top.fit import GAP, Fitted, Row, fit
+from rocketstream.cli.tables import GAP, shown
 from rocketstream.cli.top.views import (
     Brokers,
+    Fitted,
     GroupMembers,
     GroupQueues,
     Groups,
     GroupWhy,
+    Row,
     Topics,
     View,
     ViewData,
     arranged,
+    fit,
 )
 from rocketstream.errors import RocketMQError
 from rocketstream.watch import Cost, Update

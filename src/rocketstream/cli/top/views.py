@@ -23,10 +23,14 @@ from rocketstream.admin.state import (
     longest_of,
     sum_of,
 )
-from rocketstream.cli.top.fit import Head, Row, rank, rank_text
+from rocketstream.cli.tables import ALWAYS, Column, fitted, fold, shown, width, widths
 from rocketstream.protocol.codes import version_name
 from rocketstream.watch import Update
 
+NAME_MIN: Final = 12
+"""Names are folded over several lines down to this width before a column gives way for them."""
+Rank = tuple[int, float, str]
+"""The sort key of a cell: unknown last, then the number, then the text."""
 STYLES: Final = {
     Verdict.PINNED: "bold red",
     Verdict.STALLED: "bold red",
@@ -42,6 +46,85 @@ STYLES: Final = {
 
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
+
+
+def rank(value: float | None) -> Rank:
+    """Return the sort key of a figure; an unknown one comes last either way."""
+    return (1, 0.0, "") if value is None else (0, float(value), "")
+
+
+def rank_text(text: str) -> Rank:
+    """Return the sort key of a name."""
+    return (0, 0.0, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row.
+
+    Attributes:
+        key: the name of its group, topic or broker; enter opens it.
+        cells: as many as there are columns.
+        ranks: the sort keys of the cells.
+        style: of the whole row.
+        styles: of single cells, by column.
+    """
+
+    key: str
+    cells: tuple[str, ...]
+    ranks: tuple[Rank, ...]
+    style: str = ""
+    styles: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A table made for a width.
+
+    Attributes:
+        chosen: indexes of the columns shown.
+        sizes: their widths.
+        lines: of each row the texts of the chosen columns, padded, lines separated by a break.
+        heights: lines of each row.
+    """
+
+    chosen: tuple[int, ...]
+    sizes: tuple[int, ...]
+    lines: tuple[tuple[str, ...], ...]
+    heights: tuple[int, ...]
+
+
+def fit(heads: Sequence[Column], rows: Sequence[Row], room: int) -> Fitted:
+    """Return the table for a terminal of ``room`` cells.
+
+    Where even the columns that never give way do not fit, they are wider than the terminal.
+    """
+    cells = [[shown(cell) for cell in row.cells] for row in rows]
+    natural = widths(heads, cells)
+    least = [
+        size
+        if head.number or head.importance < ALWAYS
+        else min(size, max(NAME_MIN, len(head.title)))
+        for head, size in zip(heads, natural, strict=True)
+    ]
+    sizes = fitted(heads, natural, least, room)
+    if sizes is None:
+        sizes = {i: least[i] for i, head in enumerate(heads) if head.importance >= ALWAYS}
+    folded = [[fold(row[i], size, within=True) for i, size in sizes.items()] for row in cells]
+    lines = tuple(
+        tuple(
+            "\n".join(_padded(text, size, heads[i].number) for text in part)
+            for (i, size), part in zip(sizes.items(), parts, strict=True)
+        )
+        for parts in folded
+    )
+    heights = tuple(max(map(len, parts)) for parts in folded)
+    return Fitted(tuple(sizes), tuple(sizes.values()), lines, heights)
+
+
+def _padded(text: str, size: int, number: bool) -> str:
+    blank = " " * (size - width(text))
+    return blank + text if number else text + blank
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +160,7 @@ class View(Protocol):
         ...
 
     @property
-    def heads(self) -> tuple[Head, ...]:
+    def heads(self) -> tuple[Column, ...]:
         """Its columns; rows are sorted by the first rank of each row unless another is chosen."""
         ...
 
@@ -104,19 +187,19 @@ class Groups:
     """All groups, the troubled ones first."""
 
     title: str = "groups"
-    heads: tuple[Head, ...] = (
-        Head("GROUP"),
-        Head("VERDICT"),
-        Head("SINCE", True, 7),
-        Head("LAG", True, down=True),
-        Head("TIME LAG", True, 8, down=True),
-        Head("OUT/s", True, 6, down=True),
-        Head("IN/s", True, 5, down=True),
-        Head("RETRY", True, 4, down=True),
-        Head("DEAD", True, 4, down=True),
-        Head("MEMBERS", True, 3, down=True),
-        Head("ETA", True, 2),
-        Head("EXPIRED", True, 1, down=True),
+    heads: tuple[Column, ...] = (
+        Column("GROUP"),
+        Column("VERDICT"),
+        Column("SINCE", number=True, importance=7),
+        Column("LAG", number=True, down=True),
+        Column("TIME LAG", number=True, importance=8, down=True),
+        Column("OUT/s", number=True, importance=6, down=True),
+        Column("IN/s", number=True, importance=5, down=True),
+        Column("RETRY", number=True, importance=4, down=True),
+        Column("DEAD", number=True, importance=4, down=True),
+        Column("MEMBERS", number=True, importance=3, down=True),
+        Column("ETA", number=True, importance=2),
+        Column("EXPIRED", number=True, importance=1, down=True),
     )
 
     def rows(self, seen: ViewData) -> list[Row]:
@@ -222,19 +305,19 @@ class GroupQueues(_OfGroup):
         return f"queues of group {self.group}"
 
     @property
-    def heads(self) -> tuple[Head, ...]:
+    def heads(self) -> tuple[Column, ...]:
         """The columns."""
         return (
-            Head("TOPIC"),
-            Head("BROKER"),
-            Head("QUEUE", True),
-            Head("LAG", True, down=True),
-            Head("TIME LAG", True, 8, down=True),
-            Head("COMMITTED", True, 7, down=True),
-            Head("END", True, 6, down=True),
-            Head("OWNER", importance=5),
-            Head("EXPIRED", True, 3, down=True),
-            Head("NOT KNOWN", importance=2),
+            Column("TOPIC"),
+            Column("BROKER"),
+            Column("QUEUE", number=True),
+            Column("LAG", number=True, down=True),
+            Column("TIME LAG", number=True, importance=8, down=True),
+            Column("COMMITTED", number=True, importance=7, down=True),
+            Column("END", number=True, importance=6, down=True),
+            Column("OWNER", importance=5),
+            Column("EXPIRED", number=True, importance=3, down=True),
+            Column("NOT KNOWN", importance=2),
         )
 
     def rows(self, seen: ViewData) -> list[Row]:
@@ -287,15 +370,15 @@ class GroupMembers(_OfGroup):
         return f"members of group {self.group}"
 
     @property
-    def heads(self) -> tuple[Head, ...]:
+    def heads(self) -> tuple[Column, ...]:
         """The columns."""
         return (
-            Head("CLIENT"),
-            Head("ADDRESS", importance=8),
-            Head("LANGUAGE", importance=6),
-            Head("VERSION", importance=5),
-            Head("QUEUES", True, 7, down=True),
-            Head("LAG", True, 7, down=True),
+            Column("CLIENT"),
+            Column("ADDRESS", importance=8),
+            Column("LANGUAGE", importance=6),
+            Column("VERSION", importance=5),
+            Column("QUEUES", number=True, importance=7, down=True),
+            Column("LAG", number=True, importance=7, down=True),
         )
 
     def rows(self, seen: ViewData) -> list[Row]:
@@ -332,9 +415,9 @@ class GroupWhy:
         return f"why group {self.group} is behind"
 
     @property
-    def heads(self) -> tuple[Head, ...]:
+    def heads(self) -> tuple[Column, ...]:
         """The columns."""
-        return (Head("CAUSE"), Head("WHAT SHOWS IT, AND WHAT TO DO"))
+        return (Column("CAUSE"), Column("WHAT SHOWS IT, AND WHAT TO DO"))
 
     def rows(self, seen: ViewData) -> list[Row]:
         """Return a row of each cause, of its evidence, and of its remedy."""
@@ -374,16 +457,16 @@ class Topics:
     """All topics."""
 
     title: str = "topics"
-    heads: tuple[Head, ...] = (
-        Head("TOPIC"),
-        Head("KIND", importance=4),
-        Head("QUEUES", True, 7, down=True),
-        Head("MESSAGES", True, down=True),
-        Head("IN/s", True, 8, down=True),
-        Head("GROUPS", True, 8, down=True),
-        Head("NEWEST", True, 6),
-        Head("PERM", importance=3),
-        Head("NOT KNOWN", importance=2),
+    heads: tuple[Column, ...] = (
+        Column("TOPIC"),
+        Column("KIND", importance=4),
+        Column("QUEUES", number=True, importance=7, down=True),
+        Column("MESSAGES", number=True, down=True),
+        Column("IN/s", number=True, importance=8, down=True),
+        Column("GROUPS", number=True, importance=8, down=True),
+        Column("NEWEST", number=True, importance=6),
+        Column("PERM", importance=3),
+        Column("NOT KNOWN", importance=2),
     )
 
     def rows(self, seen: ViewData) -> list[Row]:
@@ -463,14 +546,14 @@ class TopicGroups:
         return f"groups of topic {self.topic}"
 
     @property
-    def heads(self) -> tuple[Head, ...]:
+    def heads(self) -> tuple[Column, ...]:
         """The columns."""
         return (
-            Head("GROUP"),
-            Head("VERDICT"),
-            Head("LAG HERE", True, down=True),
-            Head("TIME LAG HERE", True, 8, down=True),
-            Head("QUEUES", True, 5, down=True),
+            Column("GROUP"),
+            Column("VERDICT"),
+            Column("LAG HERE", number=True, down=True),
+            Column("TIME LAG HERE", number=True, importance=8, down=True),
+            Column("QUEUES", number=True, importance=5, down=True),
         )
 
     def rows(self, seen: ViewData) -> list[Row]:
@@ -519,16 +602,16 @@ class Brokers:
     """All brokers."""
 
     title: str = "brokers"
-    heads: tuple[Head, ...] = (
-        Head("BROKER"),
-        Head("STATUS"),
-        Head("CLUSTER", importance=4),
-        Head("VERSION", importance=7),
-        Head("ADDRESS", importance=8),
-        Head("IN/s", True, 6, down=True),
-        Head("OUT/s", True, 6, down=True),
-        Head("DISK", True, 5, down=True),
-        Head("SLAVES", True, 3, down=True),
+    heads: tuple[Column, ...] = (
+        Column("BROKER"),
+        Column("STATUS"),
+        Column("CLUSTER", importance=4),
+        Column("VERSION", importance=7),
+        Column("ADDRESS", importance=8),
+        Column("IN/s", number=True, importance=6, down=True),
+        Column("OUT/s", number=True, importance=6, down=True),
+        Column("DISK", number=True, importance=5, down=True),
+        Column("SLAVES", number=True, importance=3, down=True),
     )
 
     def rows(self, seen: ViewData) -> list[Row]:
@@ -595,9 +678,9 @@ class BrokerFacts:
         return f"broker {self.broker}"
 
     @property
-    def heads(self) -> tuple[Head, ...]:
+    def heads(self) -> tuple[Column, ...]:
         """The columns."""
-        return (Head("FACT"), Head("VALUE"))
+        return (Column("FACT"), Column("VALUE"))
 
     def rows(self, seen: ViewData) -> list[Row]:
         """Return a row of each fact."""

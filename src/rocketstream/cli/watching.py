@@ -1,82 +1,28 @@
-"""``--wide`` and ``--watch``: options of every command that shows something, added in one place."""
+"""``--watch``: a command that shows something, run again and again until Ctrl-C."""
 
 from __future__ import annotations
 
-import functools
 import io
 import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Final, TextIO
+
+from click.exceptions import Exit
 
 from rocketstream._util.clock import SYSTEM_CLOCK
-from rocketstream.cli.declare import Exit, Option
+from rocketstream.admin.core.words import moment, plural
 from rocketstream.cli.failure import describe, say
-from rocketstream.cli.output import look, moment, plural
-from rocketstream.cli.shown import shown, width
+from rocketstream.cli.tables import shown, width
 from rocketstream.errors import ConfigurationError, RocketMQError
-
-if TYPE_CHECKING:
-    import click
-
-SECONDS_DEFAULT: Final = 2
-SECONDS_MIN: Final = 0.5
-"""Each round asks the cluster again."""
-WATCHED: Final = frozenset(
-    {"list", "lag", "status", "members", "running-info", "why", "connections", "verdict"}
-)
-"""Commands of these names show a state that changes and change nothing themselves."""
-
-WIDE: Final = Option("--wide", help="Show every column, however narrow the terminal.")
-WATCH: Final = Option(
-    "--watch",
-    metavar="[SECONDS]",
-    min=SECONDS_MIN,
-    help=f"Show it again every {SECONDS_DEFAULT} (or so many) seconds until Ctrl-C.",
-)
 
 _COLOUR: Final = re.compile(r"\x1b\[\d*m")
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _BEGIN, _END = "\x1b[?2026h\x1b[H", "\x1b[J\x1b[?2026l"
 """A frame: terminals that know 2026 show it at once; the others overwrite, never clear first."""
-
-
-def add_views(command: click.Command) -> None:
-    """Give ``--wide`` to a command that prints tables or JSON, ``--watch`` if it is WATCHED."""
-    run = command.callback
-    if run is None or not any("--json" in parameter.opts for parameter in command.params):
-        return
-
-    def view(*, wide: bool = False, watch: float | None = None, **given: Any) -> None:
-        look.wide = wide
-        if watch is None:
-            run(**given)
-        else:
-            repeat(functools.partial(run, **given), watch)
-
-    command.callback = view
-    command.params.append(WIDE.made("wide", bool, False))
-    if command.name in WATCHED:
-        command.params.append(WATCH.made("watch", float | None, None))
-
-
-def with_seconds(argv: Sequence[str]) -> list[str]:
-    """Return the arguments with ``--watch`` given its default where no number follows it."""
-    found: list[str] = []
-    for index, word in enumerate(argv):
-        if word == "--":
-            return [*found, *argv[index:]]
-        if word == "--watch" and not _is_number(argv[index + 1 : index + 2]):
-            word = f"--watch={SECONDS_DEFAULT}"
-        found.append(word)
-    return found
-
-
-def _is_number(words: Sequence[str]) -> bool:
-    return bool(words) and words[0].replace(".", "", 1).isdigit()
 
 
 def repeat(

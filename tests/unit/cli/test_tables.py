@@ -13,9 +13,8 @@ from unittest import mock
 import pytest
 
 from rocketstream.cli import output
-from rocketstream.cli.layout import Column, Laid, fold, lay
 from rocketstream.cli.output import print_fields, print_table
-from rocketstream.cli.shown import shown, shown_json, width
+from rocketstream.cli.tables import Column, Laid, fold, lay, shown, shown_json, width
 from rocketstream.protocol.codes import version_name
 
 WIDTHS = (40, 60, 80, 100, 120, 200)
@@ -150,6 +149,10 @@ def test_json_stays_json_and_steers_nothing() -> None:
 
 def test_fold_never_breaks_a_word() -> None:
     assert fold("one two three-and-more four", 8) == ["one two", "three-and-more", "four"]
+
+
+def test_fold_breaks_a_word_where_it_may() -> None:
+    assert fold("one abcdefgh 订单订", 4, within=True) == ["one", "abcd", "efgh", "订单", "订"]
 
 
 class Terminal(io.StringIO):

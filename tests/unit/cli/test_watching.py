@@ -9,30 +9,16 @@ from collections.abc import Callable
 
 import pyte
 import pytest
+from click.exceptions import Exit
 
-from rocketstream.cli import viewing
-from rocketstream.cli.declare import Exit
-from rocketstream.cli.failure import EXIT_EXCEEDED, TerminatedError
+from rocketstream.cli import watching
+from rocketstream.cli.failure import EXIT_EXCEEDED
 from rocketstream.cli.output import print_line
-from rocketstream.cli.viewing import repeat, with_seconds
+from rocketstream.cli.signals import TerminatedError
+from rocketstream.cli.watching import repeat
 from rocketstream.errors import ConfigurationError, ConnectError
 
 SIZE = os.terminal_size((40, 8))
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (["lag", "--watch"], ["lag", "--watch=2"]),
-        (["lag", "--watch", "5"], ["lag", "--watch", "5"]),
-        (["lag", "--watch", "0.5", "g"], ["lag", "--watch", "0.5", "g"]),
-        (["lag", "--watch", "billing"], ["lag", "--watch=2", "billing"]),
-        (["lag", "--watch=7"], ["lag", "--watch=7"]),
-        (["send", "t", "--", "--watch"], ["send", "t", "--", "--watch"]),
-    ],
-)
-def test_the_seconds_of_watch_may_be_left_out(given: list[str], expected: list[str]) -> None:
-    assert with_seconds(given) == expected
 
 
 def rounds(*what: str | Exception) -> Callable[[], None]:
@@ -84,8 +70,8 @@ def seen(text: str) -> list[str]:
 
 def frames(text: str) -> list[list[str]]:
     """What it shows after each frame."""
-    parts = text.split(viewing._END)
-    return [seen("".join(p + viewing._END for p in parts[: n + 1])) for n in range(len(parts) - 1)]
+    parts = text.split(watching._END)
+    return [seen("".join(p + watching._END for p in parts[: n + 1])) for n in range(len(parts) - 1)]
 
 
 def test_rounds_are_drawn_over_each_other_and_the_last_one_stays(
@@ -97,7 +83,7 @@ def test_rounds_are_drawn_over_each_other_and_the_last_one_stays(
     assert first[1:4] == ["lag 74", "line", ""]
     assert second[1:4] == ["lag 9", "", ""]
     assert "every 2 s" in first[0]
-    assert screen.getvalue().endswith(viewing._LEAVE + "lag 9\n")
+    assert screen.getvalue().endswith(watching._LEAVE + "lag 9\n")
     assert "\x1b[2J" not in screen.getvalue()  # clearing before drawing flickers
 
 

@@ -1,0 +1,448 @@
+"""``rocketstream group …``: moving, making, changing, pausing and deleting groups.
+
+Everything is shown before it is done; ``Admin`` decides what is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from click import BadParameter
+from click.exceptions import Exit
+
+from rocketstream.admin.core.words import NONE, UNKNOWN, number, plural
+from rocketstream.cli.changing import FORCE, Change, changes, setting_text
+from rocketstream.cli.commands import Whole, names, pairs, parse_start, shows, together
+from rocketstream.cli.commands import group as group_argument
+from rocketstream.cli.commands import topic as topic_argument
+from rocketstream.cli.failure import EXIT_FAILED, say
+from rocketstream.cli.output import print_json, print_line, print_prose, print_table, render
+from rocketstream.cli.tables import Column
+
+if TYPE_CHECKING:
+    from rocketstream.admin import Admin, ResetDone, ResetPlan, ResetRow, ResetTarget
+    from rocketstream.model import MessageQueue
+
+# --- moving ---------------------------------------------------------------------------------------
+
+_FORCE_MOVE: Final = (
+    "Do it even where it would be refused: messages that would never be consumed, members that "
+    "cannot be told, a group that moved since it was shown."
+)
+_new_group = click.option(
+    "--new-group", is_flag=True, help="Create the group if no broker knows it."
+)
+_no_wait = click.option(
+    "--no-wait", is_flag=True, help="Do not wait until connected members have moved."
+)
+_target_options = together(
+    click.option(
+        "--to-time", metavar="TIMESTAMP",
+        help="The message stored nearest to a time: 2024-05-01T12:00:00, with or without "
+        "zone, or milliseconds since 1970; the end where all are older.",
+    ),
+    click.option("--to-earliest", is_flag=True, help="The oldest message of each queue."),
+    click.option("--to-latest", is_flag=True, help="The end of each queue: skip what waits."),
+    click.option("--to-offset", type=Whole(0), metavar="N", help="This offset."),
+    click.option(
+        "--shift", type=int, metavar="N",
+        help="N messages in each queue: forward, or back (`-100`).",
+    ),
+    click.option(
+        "--copy-of", metavar="GROUP", help="Where another group is.", shell_complete=names("groups")
+    ),
+)  # fmt: skip
+
+
+@click.command(
+    epilog="Example: `rocketstream group reset billing orders --to-time 2024-05-01T12:00:00`"
+)
+@group_argument
+@topic_argument
+@_target_options
+@click.option(
+    "--queue",
+    "-q",
+    "queues",
+    multiple=True,
+    metavar="[BROKER:]ID",
+    help="Only this queue; repeatable. Without a broker: the queue of this id on every broker.",
+)
+@_new_group
+@changes(force=_FORCE_MOVE)
+@_no_wait
+def reset(
+    group: str,
+    topic: str,
+    queues: tuple[str, ...],
+    new_group: bool,
+    no_wait: bool,
+    change: Change,
+    **target: Any,
+) -> None:
+    """Move a group back or forward in a topic.
+
+    Shows where each queue goes, what that repeats and skips, and asks. Connected members are moved
+    too: where brokers cannot move them (4.x) each gets a request, and Java's members pause for
+    about ten seconds. A file that takes it back is written first (`group undo`).
+    """
+    goal = _target(**target)
+    with change.admin() as admin:
+        only = _queues(admin, topic, queues) if queues else None
+        plan = admin.changes.reset_plan(group, topic, goal, only, new_group=new_group)
+        _move(admin, plan, change, no_wait)
+
+
+def _target(
+    to_time: str | None,
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    shift: int | None,
+    copy_of: str | None,
+) -> ResetTarget:
+    from rocketstream.admin import ResetTarget
+
+    given = [to_time, to_earliest or None, to_latest or None, to_offset, shift, copy_of]
+    if sum(each is not None for each in given) != 1:
+        raise BadParameter(
+            "give one of --to-time, --to-earliest, --to-latest, --to-offset, --shift and --copy-of"
+        )
+    if to_earliest:
+        return ResetTarget.earliest()
+    if to_latest:
+        return ResetTarget.latest()
+    if to_offset is not None:
+        return ResetTarget.offset(to_offset)
+    if shift is not None:
+        return ResetTarget.shift(shift)
+    if copy_of is not None:
+        return ResetTarget.copy_of(copy_of)
+    timestamp_ms = parse_start(to_time or "", "--to-time").timestamp_ms
+    if timestamp_ms is None:
+        raise BadParameter(f"--to-time is {to_time!r}; it takes a time")
+    return ResetTarget.time(timestamp_ms)
+
+
+def _queues(admin: Admin, topic: str, texts: Sequence[str]) -> list[MessageQueue]:
+    """Return the queues ``--queue`` names: ``3``, or ``broker-a:3``."""
+    from rocketstream.model import MessageQueue
+
+    brokers = [row.broker_name for row in admin.topics.route(topic)]
+    found: list[MessageQueue] = []
+    for text in texts:
+        broker, colon, queue_id = text.rpartition(":")
+        if not queue_id.isdecimal() or (colon and broker not in brokers):
+            raise BadParameter(
+                f"--queue is {text!r}; it takes a queue id, or BROKER:ID with a broker of the "
+                f"topic: {', '.join(brokers)}"
+            )
+        on = [broker] if colon else brokers
+        found += [MessageQueue(topic, each, int(queue_id)) for each in on]
+    return found
+
+
+@click.command(epilog="Example: `rocketstream group clone billing billing-v2 --dry-run`")
+@click.argument(
+    "source", metavar="SOURCE", help="The group to copy from.", shell_complete=names("groups")
+)
+@click.argument(
+    "target", metavar="TARGET", help="The group to copy to.", shell_complete=names("groups")
+)
+@click.option(
+    "--topic", "-t", help="Only this topic; all when left out.", shell_complete=names("topics")
+)
+@_new_group
+@changes(force=_FORCE_MOVE)
+@_no_wait
+def clone(
+    source: str, target: str, topic: str | None, new_group: bool, no_wait: bool, change: Change
+) -> None:
+    """Give a group the offsets of another one."""
+    from rocketstream.admin import ResetTarget
+
+    with change.admin() as admin:
+        plan = admin.changes.reset_plan(
+            target, topic, ResetTarget.copy_of(source), new_group=new_group
+        )
+        _move(admin, plan, change, no_wait)
+
+
+@click.command(
+    epilog="Example: `rocketstream group undo "
+    "~/.local/state/rocketstream/undo/billing-1714564800000-1f2e3d4c.json`"
+)
+@click.argument(
+    "file", metavar="FILE", type=click.Path(), help="What a reset wrote before it began."
+)
+@changes(force=_FORCE_MOVE)
+@_no_wait
+def undo(file: str, no_wait: bool, change: Change) -> None:
+    """Take a reset back: every queue goes where it was before."""
+    with change.admin() as admin:
+        _move(admin, admin.changes.undo(file), change, no_wait)
+
+
+def _move(admin: Admin, plan: ResetPlan, change: Change, no_wait: bool) -> None:
+    """Show a plan; ask; carry it out; show the result."""
+    if change.as_json and (change.dry_run or not plan.moves):
+        print_json(plan_json(plan))
+        return
+    if not change.as_json:
+        _show_rows(plan)
+    if not plan.moves:
+        nothing = "there is nothing to change" if change.dry_run else "nothing was changed"
+        print_line(f"{plan.group} is there already: {nothing}")
+        return
+    if change.dry_run:
+        for line in _what(plan):
+            print_prose(line)
+        print_line("dry run: nothing was changed")
+        return
+    refused = bool(plan.problems) and not change.force
+    if not refused:  # a refused plan is not asked about: apply says why
+        change.confirm(_what(plan))
+    from rocketstream.admin.changes.resets import WAIT_MS
+
+    if plan.is_online and not no_wait and not refused:
+        say(
+            "waiting until its members have moved; Ctrl-C ends only the wait, --no-wait "
+            "leaves it out"
+        )
+    done = admin.changes.reset_apply(plan, force=change.force, wait_ms=0 if no_wait else WAIT_MS)
+    _show_done(done, change.as_json, waited=not (no_wait and plan.is_online))
+    if done.differing:
+        raise Exit(EXIT_FAILED)
+
+
+def _what(plan: ResetPlan) -> list[str]:
+    """Return what will be done, a line each."""
+    moved = sum(row.moves for row in plan.rows)
+    lines = [
+        f"group {plan.group} goes to {plan.target.describe()} in {plural(moved, 'queue')}: "
+        f"{plural(plan.repeated, 'message')} again, {plural(plan.skipped, 'message')} skipped",
+        plan.how(),
+    ]
+    if plan.expired:
+        lines.append(
+            f"{plural(plan.expired, 'message')} it has not consumed are no longer kept; no reset "
+            "brings them back"
+        )
+    return [
+        *lines,
+        *(f"warning: {each}" for each in plan.warnings),
+        *(f"problem: {each}" for each in plan.problems),
+    ]
+
+
+def _show_rows(plan: ResetPlan) -> None:
+    """Show a row for each queue; a value that is the same, or empty, in all of them has no
+    column."""
+    topics = {row.topic for row in plan.rows}
+    columns = [
+        Column("Queue", lambda row: f"{row.broker_name}:{row.queue_id}", keep=True),
+        Column(
+            "From",
+            lambda row: NONE if row.from_offset is None else number(row.from_offset),
+            number=True,
+        ),
+        Column("To", lambda row: number(row.to_offset), number=True),
+        Column("Again", lambda row: number(row.repeated), number=True),
+        Column("Skipped", lambda row: number(row.skipped), number=True),
+    ]
+    if plan.expired > 0:
+        columns.append(Column("Expired", lambda row: number(row.expired), number=True))
+    if any(row.clamped for row in plan.rows):
+        columns.append(Column("Note", lambda row: row.clamped or ""))
+    if len(topics) > 1:
+        columns.insert(0, Column("Topic", lambda row: row.topic, keep=True))
+    if len(topics) == 1:
+        print_line(f"group {plan.group} in topic {topics.pop()}")
+    render(plan.rows, columns, False)
+
+
+def _show_done(done: ResetDone, as_json: bool, *, waited: bool) -> None:
+    if as_json:
+        print_json(_done_json(done))
+        return
+    for each in done.rows:
+        if each.moved is not True:
+            row = each.row
+            where = f"{row.topic} {row.broker_name}:{row.queue_id}"
+            stored = UNKNOWN if each.stored_offset is None else number(each.stored_offset)
+            say(f"warning: {where} stands at {stored}, sent to {row.to_offset:,}: {each.note}")
+    for row in done.left:
+        where = f"{row.topic} {row.broker_name}:{row.queue_id}"
+        print_line(f"{where} left alone: the group has passed {row.to_offset:,} by itself")
+    moved = sum(each.moved is True for each in done.rows)
+    if waited:
+        print_line(
+            f"{done.plan.group}: {moved} of {plural(len(done.rows), 'queue')} read back there"
+        )
+    else:
+        print_line(f"{done.plan.group}: its members are on their way; not waited for")
+    if done.undo_path:
+        print_line(f"to take it back: rocketstream group undo {done.undo_path}")
+
+
+def plan_json(plan: ResetPlan) -> dict[str, Any]:
+    """Return a plan as JSON values."""
+    return {
+        "group": plan.group,
+        "topic": plan.topic,
+        "target": plan.target.describe(),
+        "how": plan.how(),
+        "members": list(plan.members),
+        "newGroup": plan.new_group,
+        "repeated": plan.repeated,
+        "skipped": plan.skipped,
+        "expired": plan.expired,
+        "problems": list(plan.problems),
+        "warnings": list(plan.warnings),
+        "queues": [_row_json(row) for row in plan.rows],
+    }
+
+
+def _row_json(row: ResetRow) -> dict[str, Any]:
+    return {
+        "topic": row.topic,
+        "brokerName": row.broker_name,
+        "queueId": row.queue_id,
+        "minOffset": row.min_offset,
+        "maxOffset": row.max_offset,
+        "fromOffset": row.from_offset,
+        "toOffset": row.to_offset,
+        "repeated": row.repeated,
+        "skipped": row.skipped,
+        "expired": row.expired,
+        "clamped": row.clamped,
+        "by": str(row.by),
+    }
+
+
+def _done_json(done: ResetDone) -> dict[str, Any]:
+    return {
+        "group": done.plan.group,
+        "undo": done.undo_path,
+        "queues": [
+            {
+                **_row_json(each.row),
+                "storedOffset": each.stored_offset,
+                "moved": each.moved,
+                "note": each.note,
+            }
+            for each in done.rows
+        ],
+        "leftAlone": [_row_json(row) for row in done.left],
+    }
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+_values = click.option(
+    "--set", "-s", "values", multiple=True, metavar="NAME=VALUE",
+    help="A setting by RocketMQ's name, `retryMaxTimes=5`; repeatable.",
+)  # fmt: skip
+
+
+@click.command(epilog="Example: `rocketstream group settings billing`")
+@group_argument
+@shows()
+def settings(group: str, namesrv: str, as_json: bool) -> None:
+    """Show a group's settings at each broker, by RocketMQ's names."""
+    from rocketstream.admin import Admin
+
+    with Admin(namesrv, read_only=True) as admin:
+        found = admin.groups.settings(group)
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        print_line(f"{group} has stored offsets, but no broker keeps settings of it")
+        return
+    brokers = sorted(found)
+    each_name = dict.fromkeys(name for raw in found.values() for name in raw)
+    print_table(
+        [Column("Setting", keep=True), *(Column(broker, keep=True) for broker in brokers)],
+        [
+            (name, *(setting_text(found[broker].get(name), none="") for broker in brokers))
+            for name in each_name
+            if name != "groupName"
+        ],
+    )
+
+
+@click.command(epilog="Example: `rocketstream group create billing -s retryMaxTimes=5`")
+@group_argument
+@_values
+@changes(yes="For scripts: nothing is asked anyway, it only adds something.", force=FORCE)
+def create(group: str, values: tuple[str, ...], change: Change) -> None:
+    """Make a consumer group on every broker."""
+    wanted = _parsed(values)
+    with change.admin() as admin:
+        change.finish(admin, admin.changes.group_create_plan(group, wanted), asks=False)
+
+
+@click.command(epilog="Example: `rocketstream group update billing -s retryMaxTimes=5`")
+@group_argument
+@_values
+@changes(force=FORCE)
+def update(group: str, values: tuple[str, ...], change: Change) -> None:
+    """Change settings of a group on every broker; `group settings` shows them.
+
+    The most asked for: `retryMaxTimes` (then a message is a dead letter), `retryQueueNums`,
+    `consumeEnable`, `consumeBroadcastEnable`, and on 5.x `consumeMessageOrderly`.
+    """
+    wanted = _parsed(values)
+    if not wanted:
+        raise BadParameter("give at least one --set NAME=VALUE")
+    with change.admin() as admin:
+        change.finish(admin, admin.changes.group_update_plan(group, wanted))
+
+
+@click.command(epilog="Example: `rocketstream group pause billing`")
+@group_argument
+@changes()
+def pause(group: str, change: Change) -> None:
+    """Stop the brokers from giving messages to the members of a group, until `group resume`.
+
+    Works for members in any language, and for the whole group only: RocketMQ has no request that
+    pauses one member. They finish what they have pulled; their progress stays.
+    """
+    with change.admin() as admin:
+        change.finish(admin, admin.changes.group_pause_plan(group))
+
+
+@click.command(epilog="Example: `rocketstream group resume billing`")
+@group_argument
+@changes()
+def resume(group: str, change: Change) -> None:
+    """End a pause: members go on where they are, within some seconds."""
+    with change.admin() as admin:
+        change.finish(admin, admin.changes.group_resume_plan(group))
+
+
+@click.command(epilog="Example: `rocketstream group delete billing --dry-run`")
+@group_argument
+@click.option("--dead-letters", is_flag=True, help="Delete its dead letters too.")
+@changes(force=FORCE)
+def delete(group: str, dead_letters: bool, change: Change) -> None:
+    """Delete a group: its settings, its progress, what waits to be consumed again.
+
+    Shows what is lost and asks. Refused while members are connected: they would make it again.
+    """
+    with change.admin() as admin:
+        change.finish(admin, admin.changes.group_delete_plan(group, dead_letters=dead_letters))
+
+
+def _parsed(values: Sequence[str]) -> dict[str, Any]:
+    """Return ``NAME=VALUE`` pairs; true, false and whole numbers as such."""
+    found: dict[str, Any] = {}
+    for name, value in pairs("--set", values).items():
+        if value in ("true", "false"):
+            found[name] = value == "true"
+        else:
+            found[name] = int(value) if value.lstrip("-").isdecimal() else value
+    return found
