@@ -92,7 +92,7 @@ class Approver:
         terminal: Callable[[], int | None] = open_terminal,
     ) -> None:
         self._clock = clock
-        self._trust_agent = trust_agent
+        self.trusts_agent = trust_agent
         self._terminal = terminal
         self._at_terminal = asyncio.Lock()
 
@@ -112,7 +112,7 @@ class Approver:
             DeclinedError: the person declined.
             NotApprovedError: no answer came in time, or there is nobody to ask.
         """
-        if self._trust_agent:
+        if self.trusts_agent:
             return "by the agent alone (--trust-agent)"
         until_ms = self._clock.monotonic_ms() + within_s * 1_000
         who = _client_of(context)

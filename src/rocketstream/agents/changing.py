@@ -121,7 +121,7 @@ class Changing:
     ) -> None:
         self._admin = admin
         self._writer = writer
-        self._approver = approver
+        self.approver = approver
         self._namesrv = namesrv
         self._previews = previews
         self._clock = clock
@@ -408,7 +408,7 @@ class Changing:
         """
         shown, left_s = self._previews.find(token), self._previews.left_s(token)
         try:
-            approval = await self._approver.ask(
+            approval = await self.approver.ask(
                 token, _text_of(shown.preview), shown.preview.command, left_s, context
             )
         except DeclinedError:

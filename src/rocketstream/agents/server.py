@@ -40,9 +40,14 @@ then single messages and their traces.
 - Times are UTC; `left_out` counts rows that are not shown.
 """
 _READ_ONLY: Final = "This server only looks: it has no tool that changes anything.\n"
-_WRITES: Final = """\
+_ASKS: Final = """\
 - Changes take two steps: a preview_... tool shows what would happen and gives a token, and
   apply_change with the token asks the person you work for and makes the change if they approve.
+"""
+_TRUSTS: Final = """\
+- Changes take two steps: a preview_... tool shows what would happen and gives a token; show that to
+  the person you work for, and call apply_change with the token only when they agree. You are
+  trusted with it: nobody else asks them.
 """
 _NOT_ASKED: Final = (TransportError, BrokerError, RemoteProtocolError)
 
@@ -64,10 +69,13 @@ async def serving(
         clock: the clock for times and for the age of previews.
     """
     watching = Watching(make_collector)
+    rule = _READ_ONLY
+    if changing is not None:
+        rule = _TRUSTS if changing.approver.trusts_agent else _ASKS
     server: MCPServer = MCPServer(
         "rocketstream",
         version=__version__,
-        instructions=INSTRUCTIONS + (_READ_ONLY if changing is None else _WRITES),
+        instructions=INSTRUCTIONS + rule,
         log_level="WARNING",
     )
     for owner in (Looking(admin, watching, clock), changing):

@@ -177,6 +177,7 @@ def test_where_nobody_can_be_asked_it_is_refused_with_the_command(place: Place, 
 def test_an_agent_that_is_trusted_needs_nobody(place: Place) -> None:
     async def story() -> None:
         async with place.tools(trust_agent=True) as call:
+            assert "only when they agree" in (call.client.instructions or "")
             assert (await call("apply_change", token=await place.token(call)))["is_done"]
 
     run(story)
