@@ -81,13 +81,19 @@ class Form(Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Told:
-    """One field of a value: where it is read, and how it is told."""
+    """One field of a value: where it is read, and how it is told.
+
+    Attributes:
+        takes_now: whether it is a method that tells it for a moment.
+        owner: the field whose value it is read of; None for the value itself.
+    """
 
     name: str
     hint: Any
     said: str | None
     form: Form | None
     takes_now: bool = False
+    owner: str | None = None
 
     @property
     def key(self) -> str:
@@ -147,17 +153,9 @@ def shape_of(model: Any, *, is_answer: bool = False) -> type[BaseModel]:
     """Return the schema of a value's answer; ``model`` is a frozen dataclass of the model."""
     fields: dict[str, Any] = {}
     for told in _fields_of(model):
-        if told.is_hoisted:
-            continue
-        if told.form is Form.FLAT:
-            (part,) = (arm for arm in _arms(told.hint) if arm is not type(None))
-            is_optional = type(None) in _arms(told.hint)
-            for each in _fields_of(part, is_brief=True):
-                if not each.is_hoisted and each.key not in fields:
-                    kind = _type_of(each)
-                    fields[each.key] = _described(kind | None if is_optional else kind, each.said)
-        else:
-            fields[told.key] = _described(_type_of(told), told.said)
+        if not told.is_hoisted:
+            kind = _type_of(told)
+            fields[told.key] = Annotated[kind, Field(description=told.said)] if told.said else kind
     return create_model(
         model.__name__,
         __base__=Answer if is_answer else Part,
@@ -166,12 +164,8 @@ def shape_of(model: Any, *, is_answer: bool = False) -> type[BaseModel]:
     )
 
 
-def _described(kind: Any, said: str | None) -> Any:
-    return Annotated[kind, Field(description=said)] if said else kind
-
-
 @functools.cache
-def _fields_of(model: Any, is_brief: bool = False) -> tuple[_Told, ...]:
+def _fields_of(model: Any) -> tuple[_Told, ...]:
     said = dict(_descriptions(model))
     hints = typing.get_type_hints(model, include_extras=True)
     found = [_told(f.name, hints[f.name], said.get(f.name)) for f in dataclasses.fields(model)]
@@ -185,12 +179,21 @@ def _fields_of(model: Any, is_brief: bool = False) -> tuple[_Told, ...]:
             text = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
             hint = typing.get_type_hints(function)["return"]
             found.append(_told(name, hint, " ".join(text.split()), takes_now))
-    return tuple(
-        each
-        for each in found
-        if f"{model.__name__}.{each.name}" not in _HIDDEN
-        and (not is_brief or each.is_single or each.is_hoisted)
-    )
+    fields: dict[object, _Told] = {}
+    for each in found:
+        if f"{model.__name__}.{each.name}" not in _HIDDEN:
+            for told in _flat(each) if each.form is Form.FLAT else (each,):
+                fields.setdefault((told.owner, told.name) if told.is_hoisted else told.key, told)
+    return tuple(fields.values())
+
+
+def _flat(owner: _Told) -> Iterator[_Told]:
+    """Yield the single figures of the value that a field holds; all are null where it is null."""
+    model, *is_optional = (arm for arm in _arms(owner.hint))
+    for each in _fields_of(model):
+        if each.is_single or each.is_hoisted:
+            hint = each.hint | None if is_optional else each.hint
+            yield dataclasses.replace(each, hint=hint, owner=owner.name)
 
 
 def _told(name: str, hint: Any, said: str | None, takes_now: bool = False) -> _Told:
@@ -269,27 +272,18 @@ class _Telling:
         self.unknown: dict[str, None] = {}
         self.left_out = 0
 
-    def fields(
-        self, value: Any, most: int, now_ms: int | None, is_brief: bool = False
-    ) -> dict[str, Any]:
+    def fields(self, value: Any, most: int, now_ms: int | None) -> dict[str, Any]:
         """Return a dataclass of the model as an object."""
         now_ms = getattr(value, "taken_ms", now_ms)
         model: Any = type(value)
         found: dict[str, Any] = {}
-        for told in _fields_of(model, is_brief):
-            each = getattr(value, told.name)
-            if told.takes_now:
+        for told in _fields_of(model):
+            owner = value if told.owner is None else getattr(value, told.owner)
+            each: Any = None if owner is None else getattr(owner, told.name)
+            if told.takes_now and each is not None:
                 each = None if now_ms is None else each(now_ms)
             if told.is_hoisted:
-                self.unknown.update(dict.fromkeys(each))
-            elif told.form is Form.FLAT:
-                (part,) = (arm for arm in _arms(told.hint) if arm is not type(None))
-                fields = (
-                    {f.key: None for f in _fields_of(part, True) if not f.is_hoisted}
-                    if each is None
-                    else self.fields(each, most, now_ms, is_brief=True)
-                )
-                found |= {key: what for key, what in fields.items() if key not in found}
+                self.unknown.update(dict.fromkeys(each or ()))
             else:
                 found[told.key] = self.value(each, told, most, now_ms)
         if "is_cut" in found:
