@@ -5,17 +5,16 @@ Law: a server that does not answer is a row with the reason, never a missing row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from rocketstream import limits
 from rocketstream.admin.core.figures import BrokerFigures, figures
 from rocketstream.admin.rows import BrokerRow
 from rocketstream.admin.service import Service, question
+from rocketstream.admin.wire import questions
+from rocketstream.admin.wire.looking import beside
 from rocketstream.errors import (
     BrokerError,
     ConfigurationError,
@@ -37,9 +36,6 @@ DEFAULT_DELAY_LEVELS = tuple(
 )
 """RocketMQ's delay levels; level 1 is the first."""
 _NOT_CONNECTED = "not exist"
-
-T = TypeVar("T")
-A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +138,16 @@ class Cluster(Service):
 
     def _name_server(self, address: str) -> NameServerRow:
         try:
-            table = self._wire.cluster_info_at(address).broker_addr_table
+            table = self._wire.ask_one_namesrv(address, questions.CLUSTER).broker_addr_table
         except RocketMQError as error:
             return NameServerRow(address, error=error.message)
+        order = questions.namesrv_settings_of(names.ORDER_NAMESPACE)
         brokers = sorted(a for data in table.values() for a in data.broker_addrs.values())
         return NameServerRow(
             address,
             tuple(brokers),
-            _told(lambda: self._wire.namesrv_config(address)),
-            _told(lambda: self._wire.namesrv_settings(address, names.ORDER_NAMESPACE)),
+            _told(lambda: self._wire.ask(address, questions.NAMESRV_CONFIG)),
+            _told(lambda: self._wire.ask(address, order)),
         )
 
 
@@ -240,7 +237,7 @@ class Brokers(Service):
     def _status_of(self, row: BrokerStatusRow) -> BrokerStatusRow:
         who = (row.cluster, row.broker_name, row.broker_id, row.address)
         try:
-            facts = self._wire.runtime(row.address)
+            facts = self._wire.ask(row.address, questions.RUNTIME)
         except RocketMQError as error:
             return BrokerStatusRow(*who, error=error.message)
         return BrokerStatusRow(*who, figures(facts), facts)
@@ -288,7 +285,7 @@ class Producers(Service):
         found: dict[tuple[str, str, str], list[str]] = {}
         facts: dict[tuple[str, str, str], tuple[str, int, int]] = {}
         for broker_name, address in self._wire.masters().items():
-            for group, producers in self._wire.producers(address).data.items():
+            for group, producers in self._wire.ask(address, questions.PRODUCERS).data.items():
                 for each in producers:
                     # Brokers write addresses as Java does: with a leading slash.
                     key = (group, each.client_id, each.remote_ip.removeprefix("/"))
@@ -301,7 +298,7 @@ class Producers(Service):
 
     def _connection(self, address: str, group: str) -> ProducerConnection:
         try:
-            return self._wire.producer_connection(address, group)
+            return self._wire.ask(address, questions.producer_connection_of(group))
         except RequestNotSupportedError:
             raise
         except BrokerError as error:
@@ -317,14 +314,3 @@ def _told(ask: Callable[[], dict[str, str]]) -> dict[str, str] | None:
         return {} if error.code == ResponseCode.QUERY_NOT_FOUND else None
     except RocketMQError:
         return None
-
-
-def beside(ask: Callable[[A], T], what: Sequence[A]) -> list[T]:
-    """Ask about several things at a time, and return the answers in order."""
-    if len(what) < 2:
-        return [ask(each) for each in what]
-    with ThreadPoolExecutor(min(len(what), limits.ADMIN_BROKERS_AT_ONCE_MAX)) as pool:
-        # Each call gets the caller's context, so that its end can be requested
-        # (``_util.stopping``).
-        asked = [pool.submit(copy_context().run, ask, each) for each in what]
-        return [each.result() for each in asked]

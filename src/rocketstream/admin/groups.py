@@ -9,7 +9,6 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rocketstream._util.stopping import wait_unless_stopped
-from rocketstream.admin.cluster import beside
 from rocketstream.admin.core.fields import known_ms
 from rocketstream.admin.core.joining import member_rows
 from rocketstream.admin.core.lag import offsets_of_group
@@ -29,7 +28,9 @@ from rocketstream.admin.service import Service, change, question
 from rocketstream.admin.state import GroupState, QueueKind, WhyReport
 from rocketstream.admin.sweep import Sweep
 from rocketstream.admin.topics import Topics
-from rocketstream.admin.wire.asking import CLIENT_TIMEOUT_MS
+from rocketstream.admin.wire import questions
+from rocketstream.admin.wire.looking import beside
+from rocketstream.admin.wire.questions import CLIENT_TIMEOUT_MS
 from rocketstream.errors import BrokerError, ConfigurationError, ConsumerNotOnlineError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
@@ -289,8 +290,10 @@ class Groups(Service):
             _running_row(
                 group,
                 member,
-                self._wire.running_info(
-                    address, group, member, stacks=stacks, timeout_ms=CLIENT_TIMEOUT_MS
+                self._wire.ask(
+                    address,
+                    questions.running_of(group, member, jstack_enable=stacks),
+                    timeout_ms=CLIENT_TIMEOUT_MS,
                 ),
             )
             for member, address in self._member_addresses(group, client_id).items()
@@ -310,8 +313,9 @@ class Groups(Service):
         connections = self._wire.connections(group, masters)
         if not connections:
             raise _nobody(group)
+        asked = questions.status_of(topic, group, client_id)
         for broker_name in connections:
-            told = self._wire.consumer_status(masters[broker_name], group, topic, client_id)
+            told = self._wire.ask(masters[broker_name], asked, timeout_ms=CLIENT_TIMEOUT_MS)
             for member, table in told.items():
                 found.setdefault(member, {}).update(table)
         return found

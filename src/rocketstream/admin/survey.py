@@ -226,7 +226,7 @@ class Survey:
         if asked or self._memory.ahead_ms is None:
             self._ask_clock()
         broker.ahead_ms = self._memory.ahead_ms
-        answers = self._asking.each([questions.span_of(group, topic) for group, topic, _ in asked])
+        answers = self._asking.each([questions.span_of(topic, group) for group, topic, _ in asked])
         now_ms = self._clock.now_ms() + (broker.ahead_ms or 0)
         alone: list[tuple[str, QueueState]] = []
         for (group, topic, behind), answer in zip(asked, answers, strict=True):
@@ -256,7 +256,7 @@ class Survey:
         topic = next(full, None)
         if topic is None:
             return
-        answer = self._asking.one(questions.span_of(CLOCK_GROUP, topic))
+        answer = self._asking.one(questions.span_of(topic, CLOCK_GROUP))
         if not isinstance(answer, RocketMQError):
             newest = max((s.delay_time for s in answer.consume_time_span_set), default=0)
             if newest > max(s.max_time_stamp for s in answer.consume_time_span_set):

@@ -7,7 +7,6 @@ Law: a broker that falls silent is not asked again in the same sweep. Brokers ar
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ from rocketstream.admin.survey import (
     let_in,
 )
 from rocketstream.admin.wire import questions
-from rocketstream.admin.wire.looking import NO_BROKER
+from rocketstream.admin.wire.looking import NO_BROKER, beside
 from rocketstream.admin.wire.questions import Asking
 from rocketstream.errors import (
     AccessDeniedError,
@@ -202,7 +201,7 @@ class Sweep:
             return 1
 
         found.check_let_in()
-        self._beside(ask, [broker for broker in found.brokers if broker.error is None])
+        beside(ask, [broker for broker in found.brokers if broker.error is None])
         told = [broker.consumers for broker in found.brokers if broker.consumers is not None]
         consumers = frozenset[str]().union(*told) if told else None
         return self._topic_state(topic, found, consumers)
@@ -210,7 +209,7 @@ class Sweep:
     def brokers(self) -> tuple[BrokerState, ...]:
         """Return every broker, with its report about itself; see ``Brokers.states``."""
         brokers = self._registered()
-        self._beside(self._introduce, brokers)
+        beside(self._introduce, brokers)
         taken_ms = self._clock.now_ms()
         return tuple(_broker_state(broker, taken_ms) for broker in brokers)
 
@@ -238,7 +237,7 @@ class Sweep:
                     self._memory.brokers[broker.name] = lent
             return asking.requests
 
-        found.requests += sum(self._beside(survey, brokers))
+        found.requests += sum(beside(survey, brokers))
         if scope.owners:
             found.requests += self._ask_owners(brokers, scope)
         found.brokers += self._lost(brokers)
@@ -289,19 +288,6 @@ class Sweep:
                 more = {(topic, queue_id) for some in ids for queue_id in some}
                 broker.remembered = {group: {*broker.remembered.get(group, ()), *more}}
 
-    def _beside(
-        self, ask: Callable[[BrokerAnswers], int], brokers: Sequence[BrokerAnswers]
-    ) -> list[int]:
-        if len(brokers) < 2:
-            return [ask(broker) for broker in brokers]
-        from concurrent.futures import ThreadPoolExecutor  # most clusters asked have one broker
-
-        with ThreadPoolExecutor(min(len(brokers), limits.ADMIN_BROKERS_AT_ONCE_MAX)) as pool:
-            # Each call gets the caller's context, so that its end can be requested
-            # (``_util.stopping``).
-            asked = [pool.submit(copy_context().run, ask, broker) for broker in brokers]
-            return [each.result() for each in asked]
-
     def _introduce(self, broker: BrokerAnswers) -> int:
         if broker.master is None:
             return 0
@@ -341,7 +327,7 @@ class Sweep:
                     broker.refused[joining.about_owners(group)] = text
             return asking.requests
 
-        return sum(self._beside(ask, [b for b in brokers if b.name in through]))
+        return sum(beside(ask, [b for b in brokers if b.name in through]))
 
     # --- states -----------------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ from rocketstream.admin.state import (
     WhyReport,
 )
 from rocketstream.admin.sweep import Sweep
+from rocketstream.admin.wire import questions
 from rocketstream.admin.wire.questions import Asking
 from rocketstream.errors import RocketMQError
 from rocketstream.model import MessageQueue
@@ -191,13 +192,9 @@ class _Asking:
 
     def _look(self, group: str, client_id: str, timeout_ms: float) -> Look | str:
         try:
-            info = self.admin._wire.running_info(
-                self.addresses[client_id],
-                group,
-                client_id,
-                stacks=True,
-                timeout_ms=round(timeout_ms),
-            )
+            asked = questions.running_of(group, client_id, jstack_enable=True)
+            address = self.addresses[client_id]
+            info = self.admin._wire.ask(address, asked, timeout_ms=round(timeout_ms))
         except RocketMQError as error:
             return str(error)
         return look_of(info, self.admin._clock.now_ms())

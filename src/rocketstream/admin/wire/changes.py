@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rocketstream.admin.wire.asking import CLIENT_TIMEOUT_MS, Wire
+from rocketstream.admin.wire.looking import Wire
+from rocketstream.admin.wire.questions import CLIENT_TIMEOUT_MS
+from rocketstream.client.instance.questions import Question
 from rocketstream.errors import BrokerError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import fastjson
@@ -24,6 +26,7 @@ from rocketstream.protocol.headers import (
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicFromNamesrvRequestHeader,
     DeleteTopicRequestHeader,
+    Header,
     ResetOffsetRequestHeader,
 )
 
@@ -34,6 +37,18 @@ DEFAULT_TOPIC = "TBW102"
 
 class ChangingWire(Wire):
     """Changes one cluster; blocking, and as thread safe as its client."""
+
+    def _change(
+        self,
+        address: str,
+        code: RequestCode,
+        header: Header | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
+    ) -> bytes:
+        question = Question(code, header, lambda answer: bytes(answer.body), body=body)
+        return self.ask(address, question, timeout_ms=timeout_ms)
 
     # --- offsets ---------------------------------------------------------------------------------
 
@@ -83,7 +98,7 @@ class ChangingWire(Wire):
         return self._reset(address, header)
 
     def _reset(self, address: str, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
-        body = self._body(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        body = self._change(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
         return ResetOffsetBody.decode(body).offset_table
 
     # --- topics ----------------------------------------------------------------------------------
@@ -106,25 +121,25 @@ class ChangingWire(Wire):
             order=settings["order"],
             attributes=attributes,
         )
-        self._body(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+        self._change(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
     def delete_topic(self, address: str, topic: str) -> None:
         """DELETE_TOPIC_IN_BROKER (215) on one broker."""
-        self._body(
+        self._change(
             address, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic)
         )
 
     def delete_route(self, name_server: str, topic: str, cluster: str | None = None) -> None:
         """DELETE_TOPIC_IN_NAMESRV (216) on one name server."""
         header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
-        self._body(name_server, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+        self._change(name_server, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
     # --- groups ----------------------------------------------------------------------------------
 
     def put_group(self, address: str, config: Mapping[str, Any]) -> None:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): the whole settings, by upstream's names."""
         body = fastjson.dumps(dict(config), standard=True).encode()
-        self._body(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        self._change(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
 
     def make_group(self, broker_name: str, group: str) -> None:
         """``put_group`` with upstream's defaults, at a broker's master."""
@@ -137,7 +152,7 @@ class ChangingWire(Wire):
         header = DeleteSubscriptionGroupRequestHeader(
             group_name=group, remove_offset=offsets, clean_offset=offsets
         )
-        self._body(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+        self._change(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
     # --- members ---------------------------------------------------------------------------------
 
@@ -149,5 +164,5 @@ class ChangingWire(Wire):
             consumer_group=group, client_id=client_id, msg_id=offset_msg_id
         )
         code = RequestCode.CONSUME_MESSAGE_DIRECTLY
-        body = self._body(address, code, header, timeout_ms=CLIENT_TIMEOUT_MS)
+        body = self._change(address, code, header, timeout_ms=CLIENT_TIMEOUT_MS)
         return ConsumeMessageDirectlyResult.decode(body)

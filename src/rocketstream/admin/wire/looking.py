@@ -1,16 +1,18 @@
-"""The requests behind the admin operations: one method per request code, typed answers.
+"""The way to ask servers: one address or many, by the table of requests.
 
 Law: a peer's refusal is raised as the error of its code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
+from typing import Concatenate, ParamSpec, TypeVar
 
+from rocketstream import limits
 from rocketstream.admin.wire import questions
-from rocketstream.admin.wire.asking import CLIENT_TIMEOUT_MS
-from rocketstream.admin.wire.brokers import BrokerWire
+from rocketstream.client.admin.blocking import BlockingAdminClient
+from rocketstream.client.instance.questions import Question
 from rocketstream.errors import (
     BrokerError,
     ConsumerNotOnlineError,
@@ -20,33 +22,19 @@ from rocketstream.errors import (
     TopicNotExistError,
 )
 from rocketstream.model import MessageQueue
-from rocketstream.protocol import fastjson
-from rocketstream.protocol.bodies import (
-    ClusterInfo,
-    ConsumerConnection,
-    ConsumerRunningInfo,
-    ConsumeStats,
-    GetConsumerStatusBody,
-    LockBatchRequestBody,
-    LockBatchResponseBody,
-    QueryConsumeTimeSpanBody,
-    SubscriptionGroupConfig,
-    TopicConfig,
-    TopicList,
-    TopicRouteData,
-    TopicStatsTable,
-    UnlockBatchRequestBody,
-)
+from rocketstream.protocol.bodies import ClusterInfo, ConsumerConnection, TopicRouteData
 from rocketstream.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
-    GetConsumerStatusRequestHeader,
-    GetRouteInfoRequestHeader,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     QueryMessageRequestHeader,
 )
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
+
+P = ParamSpec("P")
+A = TypeVar("A")
+T = TypeVar("T")
 
 _NO_MESSAGE = frozenset(
     {
@@ -62,22 +50,86 @@ NO_BROKER = (
 )
 
 
-class AdminWire(BrokerWire):
+class Wire:
+    """Asks single servers; blocking, and as thread safe as its client."""
+
+    def __init__(self, client: BlockingAdminClient, timeout_ms: int) -> None:
+        self._client = client
+        self._timeout_ms = timeout_ms
+
+    def ask(self, address: str, question: Question[T], *, timeout_ms: int | None = None) -> T:
+        """Return what one server answers; ``timeout_ms`` takes the place of the usual bound."""
+        patience_ms = timeout_ms or self._timeout_ms * question.patience
+        return question.read(self._client.request(address, question.command(), patience_ms))
+
+    def ask_namesrv(self, question: Question[T]) -> T:
+        """Return what the first name server that answers says."""
+        return question.read(self._client.request_namesrv(question.command(), self._timeout_ms))
+
+    def ask_one_namesrv(self, address: str, question: Question[T]) -> T:
+        """Return what this name server answers.
+
+        Raises:
+            ConfigurationError: it is a broker.
+        """
+        command = question.command()
+        return question.read(self._client.request_one_namesrv(address, command, self._timeout_ms))
+
+
+def _asked(
+    ask_for: Callable[P, Question[T]],
+) -> Callable[Concatenate[Wire, str, P], T]:
+    """Return a method that asks an address for one entry of the table."""
+
+    def ask(self: Wire, address: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.ask(address, ask_for(*args, **kwargs))
+
+    return ask
+
+
+def _always(question: Question[T]) -> Callable[[], Question[T]]:
+    return lambda: question
+
+
+class AdminWire(Wire):
     """Asks one cluster; blocking, and as thread safe as its client."""
+
+    topic_configs = _asked(_always(questions.TOPICS))
+    topic_settings = _asked(_always(questions.TOPICS_AS_TOLD))
+    topic_stats = _asked(questions.ends_of)
+    groups_of = _asked(questions.consumers_of)
+    group_configs = _asked(_always(questions.GROUPS))
+    group_settings = _asked(_always(questions.GROUPS_AS_TOLD))
+    all_offsets = _asked(_always(questions.OFFSETS))
+    consume_stats = _asked(questions.stats_of)
+    consumer_connection = _asked(questions.connection_of)
+    time_span = _asked(questions.span_of)
+    message_at = _asked(questions.message_at)
+    broker_config = _asked(_always(questions.BROKER_CONFIG))
+    lock = _asked(questions.lock_of)
+    unlock = _asked(questions.unlock_of)
+
+    # --- name servers ----------------------------------------------------------------------------
 
     def cluster_info(self) -> ClusterInfo:
         """GET_BROKER_CLUSTER_INFO (106) of a name server."""
-        return ClusterInfo.decode(self._namesrv(RequestCode.GET_BROKER_CLUSTER_INFO))
+        return self.ask_namesrv(questions.CLUSTER)
 
     def topic_names(self) -> list[str]:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
-        body = self._namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        return sorted(TopicList.decode(body).topic_list)
+        return sorted(self.ask_namesrv(questions.TOPIC_NAMES))
 
     def system_topic_names(self) -> set[str]:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS (304): cluster and broker names, registered as topics."""
-        body = self._namesrv(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
-        return set(TopicList.decode(body).topic_list)
+        return set(self.ask_namesrv(questions.SYSTEM_TOPIC_NAMES))
+
+    def route_at(self, name_server: str, topic: str) -> bool:
+        """GET_ROUTEINFO_BY_TOPIC (105) of one name server: whether it knows the topic."""
+        try:
+            self.ask(name_server, questions.route_of(topic))
+        except TopicNotExistError:
+            return False
+        return True
 
     def route(self, topic: str) -> TopicRouteData:
         """Return the topic's route, without a look into the cache.
@@ -97,6 +149,8 @@ class AdminWire(BrokerWire):
         if not found:
             raise RouteNotFoundError(NO_BROKER)
         return found
+
+    # --- many brokers ----------------------------------------------------------------------------
 
     def topic_masters(self, topic: str) -> dict[str, str]:
         """Return the address of the master of each broker that has a topic, by broker name.
@@ -126,77 +180,7 @@ class AdminWire(BrokerWire):
         except BrokerError:
             return None
 
-    def topic_configs(self, address: str) -> dict[str, TopicConfig]:
-        """GET_ALL_TOPIC_CONFIG (21) of one broker."""
-        return self._ask(address, questions.TOPICS)
-
-    def topic_stats(self, address: str, topic: str) -> TopicStatsTable:
-        """GET_TOPIC_STATS_INFO (202) of one broker."""
-        return self._ask(address, questions.ends_of(topic))
-
-    def group_configs(self, address: str) -> dict[str, SubscriptionGroupConfig]:
-        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201) of one broker."""
-        return self._ask(address, questions.GROUPS)
-
-    def all_offsets(self, address: str) -> dict[str, dict[int, int]]:
-        """GET_ALL_CONSUMER_OFFSET (43): the content of one broker's consumerOffset.json."""
-        return self._ask(address, questions.OFFSETS)
-
-    def consume_stats(self, address: str, group: str, topic: str | None = None) -> ConsumeStats:
-        """GET_CONSUME_STATS (208) of one broker."""
-        return self._ask(address, questions.stats_of(group, topic))
-
-    def consumer_connection(self, address: str, group: str) -> ConsumerConnection:
-        """GET_CONSUMER_CONNECTION_LIST (203); ConsumerNotOnlineError when nobody is connected."""
-        return self._ask(address, questions.connection_of(group))
-
-    def running_info(
-        self,
-        address: str,
-        group: str,
-        client_id: str,
-        *,
-        stacks: bool = False,
-        timeout_ms: int | None = None,
-    ) -> ConsumerRunningInfo:
-        """GET_CONSUMER_RUNNING_INFO (307), which the broker asks the member itself."""
-        question = questions.running_of(group, client_id, stacks=stacks)
-        return self._ask(address, question, timeout_ms=timeout_ms)
-
-    def consumer_status(
-        self, address: str, group: str, topic: str, client_id: str | None
-    ) -> dict[str, dict[MessageQueue, int]]:
-        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): offsets by member, as members report them."""
-        header = GetConsumerStatusRequestHeader(topic=topic, group=group, client_addr=client_id)
-        code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
-        body = self._body(address, code, header, timeout_ms=CLIENT_TIMEOUT_MS)
-        return GetConsumerStatusBody.decode(body).consumer_table
-
-    def topic_settings(self, address: str) -> dict[str, dict[str, Any]]:
-        """GET_ALL_TOPIC_CONFIG (21): every topic's settings as the broker names them."""
-        return _table(self._body(address, RequestCode.GET_ALL_TOPIC_CONFIG), "topicConfigTable")
-
-    def group_settings(self, address: str) -> dict[str, dict[str, Any]]:
-        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): every group's settings, as the broker's JSON."""
-        body = self._body(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        return _table(body, "subscriptionGroupTable")
-
-    def route_at(self, name_server: str, topic: str) -> bool:
-        """GET_ROUTEINFO_BY_TOPIC (105) of one name server: whether it knows the topic."""
-        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
-        try:
-            self._body(name_server, RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-        except TopicNotExistError:
-            return False
-        return True
-
-    def groups_of(self, address: str, topic: str) -> set[str]:
-        """QUERY_TOPIC_CONSUME_BY_WHO (300) of one broker."""
-        return self._ask(address, questions.consumers_of(topic))
-
-    def message_at(self, address: str, offset: int) -> MessageExt:
-        """VIEW_MESSAGE_BY_ID (33): the message at a commit log offset."""
-        return self._ask(address, questions.message_at(offset))
+    # --- messages --------------------------------------------------------------------------------
 
     def messages_by_key(
         self,
@@ -270,36 +254,15 @@ class AdminWire(BrokerWire):
         found = answer.code == ResponseCode.SUCCESS
         return list(decode_messages(bytes(answer.body))) if found else [], at
 
-    def time_span(self, address: str, topic: str, group: str) -> QueryConsumeTimeSpanBody:
-        """QUERY_CONSUME_TIME_SPAN (303) of one broker."""
-        return self._ask(address, questions.span_of(group, topic))
 
-    def lock(
-        self, address: str, group: str, client_id: str, queues: set[MessageQueue]
-    ) -> set[MessageQueue]:
-        """LOCK_BATCH_MQ (41): take or renew queues; returns those the client holds now (C-354)."""
-        body = LockBatchRequestBody(group, client_id, queues).encode()
-        answer = self._body(address, RequestCode.LOCK_BATCH_MQ, body=body)
-        return LockBatchResponseBody.decode(answer).lock_ok_mq_set
+def beside(ask: Callable[[A], T], what: Sequence[A]) -> list[T]:
+    """Ask several at a time, on a few threads; return the answers in order."""
+    if len(what) < 2:
+        return [ask(each) for each in what]
+    from concurrent.futures import ThreadPoolExecutor  # most clusters asked have one broker
 
-    def unlock(self, address: str, group: str, client_id: str, queues: set[MessageQueue]) -> None:
-        """UNLOCK_BATCH_MQ (42): give queues back; others' are left alone (C-355)."""
-        body = UnlockBatchRequestBody(group, client_id, queues).encode()
-        self._body(address, RequestCode.UNLOCK_BATCH_MQ, body=body)
-
-    def _namesrv(self, code: RequestCode) -> bytes:
-        answer = self._client.request_namesrv(RemotingCommand.request(code), self._timeout_ms)
-        return bytes(answer.body)
-
-
-def _table(body: bytes, name: str) -> dict[str, dict[str, Any]]:
-    """Return one table of a broker's answer as plain values, with nothing left out.
-
-    Raises:
-        RemoteProtocolError: the answer has no such table.
-    """
-    value = fastjson.loads(body)
-    table = value.get(name) if isinstance(value, dict) else None
-    if not isinstance(table, dict) or not all(isinstance(each, dict) for each in table.values()):
-        raise RemoteProtocolError(f"the answer has no table {name}: {body[:100]!r}")
-    return table
+    with ThreadPoolExecutor(min(len(what), limits.ADMIN_BROKERS_AT_ONCE_MAX)) as pool:
+        # Each call gets the caller's context, so that its end can be requested
+        # (``_util.stopping``).
+        asked = [pool.submit(copy_context().run, ask, each) for each in what]
+        return [each.result() for each in asked]

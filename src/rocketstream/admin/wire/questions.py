@@ -1,13 +1,14 @@
-"""The questions of a sweep: the requests, how answers are read, and asking many at a time.
+"""The table of requests that only look, and asking one address many of them at a time.
 
-Law: an error in an answer takes the answer's place; silence is raised.
+Law: asked many at a time, an error in an answer takes the answer's place; silence is raised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.instance.questions import Question
@@ -18,39 +19,58 @@ from rocketstream.errors import (
     TransportError,
     broker_error,
 )
+from rocketstream.model import MessageQueue
+from rocketstream.protocol import fastjson
 from rocketstream.protocol.bodies import (
+    ClusterInfo,
     ConsumerConnection,
     ConsumerOffsetTable,
     ConsumerRunningInfo,
     ConsumeStats,
     DelayOffsetTable,
+    GetConsumerStatusBody,
     GroupList,
     KVTable,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    ProducerConnection,
+    ProducerTableInfo,
     QueryConsumeTimeSpanBody,
-    QueueEntries,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
+    TopicList,
+    TopicRouteData,
     TopicStatsTable,
+    UnlockBatchRequestBody,
     read_queue_entries,
 )
-from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.protocol.codes import RequestCode as Code
+from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
     GetConsumerConnectionListRequestHeader,
     GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
     GetConsumeStatsRequestHeader,
+    GetKVListByNamespaceRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    GetRouteInfoRequestHeader,
     GetTopicStatsInfoRequestHeader,
+    Header,
     QueryConsumeQueueRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
     ViewMessageRequestHeader,
 )
-from rocketstream.protocol.message_ext import MessageExt, decode_messages
+from rocketstream.protocol.message_ext import decode_messages
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 CONSUME_STATS_PATIENCE = 3
 """examineConsumeStats waits three times as long as other questions (C-525)."""
+CLIENT_TIMEOUT_MS = 15_000
+"""A broker waits up to 10 s for a client it passes a question on to."""
 
 
 @dataclass(slots=True)
@@ -132,111 +152,143 @@ class Asking:
         return self.each([question])[0]
 
 
-def _body(decode: Callable[[bytes], T]) -> Callable[[RemotingCommand], T]:
-    return lambda answer: decode(bytes(answer.body))
-
-
 def _properties(data: bytes) -> dict[str, str]:
     lines = (line.partition("=") for line in data.decode("utf-8", "replace").splitlines())
     return {name.strip(): value.strip() for name, found, value in lines if found}
 
 
-def _first_message(data: bytes) -> MessageExt:
-    return decode_messages(data)[0]
+def _table(name: str) -> Callable[[bytes], dict[str, dict[str, Any]]]:
+    """Read one table of a broker's answer as plain values, with nothing left out."""
+
+    def read(data: bytes) -> dict[str, dict[str, Any]]:
+        value = fastjson.loads(data)
+        table = value.get(name) if isinstance(value, dict) else None
+        rows = table.values() if isinstance(table, dict) else [None]
+        if not isinstance(table, dict) or not all(isinstance(each, dict) for each in rows):
+            raise RemoteProtocolError(f"the answer has no table {name}: {data[:100]!r}")
+        return table
+
+    return read
 
 
-TOPICS = Question(
-    RequestCode.GET_ALL_TOPIC_CONFIG,
-    None,
-    _body(lambda b: TopicConfigSerializeWrapper.decode(b).topic_config_table),
+def _asks(code: Code, read: Callable[[bytes], T]) -> Question[T]:
+    return Question(code, None, lambda answer: read(bytes(answer.body)))
+
+
+def _asks_with(
+    code: Code,
+    header: Callable[P, Header],
+    read: Callable[[bytes], T],
+    patience: int = 1,
+) -> Callable[P, Question[T]]:
+    """Return what makes the question; it takes the header's fields."""
+
+    def ask(*args: P.args, **fields: P.kwargs) -> Question[T]:
+        return Question(
+            code, header(*args, **fields), lambda answer: read(bytes(answer.body)), patience
+        )
+
+    return ask
+
+
+# --- name servers ---------------------------------------------------------------------------------
+
+CLUSTER = _asks(Code.GET_BROKER_CLUSTER_INFO, ClusterInfo.decode)
+TOPIC_NAMES = _asks(
+    Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, lambda b: TopicList.decode(b).topic_list
 )
-GROUPS = Question(
-    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-    None,
-    _body(lambda b: SubscriptionGroupWrapper.decode(b).subscription_group_table),
+SYSTEM_TOPIC_NAMES = _asks(
+    Code.GET_SYSTEM_TOPIC_LIST_FROM_NS, lambda b: TopicList.decode(b).topic_list
 )
-OFFSETS = Question(
-    RequestCode.GET_ALL_CONSUMER_OFFSET,
-    None,
-    _body(lambda b: ConsumerOffsetTable.decode(b).offset_table),
+"""Cluster and broker names, registered as topics."""
+NAMESRV_CONFIG = _asks(Code.GET_NAMESRV_CONFIG, _properties)
+namesrv_settings_of = _asks_with(
+    Code.GET_KVLIST_BY_NAMESPACE,
+    GetKVListByNamespaceRequestHeader,
+    lambda b: KVTable.decode(b).table,
 )
-DELAY_OFFSETS = Question(
-    RequestCode.GET_ALL_DELAY_OFFSET,
-    None,
-    _body(lambda b: DelayOffsetTable.decode(b).offset_table),
+route_of = _asks_with(
+    Code.GET_ROUTEINFO_BY_TOPIC,
+    partial(GetRouteInfoRequestHeader, accept_standard_json_only=True),
+    TopicRouteData.decode,
 )
-RUNTIME = Question(
-    RequestCode.GET_BROKER_RUNTIME_INFO,
-    None,
-    _body(lambda b: KVTable.decode(b).table),
+"""Refused where the topic is not known."""
+
+# --- brokers --------------------------------------------------------------------------------------
+
+TOPICS = _asks(
+    Code.GET_ALL_TOPIC_CONFIG, lambda b: TopicConfigSerializeWrapper.decode(b).topic_config_table
 )
-BROKER_CONFIG = Question(RequestCode.GET_BROKER_CONFIG, None, _body(_properties))
-NAMESRV_CONFIG = Question(RequestCode.GET_NAMESRV_CONFIG, None, _body(_properties))
+TOPICS_AS_TOLD = _asks(Code.GET_ALL_TOPIC_CONFIG, _table("topicConfigTable"))
+"""Every topic's settings as the broker names them, those of later releases too."""
+GROUPS = _asks(
+    Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    lambda b: SubscriptionGroupWrapper.decode(b).subscription_group_table,
+)
+GROUPS_AS_TOLD = _asks(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, _table("subscriptionGroupTable"))
+OFFSETS = _asks(Code.GET_ALL_CONSUMER_OFFSET, lambda b: ConsumerOffsetTable.decode(b).offset_table)
+"""The content of consumerOffset.json."""
+DELAY_OFFSETS = _asks(Code.GET_ALL_DELAY_OFFSET, lambda b: DelayOffsetTable.decode(b).offset_table)
+RUNTIME = _asks(Code.GET_BROKER_RUNTIME_INFO, lambda b: KVTable.decode(b).table)
+BROKER_CONFIG = _asks(Code.GET_BROKER_CONFIG, _properties)
+PRODUCERS = _asks(Code.GET_ALL_PRODUCER_INFO, ProducerTableInfo.decode)
+producer_connection_of = _asks_with(
+    Code.GET_PRODUCER_CONNECTION_LIST,
+    GetProducerConnectionListRequestHeader,
+    ProducerConnection.decode,
+)
+"""Refused where the group has none."""
+ends_of = _asks_with(
+    Code.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequestHeader, TopicStatsTable.decode
+)
+consumers_of = _asks_with(
+    Code.QUERY_TOPIC_CONSUME_BY_WHO,
+    QueryTopicConsumeByWhoRequestHeader,
+    lambda b: GroupList.decode(b).group_list,
+)
+"""Groups with progress in a topic, or members subscribing it."""
+connection_of = _asks_with(
+    Code.GET_CONSUMER_CONNECTION_LIST,
+    GetConsumerConnectionListRequestHeader,
+    ConsumerConnection.decode,
+)
+stats_of = _asks_with(
+    Code.GET_CONSUME_STATS,
+    GetConsumeStatsRequestHeader,
+    ConsumeStats.decode,
+    CONSUME_STATS_PATIENCE,
+)
+span_of = _asks_with(
+    Code.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequestHeader, QueryConsumeTimeSpanBody.decode
+)
+running_of = _asks_with(
+    Code.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequestHeader, ConsumerRunningInfo.decode
+)
+"""The broker asks the member itself."""
+status_of = _asks_with(
+    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    GetConsumerStatusRequestHeader,
+    lambda b: GetConsumerStatusBody.decode(b).consumer_table,
+)
+"""Offsets by member, as members report them."""
+entries_of = _asks_with(
+    Code.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader, read_queue_entries
+)
+"""Entries of a queue's index, fewer where a file of it ends."""
+message_at = _asks_with(
+    Code.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader, lambda b: decode_messages(b)[0]
+)
+"""The message at an offset of the commit log."""
 
 
-def ends_of(topic: str) -> Question[TopicStatsTable]:
-    """GET_TOPIC_STATS_INFO (202)."""
-    header = GetTopicStatsInfoRequestHeader(topic=topic)
-    code = RequestCode.GET_TOPIC_STATS_INFO
-    return Question(code, header, _body(TopicStatsTable.decode))
+def lock_of(group: str, client_id: str, queues: set[MessageQueue]) -> Question[set[MessageQueue]]:
+    """LOCK_BATCH_MQ (41): take or renew queues; answered by those the client holds now (C-354)."""
+    body = LockBatchRequestBody(group, client_id, queues).encode()
+    ask = _asks(Code.LOCK_BATCH_MQ, lambda b: LockBatchResponseBody.decode(b).lock_ok_mq_set)
+    return replace(ask, body=body)
 
 
-def consumers_of(topic: str) -> Question[set[str]]:
-    """QUERY_TOPIC_CONSUME_BY_WHO (300): groups with progress in it or members subscribing it."""
-    header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
-    code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
-    return Question(code, header, _body(lambda b: GroupList.decode(b).group_list))
-
-
-def connection_of(group: str) -> Question[ConsumerConnection]:
-    """GET_CONSUMER_CONNECTION_LIST (203)."""
-    header = GetConsumerConnectionListRequestHeader(consumer_group=group)
-    return Question(
-        RequestCode.GET_CONSUMER_CONNECTION_LIST, header, _body(ConsumerConnection.decode)
-    )
-
-
-def stats_of(group: str, topic: str | None = None) -> Question[ConsumeStats]:
-    """GET_CONSUME_STATS (208)."""
-    header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
-    code = RequestCode.GET_CONSUME_STATS
-    return Question(code, header, _body(ConsumeStats.decode), CONSUME_STATS_PATIENCE)
-
-
-def span_of(group: str, topic: str) -> Question[QueryConsumeTimeSpanBody]:
-    """QUERY_CONSUME_TIME_SPAN (303)."""
-    header = QueryConsumeTimeSpanRequestHeader(topic=topic, group=group)
-    return Question(
-        RequestCode.QUERY_CONSUME_TIME_SPAN, header, _body(QueryConsumeTimeSpanBody.decode)
-    )
-
-
-def running_of(
-    group: str, client_id: str, *, stacks: bool = False
-) -> Question[ConsumerRunningInfo]:
-    """GET_CONSUMER_RUNNING_INFO (307), which the broker asks the member itself."""
-    header = GetConsumerRunningInfoRequestHeader(
-        consumer_group=group, client_id=client_id, jstack_enable=stacks
-    )
-    return Question(
-        RequestCode.GET_CONSUMER_RUNNING_INFO, header, _body(ConsumerRunningInfo.decode)
-    )
-
-
-def entries_of(topic: str, queue_id: int, index: int, count: int) -> Question[QueueEntries]:
-    """QUERY_CONSUME_QUEUE (321): entries of a queue's index, fewer where a file of it ends."""
-    header = QueryConsumeQueueRequestHeader(
-        topic=topic, queue_id=queue_id, index=index, count=count
-    )
-    code = RequestCode.QUERY_CONSUME_QUEUE
-    return Question(code, header, _body(read_queue_entries))
-
-
-def message_at(physical: int) -> Question[MessageExt]:
-    """VIEW_MESSAGE_BY_ID (33): the message at an offset of the commit log."""
-    header = ViewMessageRequestHeader(offset=physical)
-    return Question(
-        RequestCode.VIEW_MESSAGE_BY_ID,
-        header,
-        _body(_first_message),
-    )
+def unlock_of(group: str, client_id: str, queues: set[MessageQueue]) -> Question[None]:
+    """UNLOCK_BATCH_MQ (42): give queues back; others' are left alone (C-355)."""
+    body = UnlockBatchRequestBody(group, client_id, queues).encode()
+    return Question(Code.UNLOCK_BATCH_MQ, None, lambda _: None, body=body)

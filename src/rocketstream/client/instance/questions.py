@@ -59,16 +59,18 @@ class Question(Generic[T_co]):
         header: its fields; None where it has none.
         read: returns what a successful answer says.
         patience: how many times as long as for other questions an answer is waited for.
+        body: what the request carries besides.
     """
 
     code: RequestCode
     header: Header | None
     read: Callable[[RemotingCommand], T_co]
     patience: int = 1
+    body: bytes = b""
 
     def command(self) -> RemotingCommand:
         """Return the request, made anew each time."""
-        return RemotingCommand.request(self.code, self.header)
+        return RemotingCommand.request(self.code, self.header, body=self.body)
 
 
 def max_offset(queue: MessageQueue) -> Question[int]:
