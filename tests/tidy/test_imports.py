@@ -179,8 +179,8 @@ ROOMS: dict[str, set[str]] = {
     "admin.aio": SERVICES | {"admin.admin", "admin.service"},
     "admin.admin": SERVICES | {"admin.safety", "admin.service", "client"},
     "admin.groups": SEEN
-    | {"admin.changes", "admin.cluster", "admin.consumers", "admin.overview", "admin.service"}
-    | {"admin.sweep", "admin.topics", "admin.wire", "protocol"},
+    | {"admin.changes", "admin.cluster", "admin.consumers", "admin.service"}
+    | {"admin.survey", "admin.sweep", "admin.topics", "admin.wire", "protocol"},
     "admin.consumers": SEEN
     | {"admin.filtered", "admin.messages", "admin.service", "admin.sweep", "admin.wire"}
     | {"protocol"},
@@ -196,7 +196,6 @@ ROOMS: dict[str, set[str]] = {
         "admin.topics",
         "protocol",
     },
-    "admin.overview": SEEN | {"admin.survey", "admin.sweep", "protocol"},
     "admin.cluster": SEEN | {"admin.service", "admin.sweep", "protocol"},
     "admin.topics": SEEN | {"admin.service", "admin.sweep", "protocol"},
     "admin.sweep": SEEN

@@ -6,10 +6,13 @@ Law: lent to one sweep at a time; bounded.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rocketstream import limits
-from rocketstream.admin.core.joining import BrokerAnswers, Times
-from rocketstream.admin.state import QueueState
+
+if TYPE_CHECKING:  # topics are listed without them
+    from rocketstream.admin.core.joining import BrokerAnswers, Times
+    from rocketstream.admin.state import QueueState
 
 Spot = tuple[str, int, int]
 """Topic, queue and offset."""

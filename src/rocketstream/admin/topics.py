@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rocketstream.admin.core.fields import known_ms, permission, topic_kind
-from rocketstream.admin.core.steps import new_topic_settings
 from rocketstream.admin.rows import RouteRow, TopicRow, TopicStatusRow
 from rocketstream.admin.service import Service, change, question
 from rocketstream.errors import (
@@ -87,6 +86,8 @@ class Topics(Service):
             raise ConfigurationError(
                 f"perm is {perm}; accepted are 6 (read and write), 4 (read), 2 (write)", perm=perm
             )
+        from rocketstream.admin.core.steps import new_topic_settings  # most calls only look
+
         self._changes.check("topic.create")
         masters = self._wire.masters()
         settings = new_topic_settings(queues, perm, False, {})
