@@ -196,7 +196,7 @@ ROOMS: dict[str, set[str]] = {
         "admin.topics",
         "protocol",
     },
-    "admin.cluster": SEEN | {"admin.service", "admin.sweep", "protocol"},
+    "admin.cluster": SEEN | {"admin.service", "admin.sweep", "admin.wire", "protocol"},
     "admin.topics": SEEN | {"admin.service", "admin.sweep", "protocol"},
     "admin.sweep": SEEN
     | {"admin.memory", "admin.service", "admin.survey", "admin.wire", "protocol"},

@@ -62,7 +62,7 @@ class Reach:
         self.is_closed = False
         self._audit = audit
 
-    @functools.cached_property
+    @property
     def gate(self) -> ChangeGate:
         """Admits changes, or refuses them."""
         from rocketstream.admin.safety.gate import ChangeGate  # most commands only look

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import Any, Final
+from typing import Any, Final, ParamSpec
 
 from pyspark import cloudpickle
 
@@ -27,18 +27,23 @@ def ship_by_value() -> None:
 
 
 def make_constants_picklable() -> None:
-    """Teach Spark's pickler about compiled struct formats and caching functions.
+    """Teach Spark's pickler about compiled struct formats, caching functions, parameter types.
 
-    Both occur as constants of our modules; users keep connections in caching functions. Called in
+    All occur as constants of our modules; users keep connections in caching functions. Called in
     every process that pickles the source again, as the planner does for the executors.
     """
     table = cloudpickle.CloudPickler.dispatch_table
     table[struct.Struct] = _reduce_struct
     table[functools._lru_cache_wrapper] = _reduce_cached
+    table[ParamSpec] = _reduce_parameters
 
 
 def _reduce_struct(compiled: struct.Struct) -> tuple[type[struct.Struct], tuple[str]]:
     return struct.Struct, (compiled.format,)
+
+
+def _reduce_parameters(spec: ParamSpec) -> tuple[type[ParamSpec], tuple[str]]:
+    return ParamSpec, (spec.__name__,)
 
 
 def _reduce_cached(cached: Any) -> Any:
