@@ -399,7 +399,9 @@ def body(kind: Kind, notice: Notice, where: str) -> dict[str, Any]:
     Args:
         where: the cluster's name.
     """
-    return _BODIES[kind](notice, where)
+    if kind is Kind.GENERIC:
+        return _generic(notice, where)
+    return _chat(kind, "\n".join([title(notice), *lines(notice, where)]))
 
 
 def signature(kind: Kind, secret: str, now_ms: int) -> tuple[dict[str, str], dict[str, str]]:
@@ -450,50 +452,17 @@ def _generic(notice: Notice, where: str) -> dict[str, Any]:
     }
 
 
-def _slack(notice: Notice, where: str) -> dict[str, Any]:
-    # The three characters Slack escapes; everything else is plain text where mrkdwn is off.
-    escape = _escaper({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-    rest = "\n".join(escape(line) for line in lines(notice, where))
-    return {
-        "text": _short(f"{escape(title(notice))}\n{rest}"),
-        "mrkdwn": False,
-        "unfurl_links": False,
-    }
-
-
-def _dingtalk(notice: Notice, where: str) -> dict[str, Any]:
-    return {
-        "msgtype": "text",
-        "text": {"content": _short("\n".join([title(notice), *lines(notice, where)]))},
-    }
-
-
-def _feishu(notice: Notice, where: str) -> dict[str, Any]:
-    # The only tag its texts know is <at …>, which would notify people.
-    escape = _escaper({"<": "＜", ">": "＞"})
-    text = "\n".join(escape(line) for line in [title(notice), *lines(notice, where)])
-    return {"msg_type": "text", "content": {"text": _short(text)}}
-
-
-def _wecom(notice: Notice, where: str) -> dict[str, Any]:
-    return {
-        "msgtype": "text",
-        "text": {"content": _short("\n".join([title(notice), *lines(notice, where)]))},
-    }
-
-
-_BODIES: Final[dict[Kind, Callable[[Notice, str], dict[str, Any]]]] = {
-    Kind.GENERIC: _generic,
-    Kind.SLACK: _slack,
-    Kind.DINGTALK: _dingtalk,
-    Kind.FEISHU: _feishu,
-    Kind.WECOM: _wecom,
-}
-
-
-def _escaper(table: Mapping[str, str]) -> Callable[[str], str]:
-    changed = str.maketrans(dict(table))
-    return lambda text: text.translate(changed)
+def _chat(kind: Kind, text: str) -> dict[str, Any]:
+    """Return the body of a chat service; names in ``text`` stay text."""
+    if kind is Kind.SLACK:
+        # The three characters Slack escapes; everything else is plain text where mrkdwn is off.
+        text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        return {"text": _short(text), "mrkdwn": False, "unfurl_links": False}
+    if kind is Kind.FEISHU:
+        # The only tag its texts know is <at …>, which would notify people.
+        text = text.replace("<", "＜").replace(">", "＞")
+        return {"msg_type": "text", "content": {"text": _short(text)}}
+    return {"msgtype": "text", "text": {"content": _short(text)}}
 
 
 def _short(text: str) -> str:

@@ -22,7 +22,14 @@ from rocketstream._util.home import expanded
 from rocketstream.admin.state import ClusterState, GroupVerdict, Verdict
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.watch import history_file
-from rocketstream.watch.history_file import LEVELS, PAGE_BYTES, PastWriter, read_past, shorten
+from rocketstream.watch.history_file import (
+    LEVELS,
+    PAGE_BYTES,
+    read_past,
+    shorten,
+    write_moment,
+    write_past,
+)
 from rocketstream.watch.model import VerdictChange
 from rocketstream.watch.series import (
     WHOLE_GROUP,
@@ -108,7 +115,7 @@ class History:
         self._readers: list[sqlite3.Connection] = []
         self._before: ClusterState | None = None
         self._ids: dict[tuple[str, str], int] = {}
-        self._past = PastWriter(bytes_max)
+        self._bytes_max = bytes_max
         self._failing = False
         self._damage: sqlite3.Error | None = None
         """The damage a reader met, for the writer to mend."""
@@ -201,7 +208,7 @@ class History:
     ) -> None:
         connection = self._writing()
         measures = _measures(state, before)
-        with _transaction(connection, self._ids, self._past):
+        with _transaction(connection, self._ids):
             finest = LEVELS[0].step_ms
             slot = state.taken_ms // finest
             connection.execute(f"INSERT OR REPLACE INTO slots_{finest} VALUES (?)", (slot,))
@@ -217,7 +224,7 @@ class History:
                 [(c.at_ms, c.group, c.before, c.after.verdict, c.after.sentence) for c in changes],
             )
             if verdicts is not None and state.error is None:
-                self._past.write(connection, state, verdicts)
+                write_past(connection, state, verdicts, self._bytes_max)
             rolled = False
             for fine, coarse in itertools.pairwise(LEVELS):
                 rolled |= _roll(connection, fine, coarse, state.taken_ms)
@@ -256,8 +263,8 @@ class History:
         if self._writer is None or self._before is None or self._before.error is not None:
             return
         try:
-            with _transaction(self._writer, self._ids, self._past):
-                self._past.write_moment(self._writer, self._before)
+            with _transaction(self._writer, self._ids):
+                write_moment(self._writer, self._before, self._bytes_max)
         except sqlite3.Error as error:
             self._say(error)
 
@@ -281,7 +288,6 @@ class History:
         self._writer = history_file.open_writer(self._path, self._clock)
         self._writer.execute(f"PRAGMA max_page_count = {self._pages_max}").fetchone()
         self._ids = {}
-        self._past.forget()
 
     def _mend(self, error: sqlite3.Error) -> bool:
         """Repair an error of the file as far as possible; return whether to write again."""
@@ -297,7 +303,7 @@ class History:
         if full and self._writer is not None and not self._failing:
             self._failing = True
             try:
-                with _transaction(self._writer, self._ids, self._past):
+                with _transaction(self._writer, self._ids):
                     self._shorten(self._writer)
                 return True
             except sqlite3.Error as worse:
@@ -460,9 +466,7 @@ def kept_past(namesrv: str) -> Past | None:
 
 
 @contextmanager
-def _transaction(
-    connection: sqlite3.Connection, ids: dict[tuple[str, str], int], past: PastWriter
-) -> Iterator[None]:
+def _transaction(connection: sqlite3.Connection, ids: dict[tuple[str, str], int]) -> Iterator[None]:
     """Write all of it or nothing; a rollback also forgets the ``ids`` handed out meanwhile."""
     known = len(ids)
     connection.execute("BEGIN IMMEDIATE")
@@ -472,7 +476,6 @@ def _transaction(
     except BaseException:
         if len(ids) != known:
             ids.clear()
-        past.forget()
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
@@ -490,19 +493,15 @@ def _measures(state: ClusterState, before: ClusterState | None) -> dict[tuple[st
 
 
 def _stored(found: Measures) -> tuple[int | None, ...]:
+    rates = (found.consume_rate, found.arrival_rate)
     return (
         found.lag,
         found.time_lag_ms,
-        _thousandths(found.consume_rate),
-        _thousandths(found.arrival_rate),
+        *(None if rate is None else round(rate * 1000) for rate in rates),
         found.retrying,
         found.dead_letters,
         found.queues_unknown,
     )
-
-
-def _thousandths(rate: float | None) -> int | None:
-    return None if rate is None else round(rate * 1000)
 
 
 def _roll(connection: sqlite3.Connection, fine: Level, coarse: Level, now_ms: int) -> bool:

@@ -206,65 +206,46 @@ queues.
 """
 
 
-class PastWriter:
-    """Writes the state a restart continues from; not thread safe.
+def write_past(
+    connection: sqlite3.Connection,
+    state: ClusterState,
+    verdicts: Mapping[str, GroupVerdict],
+    bytes_max: int,
+) -> None:
+    """Write down an answered sweep for the collection after a restart.
 
     Args:
         bytes_max: the largest size of the whole file.
     """
+    meta = {"swept_ms": str(state.taken_ms), "brokers": json.dumps([*places(state.brokers)])}
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?,?)", meta.items())
+    connection.execute("DELETE FROM standing")
+    connection.executemany(
+        "INSERT INTO standing VALUES (?,?,?)",
+        [(name, each.verdict.value, each.since_ms) for name, each in verdicts.items()],
+    )
+    (last_ms,) = connection.execute("SELECT max(at_ms) FROM moments").fetchone()
+    if last_ms is None or abs(state.taken_ms - last_ms) >= MOMENT_STEP_MS:
+        write_moment(connection, state, bytes_max)
 
-    def __init__(self, bytes_max: int) -> None:
-        self._moment_bytes_max = bytes_max // MOMENT_SHARE
-        self._standing: dict[str, tuple[str, int | None]] | None = None
-        self._moment_ms: int | None = None
-        self._said = False
 
-    def forget(self) -> None:
-        """Count nothing as written any more: the last write was rolled back, or lost."""
-        self._standing = self._moment_ms = None
-
-    def write(
-        self,
-        connection: sqlite3.Connection,
-        state: ClusterState,
-        verdicts: Mapping[str, GroupVerdict],
-    ) -> None:
-        """Write down an answered sweep."""
-        meta = {"swept_ms": str(state.taken_ms), "brokers": json.dumps([*places(state.brokers)])}
-        connection.executemany("INSERT OR REPLACE INTO meta VALUES (?,?)", meta.items())
-        now = {name: (v.verdict.value, v.since_ms) for name, v in verdicts.items()}
-        if self._standing is None:
-            connection.execute("DELETE FROM standing")
-        was = self._standing or {}
-        connection.executemany(
-            "DELETE FROM standing WHERE grp = ?", [(name,) for name in was if name not in now]
-        )
-        connection.executemany(
-            "INSERT OR REPLACE INTO standing VALUES (?,?,?)",
-            [(name, *each) for name, each in now.items() if was.get(name) != each],
-        )
-        self._standing = now
-        if self._moment_ms is None or abs(state.taken_ms - self._moment_ms) >= MOMENT_STEP_MS:
-            self.write_moment(connection, state)
-
-    def write_moment(self, connection: sqlite3.Connection, state: ClusterState) -> None:
-        """Write a whole state, and delete those that no window reaches back to."""
-        self._moment_ms = state.taken_ms
-        data = encoded(state)
-        if len(data) > self._moment_bytes_max:
-            if not self._said:
-                _log.info(
-                    "HISTORY_WITHOUT_WINDOWS %d bytes of states are too many for the file's bound: "
-                    "after a restart verdicts begin with a new window",
-                    len(data),
-                )
-            self._said = True
-            return
-        connection.execute("INSERT OR REPLACE INTO moments VALUES (?,?)", (state.taken_ms, data))
-        connection.execute(
-            "DELETE FROM moments WHERE at_ms < ? OR at_ms > ?",
-            (state.taken_ms - SPAN_MS, state.taken_ms),
-        )
+def write_moment(connection: sqlite3.Connection, state: ClusterState, bytes_max: int) -> None:
+    """Write a whole state, and delete those that no window reaches back to."""
+    data = encoded(state)
+    if len(data) > bytes_max // MOMENT_SHARE:
+        last = connection.execute("SELECT states FROM moments ORDER BY at_ms DESC LIMIT 1")
+        if last.fetchone() != (b"",):
+            _log.info(
+                "HISTORY_WITHOUT_WINDOWS %d bytes of states are too many for the file's bound: "
+                "after a restart verdicts begin with a new window",
+                len(data),
+            )
+        data = b""  # of no state, and in the place of one for the next minute
+    connection.execute("INSERT OR REPLACE INTO moments VALUES (?,?)", (state.taken_ms, data))
+    connection.execute(
+        "DELETE FROM moments WHERE at_ms < ? OR at_ms > ?",
+        (state.taken_ms - SPAN_MS, state.taken_ms),
+    )
 
 
 def shorten(connection: sqlite3.Connection) -> None:
