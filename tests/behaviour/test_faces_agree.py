@@ -27,6 +27,7 @@ from tests.behaviour.conftest import Names
 from tests.behaviour.support import LATER, SUCCESS
 from tests.cli.conftest import Quick
 from tests.plugins.waiting import wait_until
+from tests.unit.watch.scraped import read
 
 Lags = dict[tuple[str, str, int], int]
 """Lag by topic, broker and queue."""
@@ -34,10 +35,6 @@ _ROW = re.compile(
     r'data-label="Topic">.*?>([^<]+)</a>.*?data-label="Broker" class="name">([^<]+)<'
     r'.*?data-label="Queue">(\d+)<.*?data-label="Lag">(?:<[^>]*>)?([^<]+)<',
     re.DOTALL,
-)
-_METRIC = re.compile(
-    r'rocketmq_consumer_lag_messages\{.*?node_id="([^"]+)",consumer_group="([^"]+)",'
-    r'topic="([^"]+)",.*?queue_id="(\d+)"\} (\S+)'
 )
 
 
@@ -85,11 +82,11 @@ def lags_of_command_line(behind: Behind) -> Lags:
 
 def lags_of_metrics(behind: Behind) -> Lags:
     update = behind.collector.update()
-    text = render(update)
+    samples = read(render(update))["rocketmq_consumer_lag_messages"]
     return {
-        (topic, broker, int(queue)): int(float(value))
-        for broker, group, topic, queue, value in _METRIC.findall(text)
-        if group == behind.group
+        (of["topic"], of["node_id"], int(of["queue_id"])): int(value)
+        for of, value in ((dict(labels), value) for labels, value in samples.items())
+        if of["consumer_group"] == behind.group
     }
 
 

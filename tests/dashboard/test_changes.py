@@ -373,6 +373,6 @@ def test_metrics_are_those_of_the_last_sweep(namesrv: str, tmp_path: Path) -> No
         text = browser.get("/metrics").text
         mine = (f'group="{group}"', f'topic="{topic}"', "rocketmq_group_diff{")
         (line,) = [x for x in text.splitlines() if all(each in x for each in mine)]
-        assert line.rsplit(" ", 1)[1] == "6"
+        assert float(line.rsplit(" ", 1)[1]) == 6
         page = browser.get("/group", params={"name": group}).text
         assert '<td class="num" data-label="Lag">6</td>' in page
