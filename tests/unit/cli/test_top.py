@@ -32,7 +32,16 @@ from rocketstream.cli.signals import TerminatedError
 from rocketstream.cli.tables import Column
 from rocketstream.cli.top import running
 from rocketstream.cli.top.screen import Top
-from rocketstream.cli.top.views import Row, bars, fit, rank, rank_text
+from rocketstream.cli.top.views import (
+    GroupQueues,
+    Groups,
+    Row,
+    ViewData,
+    bars,
+    fit,
+    rank,
+    rank_text,
+)
 from rocketstream.errors import ConnectError
 from rocketstream.testing.clock import START_MS, ManualClock
 from rocketstream.watch import BrokerDown, Cost, Outage, Update
@@ -380,6 +389,21 @@ def test_an_outage_says_since_when_and_keeps_what_was_found() -> None:
     outage = Outage(START_MS - 42_000, "connect to 127.0.0.1:9876 refused", 3)
     watched = Watched(update_of((behind("billing", 5), Verdict.UNKNOWN), outage=outage))
     drive(watched, play)
+
+
+def test_figures_of_a_broker_that_hangs_stay_with_their_age() -> None:
+    silent = group("billing", START_MS, queue(end=None, committed=None))
+    last = behind("billing", 1_234, START_MS - 180_000)
+    update = update_of((silent, Verdict.UNKNOWN))
+    seen = ViewData(
+        dataclasses.replace(update, last_known={"billing": last}), lambda _: [], START_MS
+    )
+    (row,) = Groups().rows(seen)
+    assert row.cells[3].startswith("1,237 (3 min")
+    assert row.cells[3].endswith(" ago)")
+    assert dict(row.styles)[3] == "dim"
+    assert row.ranks[3] == rank(None), "it is sorted as what it is: unknown"
+    assert "ago: lag 1,237, " in GroupQueues("billing").intro(seen, 80)[1]
 
 
 def test_before_anything_is_found_it_says_whom_it_asks() -> None:

@@ -226,9 +226,15 @@ def _group_row(group: GroupState, verdict: GroupVerdict | None, seen: ViewData) 
     consumed = None if verdict is None else verdict.consume_rate
     arrived = None if verdict is None else verdict.arrival_rate
     eta = None if verdict is None else verdict.eta_ms
-    lag = number(group.lag)
+    lag, waited = number(group.lag), span(group.time_lag_ms)
     if group.queues_unknown and group.lag is not None:
         lag = f">={lag}"
+    styles: tuple[tuple[int, str], ...] = ((1, STYLES[kind]),)
+    last = seen.update.last_known.get(group.group)
+    if last is not None:
+        lag = f"{number(last.lag)} ({span(seen.now_ms - last.taken_ms)} ago)"
+        waited = span(last.time_lag_ms)
+        styles += ((3, "dim"), (4, "dim"))
     return Row(
         group.group,
         (
@@ -236,7 +242,7 @@ def _group_row(group: GroupState, verdict: GroupVerdict | None, seen: ViewData) 
             kind.value,
             NONE if since is None else span(since),
             lag,
-            span(group.time_lag_ms),
+            waited,
             per_second(consumed, NONE),
             per_second(arrived, NONE),
             number(group.retrying),
@@ -259,7 +265,7 @@ def _group_row(group: GroupState, verdict: GroupVerdict | None, seen: ViewData) 
             rank(eta),
             rank(group.expired),
         ),
-        styles=((1, STYLES[kind]),),
+        styles=styles,
     )
 
 
@@ -276,7 +282,11 @@ class _OfGroup:
         if state is None:
             return [f"no broker knows the group {self.group} (any more)"]
         lines = [UNKNOWN if verdict is None else f"{verdict.verdict.value}: {verdict.sentence}"]
-        title = f"lag {number(state.lag)}, time lag {span(state.time_lag_ms)}  "
+        last = seen.update.last_known.get(self.group)
+        now = state if last is None else last
+        title = f"lag {number(now.lag)}, time lag {span(now.time_lag_ms)}  "
+        if last is not None:
+            title = f"{span(seen.now_ms - last.taken_ms)} ago: {title}"
         lags = [each.lag for each in seen.window(self.group)]
         lines.append(title + bars(lags, room - len(title)))
         facts = [
