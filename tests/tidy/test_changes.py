@@ -10,7 +10,7 @@ from tests.tidy.source import Module, modules, of_each
 ADMIN = [module for module in modules() if module.name.startswith("rocketstream.admin")]
 CHANGES_ALLOWED = {
     "update_consumer_offset": {"wire.changes"},
-    "ChangingWire": {"wire.changes", "safety.gate"},
+    "ChangingWire": {"wire.changes", "safety.audit"},
 }
 """Where calls that change something may stand."""
 CHANGING_CODES = {

@@ -182,11 +182,11 @@ ROOMS: dict[str, set[str]] = {
     | {"admin.changes", "admin.cluster", "admin.consumers", "admin.service"}
     | {"admin.survey", "admin.sweep", "admin.topics", "admin.wire", "protocol"},
     "admin.consumers": SEEN
-    | {"admin.filtered", "admin.messages", "admin.service", "admin.sweep", "admin.wire"}
-    | {"protocol"},
-    "admin.letters": {"admin.messages", "admin.service", "admin.sweep", "admin.wire"}
+    | {"admin.filtered", "admin.letters", "admin.messages", "admin.service", "admin.sweep"}
+    | {"admin.wire", "protocol"},
+    "admin.letters": {"admin.messages", "admin.service", "admin.sweep"}
     | {"admin.core", "client", "protocol"},
-    "admin.messages": SEEN | {"admin.service", "admin.topics", "protocol", "transport"},
+    "admin.messages": SEEN | {"admin.service", "admin.topics", "protocol"},
     "admin.changes": {
         "admin.core",
         "admin.safety",
@@ -416,7 +416,7 @@ def test_each_room_keeps_to_its_law(module: Module) -> None:
         ("spark.setup.java", "from rocketstream.spark.options import read_options"),
         ("spark.options", "from rocketstream.spark.scan import Scan"),
         ("admin.sweep", "from rocketstream.admin.changes.resets import ResetAdmin"),
-        ("admin.sweep", "from rocketstream.admin.safety.gate import ChangeGate"),
+        ("admin.sweep", "from rocketstream.admin.safety.audit import ChangeGate"),
         ("admin.wire.questions", "from rocketstream.admin.core import joining"),
         ("admin.messages.search", "from ..wire import changes"),
         ("admin.messages.viewing", "from rocketstream.admin.changes.resets import ResetAdmin"),

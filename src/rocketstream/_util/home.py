@@ -1,4 +1,4 @@
-"""The user's name and home directory, and a substitute where there is none, as in containers."""
+"""The user's name and directories, and a substitute where there is none, as in containers."""
 
 from __future__ import annotations
 
@@ -30,6 +30,20 @@ def expanded(path: Path) -> Path:
         raise ConfigurationError(
             f"this user has no home directory for {path}; set HOME, or give another path"
         ) from error
+
+
+def state_directory() -> Path:
+    """Return where operators' tools keep their state: ``$XDG_STATE_HOME/rocketstream``, without the
+    variable ``~/.local/state/rocketstream``. It may not exist yet.
+
+    A relative XDG_STATE_HOME is ignored, as the specification asks.
+
+    Raises:
+        ConfigurationError: this user has no home directory.
+    """
+    base = os.environ.get("XDG_STATE_HOME", "")
+    root = Path(base) if os.path.isabs(base) else home_directory() / ".local" / "state"
+    return root / "rocketstream"
 
 
 def user_name() -> str:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rocketstream.admin.admin import Admin as Admin
-    from rocketstream.admin.core.again import LetterFilter as LetterFilter
     from rocketstream.admin.core.lag import total_lag as total_lag
     from rocketstream.admin.core.moves import ResetDone as ResetDone
     from rocketstream.admin.core.moves import ResetKind as ResetKind
@@ -22,22 +21,23 @@ if TYPE_CHECKING:
     from rocketstream.admin.core.moves import ResetTarget as ResetTarget
     from rocketstream.admin.core.steps import ChangeDone as ChangeDone
     from rocketstream.admin.core.steps import ChangePlan as ChangePlan
-    from rocketstream.admin.core.timeline import TraceEnd as TraceEnd
-    from rocketstream.admin.core.timeline import TraceSend as TraceSend
-    from rocketstream.admin.core.timeline import TraceTimeline as TraceTimeline
-    from rocketstream.admin.core.timeline import TraceTry as TraceTry
-    from rocketstream.admin.letters.causes import LetterCause as LetterCause
-    from rocketstream.admin.letters.causes import LetterCauses as LetterCauses
+    from rocketstream.admin.letters.causes import LetterFilter as LetterFilter
     from rocketstream.admin.letters.redrive import RedrivePlan as RedrivePlan
     from rocketstream.admin.letters.redrive import RedriveResult as RedriveResult
+    from rocketstream.admin.letters.service import LetterCause as LetterCause
+    from rocketstream.admin.letters.service import LetterCauses as LetterCauses
     from rocketstream.admin.messages.bodies import BodyFormat as BodyFormat
     from rocketstream.admin.messages.bodies import DecodedBody as DecodedBody
     from rocketstream.admin.messages.bodies import decode_body as decode_body
     from rocketstream.admin.messages.masking import Masking as Masking
     from rocketstream.admin.messages.search import MessageFilter as MessageFilter
     from rocketstream.admin.messages.search import SearchPage as SearchPage
+    from rocketstream.admin.messages.search import TailRound as TailRound
     from rocketstream.admin.messages.shown import ShownMessage as ShownMessage
-    from rocketstream.admin.messages.tail import TailRound as TailRound
+    from rocketstream.admin.messages.trace import TraceEnd as TraceEnd
+    from rocketstream.admin.messages.trace import TraceSend as TraceSend
+    from rocketstream.admin.messages.trace import TraceTimeline as TraceTimeline
+    from rocketstream.admin.messages.trace import TraceTry as TraceTry
     from rocketstream.admin.rows import BrokerRow as BrokerRow
     from rocketstream.admin.rows import ConnectionRow as ConnectionRow
     from rocketstream.admin.rows import ConsumedRow as ConsumedRow
@@ -55,29 +55,27 @@ if TYPE_CHECKING:
     from rocketstream.admin.rows import TopicStatusRow as TopicStatusRow
     from rocketstream.admin.rows import TrackRow as TrackRow
     from rocketstream.admin.safety.audit import AuditLog as AuditLog
-    from rocketstream.admin.safety.gate import ReadOnlyError as ReadOnlyError
+    from rocketstream.admin.safety.audit import ReadOnlyError as ReadOnlyError
 
 _HOMES = {
     name: module
     for module, found in {
         "admin": "Admin",
-        "core.again": "LetterFilter",
         "core.lag": "total_lag",
         "core.moves": "ResetDone ResetKind ResetPlan ResetRow ResetTarget",
         "core.steps": "ChangeDone ChangePlan",
-        "core.timeline": "TraceEnd TraceSend TraceTimeline TraceTry",
-        "letters.causes": "LetterCause LetterCauses",
+        "letters.causes": "LetterFilter",
         "letters.redrive": "RedrivePlan RedriveResult",
+        "letters.service": "LetterCause LetterCauses",
         "messages.bodies": "BodyFormat DecodedBody decode_body",
         "messages.masking": "Masking",
-        "messages.search": "MessageFilter SearchPage",
+        "messages.search": "MessageFilter SearchPage TailRound",
         "messages.shown": "ShownMessage",
-        "messages.tail": "TailRound",
+        "messages.trace": "TraceEnd TraceSend TraceTimeline TraceTry",
         "rows": "BrokerRow ConnectionRow ConsumePlan ConsumedRow GroupRow LagRow MemberRow "
         "ProgressRow RouteRow RunningInfoRow RunningQueueRow SubscriptionRow TimeSpanRow TopicRow "
         "TopicStatusRow TrackRow",
-        "safety.audit": "AuditLog",
-        "safety.gate": "ReadOnlyError",
+        "safety.audit": "AuditLog ReadOnlyError",
     }.items()
     for name in found.split()
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rocketstream.admin.changes.service import Changes
     from rocketstream.admin.cluster import Brokers, Cluster, Producers
     from rocketstream.admin.groups import Groups
-    from rocketstream.admin.letters.causes import Letters
+    from rocketstream.admin.letters.service import Letters
     from rocketstream.admin.messages.masking import Masking
     from rocketstream.admin.messages.service import Messages
     from rocketstream.admin.safety.audit import AuditLog
@@ -146,7 +146,7 @@ class Admin:
     @functools.cached_property
     def letters(self) -> Letters:
         """Dead letters: by cause, and sent again."""
-        from rocketstream.admin.letters.causes import Letters
+        from rocketstream.admin.letters.service import Letters
 
         return Letters(self._reach)
 

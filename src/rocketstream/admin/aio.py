@@ -24,7 +24,7 @@ from rocketstream.admin.cluster import Brokers as _Brokers
 from rocketstream.admin.cluster import Cluster as _Cluster
 from rocketstream.admin.cluster import Producers as _Producers
 from rocketstream.admin.groups import Groups as _Groups
-from rocketstream.admin.letters.causes import Letters as _Letters
+from rocketstream.admin.letters.service import Letters as _Letters
 from rocketstream.admin.messages.service import Messages as _Messages
 from rocketstream.admin.service import Awaited
 from rocketstream.admin.topics import Topics as _Topics

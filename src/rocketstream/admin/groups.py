@@ -369,7 +369,7 @@ class Groups(Service):
         Raises:
             ConfigurationError: no broker knows the group; the error names similar ones.
         """
-        from rocketstream.admin.changes.reset_facts import settings_of
+        from rocketstream.admin.changes.service import settings_of
 
         return settings_of(self._reach, group)
 

@@ -20,8 +20,7 @@ from rocketstream.errors import ClientStateError
 
 if TYPE_CHECKING:
     from rocketstream.admin.messages.masking import Masking
-    from rocketstream.admin.safety.audit import AuditLog
-    from rocketstream.admin.safety.gate import ChangeGate
+    from rocketstream.admin.safety.audit import AuditLog, ChangeGate
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,7 +64,7 @@ class Reach:
     @property
     def gate(self) -> ChangeGate:
         """Admits changes, or refuses them."""
-        from rocketstream.admin.safety.gate import ChangeGate  # most commands only look
+        from rocketstream.admin.safety.audit import ChangeGate  # most commands only look
 
         return ChangeGate(self.client, self.timeout_ms, self._audit, read_only=self.read_only)
 

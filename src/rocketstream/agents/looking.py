@@ -18,10 +18,10 @@ from pydantic import Field
 from rocketstream._util.clock import Clock
 from rocketstream._util.when import TIMES, moment_ms
 from rocketstream.admin.aio import Admin
-from rocketstream.admin.core.timeline import TraceTimeline
-from rocketstream.admin.letters.causes import LetterCause, LetterCauses
+from rocketstream.admin.letters.service import LetterCause, LetterCauses
 from rocketstream.admin.messages.search import MessageFilter, SearchPage
 from rocketstream.admin.messages.shown import ShownMessage
+from rocketstream.admin.messages.trace import TraceTimeline
 from rocketstream.admin.rows import TrackRow
 from rocketstream.admin.state import (
     URGENCY,

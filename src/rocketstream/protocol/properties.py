@@ -44,6 +44,16 @@ PROPERTY_INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
 PROPERTY_TRANSFER_FLAG: Final = "TRANSFER_FLAG"
 PROPERTY_CORRECTION_FLAG: Final = "CORRECTION_FLAG"
 PROPERTY_MQ2_FLAG: Final = "MQ2_FLAG"
+PROPERTY_DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
+PROPERTY_DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+PROPERTY_REDRIVEN_FROM: Final = "REDRIVEN_FROM"
+"""Of a dead letter that was sent again, a name of ours as the next two:
+``<dead-letter topic>/<broker>/<queue id>/<offset>``."""
+PROPERTY_REDRIVEN_TIMES: Final = "REDRIVEN_TIMES"
+"""How many times a dead letter has been sent again."""
+PROPERTY_REDRIVEN_BY: Final = "REDRIVEN_BY"
+"""The named place a dead letter was sent again under, if any. A redrive with a place of its own
+sends what others have sent, but nothing twice itself."""
 PROPERTY_CRC32: Final = "__CRC32#"
 PROPERTIES_CRC: Final = "PROPERTIES_CRC"
 """The CRC an embedded broker adds to a stored message (``record.sealable``); not a property of

@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.admin.safety.state_dir import state_directory
+from rocketstream._util.home import state_directory
 from rocketstream.errors import ConfigurationError
 from rocketstream.watch.alerting import (
     AlertConfig,

@@ -12,7 +12,7 @@ import pytest
 from rocketstream.admin import Admin, aio, cluster
 from rocketstream.admin.changes.service import Changes
 from rocketstream.admin.groups import Groups
-from rocketstream.admin.letters.causes import Letters
+from rocketstream.admin.letters.service import Letters
 from rocketstream.admin.messages.service import Messages
 from rocketstream.admin.topics import Topics
 from rocketstream.checks import accepted, arguments_of, fits

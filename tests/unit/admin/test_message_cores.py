@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketstream.admin.core.letter_causes import CauseCount, is_of_cause, key_of, template
-from rocketstream.admin.core.paging import Pages, Range, SearchPlace
-from rocketstream.admin.core.timeline import timeline
-from rocketstream.admin.core.tracking import Copy, TrackFacts, track
+from rocketstream.admin.letters.causes import CauseCount, is_of_cause, key_of, template
+from rocketstream.admin.messages.lookup import MESSAGES_MAX, Lookup
+from rocketstream.admin.messages.paging import Pages, Range, SearchPlace
+from rocketstream.admin.messages.trace import timeline
+from rocketstream.admin.messages.track import Copy, TrackFacts, track
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.cause import SendBackCause, cause_of
@@ -154,9 +156,9 @@ def test_a_place_is_of_its_topic_and_keeps_the_times() -> None:
 def test_a_message_that_was_not_sent_back_is_where_the_offset_is(
     facts: dict[str, Any], status: str, said: str | None
 ) -> None:
-    found = track(TrackFacts(offset=7, **({"is_online": True} | facts)))
+    found = track(TrackFacts("g", 7, **({"is_online": True} | facts)))
     assert found.status == status
-    assert said is None or said in str(found.why)
+    assert said is None or said in str(found.description)
 
 
 WAITS, RETRY, DEAD = (
@@ -184,15 +186,15 @@ def test_a_message_that_was_sent_back_is_where_its_last_copy_is(
     """Covers C-538: whatever the group's offset says, and whoever is connected."""
     for order in (copies, copies[::-1]):
         for is_online in (True, False):
-            found = track(TrackFacts(7, 100, is_online, copies=order))
+            found = track(TrackFacts("g", 7, 100, is_online, copies=order))
             assert (found.status, found.tries) == (status, tries)
-    assert track(TrackFacts(7, 8, True, copies=[WAITS])).due_ms == 200
+    assert track(TrackFacts("g", 7, 8, True, copies=[WAITS])).due_ms == 200
 
 
 def test_a_message_sent_again_is_followed_from_there() -> None:
-    found = track(TrackFacts(9, 9, True, redriven_ms=400))
+    found = track(TrackFacts("g", 9, 9, True, redriven_ms=400))
     assert (found.status, found.since_ms) == ("NOT_CONSUME_YET", 400)
-    assert str(found.why).startswith("it was dead-lettered and sent again; ")
+    assert str(found.description).startswith("it was dead-lettered and sent again; ")
 
 
 # --- the timeline ---------------------------------------------------------------------------------
@@ -349,3 +351,56 @@ def test_a_cause_is_one_bounded_line_and_read_back(kind: str, text: str, where: 
         assert value == "".join(c for c in value if c.isprintable())
     found = cause_of(properties)
     assert found is None or found.tries == 3
+
+
+# --- the index ------------------------------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+class Index:
+    """Messages of one key, one a millisecond; an answer holds the newest that fit."""
+
+    def __init__(self, count: int, size: int, per_ms: int = 1) -> None:
+        self.asked: list[int] = []
+        self.stored = [
+            SimpleNamespace(commit_log_offset=i, store_timestamp=i // per_ms, store_size=size)
+            for i in range(count)
+        ]
+
+    def messages_by_key(
+        self, address: str, topic: str, key: str, most: int, *, until_ms: int
+    ) -> list[Any]:
+        self.asked.append(until_ms)
+        size = self.stored[0].store_size if self.stored else 1
+        newest = [m for m in self.stored if m.store_timestamp <= until_ms][::-1]
+        return newest[: min(most, 8 * MIB // size)]
+
+
+def told_by(index: Index, **settings: int) -> tuple[int, int | None]:
+    pages = list(
+        Lookup(cast("Any", SimpleNamespace(client=None, wire=index))).pages(
+            "b", "t", "k", **settings
+        )
+    )
+    every = [m.commit_log_offset for page in pages for m in page.fresh]
+    assert len(every) == len(set(every))
+    return len(every), pages[-1].floor_ms
+
+
+def test_few_small_messages_are_one_answer() -> None:
+    index = Index(5, 100)
+    assert (told_by(index), len(index.asked)) == ((5, None), 1)
+    assert told_by(Index(0, 100)) == (0, None)
+
+
+def test_answers_that_end_by_count_or_by_bytes_are_asked_on() -> None:
+    assert told_by(Index(200, 100)) == (200, None)
+    assert told_by(Index(9, 3 * MIB)) == (9, None)
+    assert told_by(Index(9, 100), most=2) == (9, None)
+
+
+def test_where_no_answer_says_more_the_floor_is_told() -> None:
+    """All within what the index calls one time, more than an answer holds."""
+    assert told_by(Index(200, 100, per_ms=1_000)) == (MESSAGES_MAX, 0)
+    assert told_by(Index(9, 3 * MIB, per_ms=1_000)) == (2, 0)

@@ -12,8 +12,8 @@ import pytest
 from rocketstream import Message, Producer, SendStatus
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.admin import Admin, LetterFilter
-from rocketstream.admin.core.again import PROGRESS_GROUP, progress_group
-from rocketstream.admin.letters import hold
+from rocketstream.admin.letters import redrive
+from rocketstream.admin.letters.causes import PROGRESS_GROUP, progress_group
 from rocketstream.admin.letters.redrive import Pace
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import ClientStateError, ConfigurationError, RouteNotFoundError
@@ -297,14 +297,14 @@ def test_a_redrive_whose_queues_went_to_another_stops_at_once(
 ) -> None:
     """As after a restart of a broker of Apache's, which forgets who held what."""
     letters.put(3)
-    monkeypatch.setattr(hold, "new_uuid", lambda: "mine")
+    monkeypatch.setattr(redrive, "new_uuid", lambda: "mine")
     wire, broker = admin._wire, rocketmq_cluster.broker_addr
 
     def rob(*_: Any) -> None:
         wire.unlock(broker, PROGRESS_GROUP, "mine", {QUEUE})
         assert wire.lock(broker, PROGRESS_GROUP, "robber", {QUEUE})
 
-    monkeypatch.setattr(hold, "RENEWED_AFTER_MS", 0)
+    monkeypatch.setattr(redrive, "RENEWED_AFTER_MS", 0)
     with pytest.raises(ClientStateError, match="another one may have gone on"):
         admin.letters.redrive(GROUP, on_sent=rob)
     assert len(letters.of("orders")) == 1

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 
 from rocketstream.admin import Admin, ResetTarget
-from rocketstream.admin.changes.transfer import load_export
-from rocketstream.admin.core.steps import StepKind, topic_settings
-from rocketstream.admin.core.transfers import (
+from rocketstream.admin.changes.transfer import (
     Export,
     Here,
+    add_differences,
     broker_names,
-    differences,
-    read_export,
+    load_export,
 )
+from rocketstream.admin.core.steps import Draft, StepKind, topic_settings
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
@@ -47,12 +46,19 @@ def here(**given: Any) -> Here:
     return Here(**{**like, **given})
 
 
+def differences(export: Export, there: Here) -> Draft:
+    found = Draft("import", "file", {})
+    add_differences(export, there, found)
+    return found
+
+
 def steps(export: Export, there: Here) -> list[tuple[StepKind, list[tuple[str, Any, Any]]]]:
     return [(step.kind, step.differences()) for step in differences(export, there).steps]
 
 
-def test_document_is_read_as_it_was_written() -> None:
-    assert read_export(json.loads(json.dumps(FILE.to_json())), "x") == FILE
+def test_document_is_read_as_it_was_written(tmp_path: Path) -> None:
+    (tmp_path / "file.json").write_text(json.dumps(FILE.to_json()))
+    assert load_export(tmp_path / "file.json") == FILE
 
 
 def test_cluster_that_is_so_already_is_left_alone() -> None:

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from rocketstream.admin.core.timeline import TraceTimeline
-from rocketstream.admin.letters.causes import LetterCauses
+from rocketstream.admin.letters.service import LetterCauses
 from rocketstream.admin.messages.search import SearchPage
+from rocketstream.admin.messages.trace import TraceTimeline
 from rocketstream.admin.state import (
     GroupState,
     GroupVerdict,

@@ -1,20 +1,21 @@
 """Moves of consumer groups: planned, shown, carried out, read back, taken back (C-531 to C-537).
 
-Law: nothing is changed that no plan showed.
+Law: nothing is changed that no plan showed. ``core.moves`` decides where queues go.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rocketstream._util.stopping import wait_unless_stopped
-from rocketstream.admin.changes.refusing import refuse_changed, refuse_problems
-from rocketstream.admin.changes.reset_facts import ResetFacts, ResetFactsAdmin, unknown_group
+from rocketstream.admin.core.joining import kind_of
+from rocketstream.admin.core.lag import groups_of_offsets, offsets_of_group
+from rocketstream.admin.core.likeness import like
 from rocketstream.admin.core.moves import (
     GroupMember,
     QueueFacts,
@@ -32,15 +33,20 @@ from rocketstream.admin.core.moves import (
     skip_problem,
     still_to_move,
 )
+from rocketstream.admin.core.steps import refuse
 from rocketstream.admin.core.words import plural
-from rocketstream.admin.safety.gate import Change
+from rocketstream.admin.safety.audit import Change
 from rocketstream.admin.safety.undo import default_undo_directory, read_undo, write_undo
-from rocketstream.admin.service import change, question
+from rocketstream.admin.service import Reach, Service, change, question
+from rocketstream.admin.state import QueueKind
+from rocketstream.admin.topics import Topics
 from rocketstream.errors import (
     BrokerError,
+    ClientStateError,
     ConfigurationError,
     ConsumerNotOnlineError,
     RocketMQError,
+    RouteNotFoundError,
 )
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
@@ -60,8 +66,65 @@ WAIT_MS: Final = 25_000
 _LOOK_EVERY_S: Final = 0.25
 
 
-class ResetAdmin(ResetFactsAdmin):
-    """The operations of ``Admin`` that move groups."""
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """The brokers' answers about a group before a plan is made.
+
+    Attributes:
+        group: the group.
+        masters: the address of each broker's master.
+        connections: connected members of the group by broker.
+        tables: the offsets of all groups by broker; None where a broker does not answer code 43.
+        groups: every known group except those of the system.
+        topics_of: the topics each group has offsets in.
+    """
+
+    group: str
+    masters: Mapping[str, str]
+    connections: Mapping[str, ConsumerConnection]
+    tables: Mapping[str, Mapping[str, Mapping[int, int]]] | None
+    groups: frozenset[str]
+    topics_of: Mapping[str, set[str]]
+
+    @classmethod
+    def ask(cls, reach: Reach, group: str) -> GroupFacts:
+        """Ask all brokers."""
+        wire = reach.wire
+        masters = wire.masters()
+        tables = wire.offset_tables(masters)
+        connections = wire.connections(group, masters)
+        topics_of = groups_of_offsets(tables or {})
+        groups = set(topics_of)
+        for address in masters.values():
+            groups.update(wire.group_configs(address))
+        if connections:
+            groups.add(group)
+        known = frozenset(each for each in groups if not names.is_system_group(each))
+        return cls(group, masters, connections, tables, known, topics_of)
+
+    def check_known(self, group: str | None = None) -> None:
+        """Raise if no broker knows the group, or another one.
+
+        Raises:
+            ConfigurationError: none does; the error names groups with similar names.
+        """
+        group = group or self.group
+        if group not in self.groups:
+            hint = (
+                like(group, self.groups) or "; `rocketstream group list` shows the groups there are"
+            )
+            raise ConfigurationError(
+                f"consumer group {group!r} is not known to any broker{hint}", group=group
+            )
+
+    @property
+    def subscribed(self) -> set[str]:
+        """The topics its members subscribe."""
+        return {t for each in self.connections.values() for t in each.subscription_table}
+
+
+class Resets(Service):
+    """The operations of ``Admin.changes`` that move groups."""
 
     @question
     def reset_plan(
@@ -90,16 +153,16 @@ class ResetAdmin(ResetFactsAdmin):
             RouteNotFoundError: the topic is unknown; the error names similar ones.
         """
         names.check_group(group)
-        known = self._known_of(group)
+        known = GroupFacts.ask(self._reach, group)
         is_new = group not in known.groups
-        if is_new and not new_group:
-            raise unknown_group(group, known.groups)
-        every = facts = self._facts_of(known, group, topic, target)
+        if not new_group:
+            known.check_known()
+        every = facts = self._facts_of(known, topic, target)
         if message_queues is not None:
             facts = _only(every, message_queues, topic)
-        plan = self._plan(known, group, topic, target, facts)
+        plan = self._plan(known, topic, target, facts)
         wanted = {row.queue for row in plan.rows}
-        problems = [*plan.problems, *_foreign(plan, known, group, new_group)]
+        problems = [*plan.problems, *_foreign(plan, known, new_group)]
         warnings = [*plan.warnings, *_left_out(facts, wanted, target)]
         if message_queues is not None:
             warnings += _others_told(plan)
@@ -142,12 +205,10 @@ class ResetAdmin(ResetFactsAdmin):
         """
         self._changes.check("group.reset")
         refused = f"group {plan.group!r} is not moved"
-        if not force:
-            refuse_problems(refused, plan.problems, group=plan.group)
+        refuse(refused, () if force else plan.problems, group=plan.group)
         now = self._now(plan)
-        changed = changes_since(plan, now)
         if as_shown or not force:
-            refuse_changed(refused, changed, group=plan.group)
+            refuse(refused, (), changes_since(plan, now), group=plan.group)
         move, left = still_to_move(plan, now)
         if not any(row.moves for row in move):
             rows = tuple(ResetDoneRow(row, row.from_offset, True) for row in move)
@@ -189,13 +250,10 @@ class ResetAdmin(ResetFactsAdmin):
         """
         file = read_undo(path)
         back = {queue: offset for queue, offset in file.before.items() if offset is not None}
-        known = self._known_of(file.group)
-        if file.group not in known.groups:
-            raise unknown_group(file.group, known.groups)
+        known = GroupFacts.ask(self._reach, file.group)
+        known.check_known()
         target = ResetTarget.undo(back)
-        plan = self._plan(
-            known, file.group, None, target, self._facts_of(known, file.group, None, target)
-        )
+        plan = self._plan(known, None, target, self._facts_of(known, None, target))
         warnings = list(plan.warnings)
         never = [queue for queue, offset in file.before.items() if offset is None]
         if never:
@@ -217,8 +275,7 @@ class ResetAdmin(ResetFactsAdmin):
 
     def _plan(
         self,
-        known: ResetFacts,
-        group: str,
+        known: GroupFacts,
         topic: str | None,
         target: ResetTarget,
         facts: Sequence[QueueFacts],
@@ -235,7 +292,7 @@ class ResetAdmin(ResetFactsAdmin):
         members = list(_members(known.connections.values()))
         problems = [*member_problems(members, by.values()), *skip_problem(rows, target)]
         return ResetPlan(
-            group=group,
+            group=known.group,
             topic=topic,
             target=target,
             rows=tuple(rows),
@@ -245,7 +302,7 @@ class ResetAdmin(ResetFactsAdmin):
             warnings=tuple(_pulling(members, by.values())),
         )
 
-    def _by(self, known: ResetFacts, broker_name: str) -> ResetBy:
+    def _by(self, known: GroupFacts, broker_name: str) -> ResetBy:
         if broker_name not in known.connections:
             return ResetBy.BROKER
         address = known.masters.get(broker_name)
@@ -257,13 +314,126 @@ class ResetAdmin(ResetFactsAdmin):
         """Return the plan with the offsets stored and messages kept now, going to the same
         offsets.
         """
-        known = self._known_of(plan.group)
+        known = GroupFacts.ask(self._reach, plan.group)
         to = {row.queue: row.to_offset for row in plan.rows}
         for topic in sorted({row.topic for row in plan.rows}):
             self._queues_of(topic)
         target = ResetTarget.undo(to)
-        facts = self._facts_now(known, plan.group, sorted(to), to)
-        return self._plan(known, plan.group, plan.topic, target, facts)
+        facts = self._facts_now(known, sorted(to), to)
+        return self._plan(known, plan.topic, target, facts)
+
+    def _facts_of(
+        self, known: GroupFacts, topic: str | None, target: ResetTarget
+    ) -> list[QueueFacts]:
+        """Return the facts about each queue the target may cover."""
+        found: Mapping[MessageQueue, int] = {}
+        if target.kind is ResetKind.COPY:
+            found = self._offsets_to_copy(known, target.group or "", topic)
+            queues = sorted(found) if topic is None else self._queues_of(topic)
+        elif target.kind is ResetKind.UNDO:
+            found = dict(target.offsets)
+            queues = sorted(found)
+            for name in sorted({queue.topic for queue in queues}):
+                self._queues_of(name)
+        else:
+            if topic is None and target.kind is ResetKind.OFFSET:
+                raise ConfigurationError("an offset is one of a topic: name the topic")
+            topics = [topic] if topic is not None else self._topics_of(known)
+            by_topic = {each: self._queues_of(each) for each in topics}
+            queues = [queue for each in by_topic.values() for queue in each]
+            if target.kind is ResetKind.TIME and target.value is not None:
+                for each, theirs in by_topic.items():
+                    found = {**found, **self._offsets_at(each, theirs, target.value)}
+        return self._facts_now(known, queues, found)
+
+    def _facts_now(
+        self,
+        known: GroupFacts,
+        queues: Sequence[MessageQueue],
+        found: Mapping[MessageQueue, int],
+    ) -> list[QueueFacts]:
+        low, high = self._client.min_offsets(queues), self._client.max_offsets(queues)
+        if known.tables is None:
+            asked = {q: self._client.query_consumer_offset(known.group, q) for q in queues}
+            stored = {queue: offset for queue, offset in asked.items() if offset is not None}
+        else:
+            stored = offsets_of_group(known.tables, known.group)
+        return [
+            QueueFacts(
+                queue=queue,
+                min_offset=max(low[queue], 0),
+                max_offset=max(high[queue], 0),
+                committed=stored.get(queue),
+                found=found.get(queue),
+            )
+            for queue in queues
+        ]
+
+    def _topics_of(self, known: GroupFacts) -> list[str]:
+        """Return the topics a group has progress in, or subscribes; those still there."""
+        group = known.group
+        consumed = known.topics_of.get(group, set()) | known.subscribed
+        there = set(self._wire.topic_names())
+        topics = [name for name in consumed & there if kind_of(group, name) is QueueKind.TOPIC]
+        if not topics:
+            raise ConfigurationError(f"group {group!r} consumes no topic yet", group=group)
+        return sorted(topics)
+
+    def _queues_of(self, topic: str) -> list[MessageQueue]:
+        names.check_topic(topic)
+        try:
+            queues = self._client.subscribe_queues(topic, refresh=True)
+        except RouteNotFoundError as error:
+            hint = like(topic, self._wire.topic_names())
+            raise RouteNotFoundError(f"{error.message}{hint}", topic=topic) from error
+        if not queues:
+            raise ConfigurationError(
+                f"topic {topic!r} has no queue that may be read; `rocketstream topic update "
+                f"{topic} --perm rw` changes that",
+                topic=topic,
+            )
+        return queues
+
+    def _offsets_at(
+        self, topic: str, queues: Iterable[MessageQueue], timestamp_ms: int
+    ) -> dict[MessageQueue, int]:
+        rows = {
+            MessageQueue(row.topic, row.broker_name, row.queue_id): row
+            for row in Topics(self._reach).status(topic)
+        }
+        found: dict[MessageQueue, int] = {}
+        for queue in queues:
+            row = rows.get(queue)
+            # A search by a time after the newest message finds that message, not the end (C-372).
+            if row is not None and (
+                row.last_update_ms is None or timestamp_ms > row.last_update_ms
+            ):
+                found[queue] = row.max_offset
+            else:
+                found[queue] = self._client.search_offset(queue, timestamp_ms)
+        return found
+
+    def _offsets_to_copy(
+        self, known: GroupFacts, source: str, topic: str | None
+    ) -> dict[MessageQueue, int]:
+        names.check_group(source)
+        known.check_known(source)
+        if known.tables is None:
+            raise ClientStateError(
+                "a broker does not tell the offsets of its groups (code 43), so none can be copied"
+            )
+        found = {
+            queue: offset
+            for queue, offset in offsets_of_group(known.tables, source).items()
+            if queue.topic == topic
+            or (topic is None and kind_of(source, queue.topic) is QueueKind.TOPIC)
+        }
+        if not found:
+            where = f" in topic {topic!r}" if topic else ""
+            raise ConfigurationError(
+                f"group {source!r} has no offsets{where} to copy", group=source, topic=topic
+            )
+        return found
 
     # --- doing -----------------------------------------------------------------------------------
 
@@ -377,9 +547,9 @@ def _only(
     return [each for each in facts if each.queue in set(queues)]
 
 
-def _foreign(plan: ResetPlan, known: ResetFacts, group: str, new_group: bool) -> list[str]:
+def _foreign(plan: ResetPlan, known: GroupFacts, new_group: bool) -> list[str]:
     """Return the problem of a group that neither has offsets in the topic nor subscribes it."""
-    subscribed = {t for each in known.connections.values() for t in each.subscription_table}
+    group, subscribed = known.group, known.subscribed
     if (
         new_group
         or plan.topic is None

@@ -33,9 +33,9 @@ from rocketstream.admin.core.evidence import (
 from rocketstream.admin.core.fields import permission
 from rocketstream.admin.core.held import queue_of
 from rocketstream.admin.core.joining import Matching
-from rocketstream.admin.core.letter_causes import CauseCount
 from rocketstream.admin.core.windows import MATCH_ALL
 from rocketstream.admin.filtered import count_matching
+from rocketstream.admin.letters.causes import CauseCount
 from rocketstream.admin.messages.shown import Showing
 from rocketstream.admin.rows import SubscriptionRow
 from rocketstream.admin.service import Service

@@ -5,13 +5,12 @@ Pure: offsets, members and targets in, rows and sentences out.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
-from rocketstream.admin.core.words import plural
+from rocketstream.admin.core.words import moment, plural
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 
@@ -110,10 +109,10 @@ class ResetTarget:
     def describe(self) -> str:
         """Return the target in words."""
         if self.kind is ResetKind.TIME and self.value is not None:
-            return f"the message stored nearest to {_time_text(self.value)}"
+            return f"the message stored nearest to {moment(self.value)}"
         if self.kind is ResetKind.SHIFT and self.value is not None:
-            count = f"{abs(self.value):,} message" + ("" if abs(self.value) == 1 else "s")
-            return f"{count} {'forward' if self.value > 0 else 'back'}"
+            way = "forward" if self.value > 0 else "back"
+            return f"{plural(abs(self.value), 'message')} {way}"
         return {
             ResetKind.EARLIEST: "the oldest message kept",
             ResetKind.LATEST: "the end of each queue",
@@ -283,7 +282,7 @@ class ResetPlan:
         """Return who moves the group, in words."""
         if not self.is_online:
             return "nobody is connected: the brokers replace the stored offsets"
-        count = f"{len(self.members)} member" + ("" if len(self.members) == 1 else "s")
+        count = plural(len(self.members), "member")
         by = {row.by for row in self.rows}
         if by == {ResetBy.PULL}:
             return (
@@ -337,7 +336,7 @@ class ResetDone:
 # --- decisions ------------------------------------------------------------------------------------
 
 
-def row_of(facts: QueueFacts, target: ResetTarget, by: ResetBy) -> ResetRow | None:
+def row_of(facts: QueueFacts, target: ResetTarget, by: ResetBy = ResetBy.BROKER) -> ResetRow | None:
     """Return where one queue goes; None where the target has no offset for it."""
     wanted = _wanted(facts, target)
     if wanted is None:
@@ -495,7 +494,3 @@ def outcome(row: ResetRow, stored: int | None) -> ResetDoneRow:
         f"it is at {stored}, not before {row.from_offset} where it was: its members have consumed "
         "all of it again already, or did not move",
     )
-
-
-def _time_text(timestamp_ms: int) -> str:
-    return datetime.datetime.fromtimestamp(timestamp_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")

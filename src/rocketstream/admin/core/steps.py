@@ -8,14 +8,14 @@ change loses none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from rocketstream.admin.core.likeness import like
 from rocketstream.admin.core.words import some
-from rocketstream.errors import ConfigurationError
+from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.codes import Perm
@@ -99,6 +99,88 @@ class ChangePlan:
         return bool(self.steps)
 
 
+@dataclass(slots=True)
+class Draft:
+    """A plan under construction; each list holds what the plan's field of that name will."""
+
+    operation: str
+    name: str
+    arguments: Mapping[str, Any]
+    steps: list[Step] = field(default_factory=list)
+    losses: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def plan(self, taken_ms: int) -> ChangePlan:
+        """Return the plan."""
+        return ChangePlan(
+            self.operation,
+            self.name,
+            tuple(self.steps),
+            tuple(self.losses),
+            tuple(dict.fromkeys(self.warnings)),
+            tuple(dict.fromkeys(self.problems)),
+            self.arguments,
+            taken_ms,
+        )
+
+    def put_topic(
+        self,
+        broker_name: str,
+        topic: str,
+        before: Settings | None,
+        after: Settings,
+        held: Mapping[int, int],
+    ) -> None:
+        """Add the change of a topic's settings at a broker, if there is one, and what it costs.
+
+        Args:
+            held: how many messages are kept there, by queue id.
+        """
+        step = Step(StepKind.PUT_TOPIC, broker_name, topic, before, after)
+        if not step.differences():
+            return
+        self.steps.append(step)
+        if before is None:
+            return
+        read, write = after["readQueueNums"], after["writeQueueNums"]
+        if write < before["writeQueueNums"]:
+            self.warnings.append(
+                f"{broker_name}: nothing is sent to queues {write} to "
+                f"{before['writeQueueNums'] - 1} of {topic} any more; keys go to other queues, so "
+                "their order begins anew"
+            )
+        if read < write:
+            self.problems.append(
+                f"{broker_name}: what is sent to queues {read} to {write - 1} is never read"
+            )
+        lost = sum(count for queue_id, count in held.items() if queue_id >= read)
+        if read < before["readQueueNums"] and lost:
+            self.problems.append(
+                f"{broker_name}: {lost} messages in queues {read} to "
+                f"{before['readQueueNums'] - 1} are read by nobody any more; shrink the write "
+                "queues first, and these when they are consumed"
+            )
+
+    def put_group(
+        self, broker_name: str, group: str, before: Settings | None, after: Settings
+    ) -> None:
+        """Add the change of a group's settings at a broker, and what it brings."""
+        self.steps.append(Step(StepKind.PUT_GROUP, broker_name, group, before, after))
+        was = before or {}
+        if was.get("consumeEnable", True) and not after.get("consumeEnable", True):
+            self.warnings.append(
+                "members finish what they have pulled; then brokers refuse their pulls, which they "
+                "repeat every few seconds and log"
+            )
+        if after.get("retryQueueNums") == 0 and was.get("retryQueueNums") != 0:
+            self.problems.append(
+                "without a retry queue brokers drop what the group fails to consume"
+            )
+        if after.get("retryMaxTimes") == 0 and was.get("retryMaxTimes") != 0:
+            self.warnings.append("what the group fails to consume is a dead letter at once")
+
+
 @dataclass(frozen=True, slots=True)
 class StepDone:
     """The outcome of a step.
@@ -169,37 +251,6 @@ def attributes_change(before: Settings, after: Settings) -> str | None:
     return ",".join(parts) or None
 
 
-def shrink_sentences(
-    topic: str, before: Settings, after: Settings, held: Mapping[int, int], where: str
-) -> tuple[list[str], list[str]]:
-    """Return the warnings and problems of a topic that gets fewer queues.
-
-    Args:
-        topic: the topic.
-        before: its settings.
-        after: its new settings.
-        held: how many messages are kept, by queue id.
-        where: the name of the broker.
-    """
-    warnings: list[str] = []
-    problems: list[str] = []
-    read, write = after["readQueueNums"], after["writeQueueNums"]
-    if write < before["writeQueueNums"]:
-        warnings.append(
-            f"{where}: nothing is sent to queues {write} to {before['writeQueueNums'] - 1} of "
-            f"{topic} any more; keys go to other queues, so their order begins anew"
-        )
-    if read < write:
-        problems.append(f"{where}: what is sent to queues {read} to {write - 1} is never read")
-    lost = sum(count for queue_id, count in held.items() if queue_id >= read)
-    if read < before["readQueueNums"] and lost:
-        problems.append(
-            f"{where}: {lost} messages in queues {read} to {before['readQueueNums'] - 1} are read "
-            "by nobody any more; shrink the write queues first, and these when they are consumed"
-        )
-    return warnings, problems
-
-
 def changed_group(raw: Settings, wanted: Settings, where: str) -> dict[str, Any]:
     """Return a group's settings with some replaced.
 
@@ -224,23 +275,6 @@ def changed_group(raw: Settings, wanted: Settings, where: str) -> dict[str, Any]
         if name in wanted and after[name] < least:
             raise ConfigurationError(f"{name} is {after[name]}; it takes {least} or more")
     return after
-
-
-def group_sentences(before: Settings | None, after: Settings) -> tuple[list[str], list[str]]:
-    """Return the warnings and problems of a change of a group's settings."""
-    warnings: list[str] = []
-    problems: list[str] = []
-    was = before or {}
-    if was.get("consumeEnable", True) and not after.get("consumeEnable", True):
-        warnings.append(
-            "members finish what they have pulled; then brokers refuse their pulls, which they "
-            "repeat every few seconds and log"
-        )
-    if after.get("retryQueueNums") == 0 and was.get("retryQueueNums") != 0:
-        problems.append("without a retry queue brokers drop what the group fails to consume")
-    if after.get("retryMaxTimes") == 0 and was.get("retryMaxTimes") != 0:
-        warnings.append("what the group fails to consume is a dead letter at once")
-    return warnings, problems
 
 
 def popped_again(
@@ -296,6 +330,33 @@ def still_true(plan: ChangePlan, now: ChangePlan) -> list[str]:
             found.append(f"{place} is no longer from {old.before} to {old.after}")
     found += [f"{s.kind} {s.name} at {s.where} has nothing to do any more" for s in shown.values()]
     return found
+
+
+def refuse(
+    refused: str,
+    problems: Sequence[str],
+    changed: Sequence[str] = (),
+    **about: str,
+) -> None:
+    """Raise if a plan, of any kind, has problems or is no longer as it was shown.
+
+    Args:
+        refused: the action, as the error names it at its beginning.
+        problems: the plan's problems, in sentences.
+        changed: how the plan differs from what would be planned now.
+        about: the parameters of the error.
+
+    Raises:
+        ClientStateError: it has, or is not; the error says in which points.
+    """
+    if problems:
+        told = "; ".join(problems)
+        raise ClientStateError(f"{refused}: {told}. Force it if you want it all the same", **about)
+    if changed:
+        told = "; ".join(changed)
+        raise ClientStateError(
+            f"{refused}, it is no longer as it was shown: {told}. Look again", **about
+        )
 
 
 def listed(names: Iterable[str]) -> str:

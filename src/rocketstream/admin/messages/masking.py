@@ -24,6 +24,7 @@ from rocketstream.errors import ConfigurationError
 from rocketstream.protocol import names
 from rocketstream.protocol.namespace import without_any_namespace
 from rocketstream.protocol.properties import (
+    PROPERTY_DLQ_ORIGIN_TOPIC,
     PROPERTY_KEYS,
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
@@ -48,7 +49,7 @@ _CARRIERS: Final = frozenset(
     }
 )
 """Topics that hold messages of other topics; their properties name which."""
-_ORIGINS: Final = ("DLQ_ORIGIN_TOPIC", PROPERTY_RETRY_TOPIC, PROPERTY_REAL_TOPIC)
+_ORIGINS: Final = (PROPERTY_DLQ_ORIGIN_TOPIC, PROPERTY_RETRY_TOPIC, PROPERTY_REAL_TOPIC)
 
 
 @dataclass(frozen=True, slots=True)

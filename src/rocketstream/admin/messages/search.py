@@ -1,38 +1,34 @@
 """The search for messages by id, key, time and offset, bounded, page by page.
 
 Law: joins no group, stores no offset. Filters compare the masked message: they reveal nothing that
-masking hides.
+masking hides. Messages the brokers' index cannot reach are reported, never left out: Apache's index
+keeps whole seconds, so if one second has more messages than an answer holds, the rest is read from
+the queues.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rocketstream import limits
-from rocketstream.admin.core.paging import Pages, Range, SearchPlace
-from rocketstream.admin.messages.bodies import AUTO, BodyFormat
-from rocketstream.admin.messages.by_key import (
-    IndexSearch,
-    ask_indexes,
-    has_key,
-    place_of,
-    ranges_left,
-)
-from rocketstream.admin.messages.index_pages import MESSAGES_MAX
-from rocketstream.admin.messages.shown import ShownMessage
-from rocketstream.admin.messages.viewing import MessageAdmin
-from rocketstream.admin.service import question
+from rocketstream.admin.messages.bodies import BodyFormat
+from rocketstream.admin.messages.lookup import LAST_MS, MESSAGES_MAX, Lookup
+from rocketstream.admin.messages.paging import Pages, Range, SearchPlace
+from rocketstream.admin.messages.shown import Showing, ShownMessage
+from rocketstream.admin.service import Reach
 from rocketstream.errors import ConfigurationError, RocketMQError, SubscriptionError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
-from rocketstream.protocol.names import TOOLS_CONSUMER_GROUP
 from rocketstream.protocol.properties import KEY_SEPARATOR
-from rocketstream.protocol.sql92 import Expression, compile_expression
+from rocketstream.protocol.sql92 import compile_expression
 
 EXAMINED_MAX: Final = 10_000
 SEARCH_TIMEOUT_MS: Final = 10_000
+TAIL_BEHIND_MAX: Final = 1_000
+
+TailPlace = Mapping[MessageQueue, int]
+"""The place of a tail: the next offset of each queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,40 +50,31 @@ class MessageFilter:
     def __bool__(self) -> bool:
         return any(value is not None for value in (self.tag, self.key, self.sql, self.text))
 
-    def compiled(self) -> Wanted:
-        """Return the filter prepared for use.
+    def compiled(self) -> Callable[[ShownMessage], bool]:
+        """Return the filter as a test of messages.
 
         Raises:
             ConfigurationError: the condition is not SQL92, or the tag is not a tag.
         """
-        return Wanted(self)
+        tags: frozenset[str] | None = None
+        if self.tag is not None and self.tag.strip() != "*":
+            tags = frozenset(part.strip() for part in self.tag.split("||"))
+            if "" in tags:
+                raise ConfigurationError(f"tag is {self.tag!r}; it takes one, or 'a || b'")
+        try:
+            sql = None if self.sql is None else compile_expression(self.sql)
+        except SubscriptionError as error:
+            raise ConfigurationError(error.message) from None
 
+        def is_wanted(message: ShownMessage) -> bool:
+            return (
+                (tags is None or message.tags in tags)
+                and (self.key is None or self.key in (message.keys or "").split(KEY_SEPARATOR))
+                and (sql is None or sql.matches(message.properties))
+                and (self.text is None or _holds(message, self.text))
+            )
 
-class Wanted:
-    """A prepared filter."""
-
-    def __init__(self, wanted: MessageFilter) -> None:
-        self._key, self._text = wanted.key, wanted.text
-        self._tags: frozenset[str] | None = None
-        if wanted.tag is not None and wanted.tag.strip() != "*":
-            self._tags = frozenset(part.strip() for part in wanted.tag.split("||"))
-            if "" in self._tags:
-                raise ConfigurationError(f"tag is {wanted.tag!r}; it takes one, or 'a || b'")
-        self._sql: Expression | None = None
-        if wanted.sql is not None:
-            try:
-                self._sql = compile_expression(wanted.sql)
-            except SubscriptionError as error:
-                raise ConfigurationError(error.message) from None
-
-    def __call__(self, message: ShownMessage) -> bool:
-        """Return whether a message is wanted."""
-        return (
-            (self._tags is None or message.tags in self._tags)
-            and (self._key is None or self._key in (message.keys or "").split(KEY_SEPARATOR))
-            and (self._sql is None or self._sql.matches(message.properties))
-            and (self._text is None or _holds(message, self._text))
-        )
+        return is_wanted
 
 
 def _holds(message: ShownMessage, text: str) -> bool:
@@ -117,228 +104,214 @@ class SearchPage:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """The settings of a search."""
+class TailRound:
+    """The result of one round of a tail.
 
+    Attributes:
+        messages: the wanted messages, in order of store time.
+        place: pass it to the next round.
+        examined: how many messages were read.
+        passed_over: how many messages were left out, because they came faster than they are read.
+        problems: brokers that could not be asked; the next round asks them again.
+    """
+
+    messages: tuple[ShownMessage, ...]
+    place: TailPlace
+    examined: int
+    passed_over: int = 0
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Search:
+    """A search of one topic under way.
+
+    Attributes:
+        is_wanted: the test of messages as they are shown.
+        most: how many messages to return at most.
+        place: the order and the times, and the ranges that are still to be read.
+        is_new: whether the search begins: no ranges are known yet.
+        examined_most: how many messages to look at at most.
+        deadline: begin no further read after this time of the clock.
+        key: one of the messages' keys, compared unmasked; None for any.
+        problems: the brokers that could not be asked.
+    """
+
+    reach: Reach
+    lookup: Lookup
+    showing: Showing
     topic: str
-    test: Wanted
+    is_wanted: Callable[[ShownMessage], bool]
     how: BodyFormat
     most: int
-    newest_first: bool
+    place: SearchPlace
+    is_new: bool
+    examined_most: int
+    deadline: float
     key: str | None = None
-
-    def is_wanted(self, message: MessageExt, shown: ShownMessage) -> bool:
-        """Return whether a message is wanted: its key is compared unmasked, all else as shown."""
-        return (self.key is None or has_key(message, self.key)) and self.test(shown)
-
-
-class SearchAdmin(MessageAdmin):
-    """The searches of ``Admin``."""
-
-    @question
-    def search(
-        self,
-        topic: str,
-        *,
-        msg_id: str | None = None,
-        key: str | None = None,
-        since_ms: int | None = None,
-        until_ms: int | None = None,
-        broker_name: str | None = None,
-        queue_id: int | None = None,
-        offset: int | None = None,
-        wanted: MessageFilter | None = None,
-        newest_first: bool = True,
-        most: int = 32,
-        examined_most: int = EXAMINED_MAX,
-        timeout_ms: int = SEARCH_TIMEOUT_MS,
-        resume: str | None = None,
-        how: BodyFormat = AUTO,
-    ) -> SearchPage:
-        """Return messages of a topic, decoded and masked; bounded in count and time.
-
-        A search by id or key asks the brokers' index. Any other reads the queues between the given
-        times, in order of store time over all queues. Queues are read for a key too where the index
-        cannot reach: with more than 64 messages of one second, and for the oldest first of very
-        many.
-
-        Args:
-            topic: the topic; ``%DLQ%group`` and ``%RETRY%group`` too.
-            msg_id: the sender's id or the broker's; finds all messages that have it.
-            key: one of the messages' keys.
-            since_ms: stored at this time or later, ms since 1970.
-            until_ms: stored before this time, ms since 1970.
-            broker_name: only messages of this broker.
-            queue_id: only messages of this queue (of each broker, unless one is named).
-            offset: with one queue, begin at this offset; with ``newest_first`` go back from it.
-            wanted: leave out all other messages.
-            newest_first: whether the newest come first.
-            most: how many messages to return at most, 1 to 1,000.
-            examined_most: how many messages to look at at most.
-            timeout_ms: begin no further read after this time.
-            resume: continue where a search of this topic ended, with its ranges and order; ``key``
-                and ``wanted`` must be given again.
-            how: how bodies are decoded.
-
-        Raises:
-            RouteNotFoundError: the topic is unknown.
-            ConfigurationError: arguments that exclude each other, or a value out of range.
-        """
-        if not 1 <= most <= limits.SEARCH_MESSAGES_MAX:
-            raise ConfigurationError(
-                f"most is {most}; it takes 1 to {limits.SEARCH_MESSAGES_MAX} messages"
-            )
-        if examined_most < 1:
-            raise ConfigurationError(f"examined_most is {examined_most}; it takes 1 or more")
-        if since_ms is not None and until_ms is not None and since_ms >= until_ms:
-            raise ConfigurationError("nothing lies between since and until: until is not later")
-        asked = _Asked(topic, (wanted or MessageFilter()).compiled(), how, most, newest_first, key)
-        is_placed = offset is not None or queue_id is not None
-        if (is_placed and (msg_id or key) is not None) or (msg_id is not None and resume):
-            raise ConfigurationError("an id or key is looked up in all queues at once")
-        deadline = self._clock.monotonic_ms() + timeout_ms
-        place: SearchPlace | None = None
-        if resume is not None:
-            place = SearchPlace.of_word(resume, topic)
-            self._client.route(topic, refresh=True)
-        if key is not None:
-            return self._search_by_key(
-                asked, place or SearchPlace(newest_first, since_ms, until_ms, {}),
-                place is None, examined_most, deadline,
-            )  # fmt: skip
-        if msg_id is not None:
-            return self._search_by_id(asked, msg_id, since_ms, until_ms)
-        problems: list[str] = []
-        if place is None:
-            queues = self._search_chosen(topic, broker_name, queue_id, offset)
-            place = SearchPlace(newest_first, since_ms, until_ms, {})
-            place = self._search_begun(place, queues, offset, problems)
-        return self._search_page(asked, place, examined_most, deadline, problems)
-
-    @question
-    def shown(self, message: MessageExt, how: BodyFormat = AUTO) -> ShownMessage:
-        """Return a message as it may be shown: decoded and masked. Sends no request."""
-        return self._showing.shown(message, how)
+    problems: list[str] = field(default_factory=list)
 
     # --- by the index ----------------------------------------------------------------------------
 
-    def _search_by_id(
-        self, asked: _Asked, msg_id: str, since_ms: int | None, until_ms: int | None
-    ) -> SearchPage:
-        found: dict[tuple[str, int], MessageExt] = {}
-        problems: list[str] = []
-        for name, address in self._wire.topic_masters(asked.topic).items():
+    def by_id(self, msg_id: str) -> SearchPage:
+        """Return all messages that have an id."""
+        every: dict[tuple[int, str, int], MessageExt] = {}
+        for name, address in self.lookup.wire.topic_masters(self.topic).items():
             try:
-                some = self._wire.messages_by_key(
-                    address, asked.topic, msg_id, MESSAGES_MAX, unique=True
-                )
+                some = self.lookup.by_id(self.topic, msg_id, {name: address})
+                every |= {_in_time(message): message for message in some}
             except RocketMQError as error:
-                problems.append(f"broker {name}: {error.message}")
-                continue
-            for message in some:
-                message._broker_name = name
-                found[name, message.commit_log_offset] = message
-        if not found and (message_at := self._message_by_offset_id(asked.topic, msg_id)):
-            found[message_at.broker_name, message_at.commit_log_offset] = message_at
-        ordered = sorted(found.values(), key=place_of, reverse=asked.newest_first)
+                self.problems.append(f"broker {name}: {error.message}")
+        if not every and (placed := self.lookup.at_place(self.topic, msg_id)):
+            every[_in_time(placed)] = placed
+        found = [every[at] for at in sorted(every, reverse=self.place.newest_first)]
         shown = [
-            self._showing.shown(message, asked.how)
-            for message in ordered
-            if (since_ms is None or message.store_timestamp >= since_ms)
-            and (until_ms is None or message.store_timestamp < until_ms)
+            self.showing.shown(message, self.how)
+            for message in found
+            if self.place.side(message.store_timestamp) is None
         ]
-        kept = [message for message in shown if asked.test(message)]
-        is_full = len(kept) > asked.most or len(ordered) >= MESSAGES_MAX
+        kept = [message for message in shown if self.is_wanted(message)]
+        is_full = len(kept) > self.most or len(found) >= MESSAGES_MAX
         return SearchPage(
-            tuple(kept[: asked.most]),
-            len(ordered),
+            tuple(kept[: self.most]),
+            len(found),
             ended_by="most" if is_full else None,
-            reached_ms=ordered[-1].store_timestamp if ordered else None,
-            problems=tuple(problems),
+            reached_ms=found[-1].store_timestamp if found else None,
+            problems=tuple(self.problems),
         )
 
-    def _search_by_key(
-        self,
-        asked: _Asked,
-        place: SearchPlace,
-        is_new: bool,
-        examined_most: int,
-        deadline: float,
-    ) -> SearchPage:
+    def by_key(self) -> SearchPage:
         """Return the messages of the index, and beyond its reach those read from the queues."""
-        asked = replace(asked, newest_first=place.newest_first)
-
-        def is_wanted(message: MessageExt) -> bool:
-            if not is_new:
-                low, high = place.ranges.get(message.message_queue, (0, 0))
-                if not low <= message.queue_offset < high:
-                    return False
-            return asked.is_wanted(message, self._showing.shown(message, asked.how))
-
-        def has_time(examined: int) -> bool:
-            return examined < examined_most and self._clock.monotonic_ms() < deadline
-
-        answer = ask_indexes(
-            self,
-            self._wire.topic_masters(asked.topic),
-            IndexSearch(
-                asked.topic, str(asked.key), place.since_ms, place.until_ms, is_wanted,
-                asked.most if asked.newest_first else None, has_time,
-            ),
-        )  # fmt: skip
-        told, problems = answer.found, answer.problems
-        if not asked.newest_first:
+        told, floor_ms = self._told_by_indexes()
+        if not self.place.newest_first:
             # No message is certain to be the oldest before all are known.
-            told = told[::-1] if answer.floor_ms is None else []
-        kept = told[: asked.most]
-        shown = tuple(self._showing.shown(message, asked.how) for message in kept)
+            told = told[::-1] if floor_ms is None else []
+        kept = told[: self.most]
+        shown = tuple(self.showing.shown(message, self.how) for message in kept)
         reached = kept[-1].store_timestamp if kept else None
-        if answer.floor_ms is None and len(told) == len(kept):
-            return SearchPage(shown, len(kept), None, None, reached, tuple(problems))
-        edge = reached if len(kept) < len(told) or answer.floor_ms is None else answer.floor_ms
-        place = self._search_behind(asked, place, is_new, kept, edge, problems)
-        if len(kept) == asked.most:
-            resume = place.word(asked.topic) if place.ranges else None
+        if floor_ms is None and len(told) == len(kept):
+            return SearchPage(shown, len(kept), None, None, reached, tuple(self.problems))
+        edge = reached if len(kept) < len(told) or floor_ms is None else floor_ms
+        self._go_behind(kept, edge)
+        if len(kept) == self.most:
+            resume = self.place.word(self.topic) if self.place.ranges else None
             why = "most" if resume else None
-            return SearchPage(shown, len(kept), resume, why, reached, tuple(problems))
-        rest = replace(asked, most=asked.most - len(kept))
-        page = self._search_page(rest, place, examined_most, deadline, problems, len(kept))
+            return SearchPage(shown, len(kept), resume, why, reached, tuple(self.problems))
+        self.most -= len(kept)
+        page = self.through_queues(len(kept))
         return replace(
             page,
             messages=shown + page.messages,
             reached_ms=reached if page.reached_ms is None else page.reached_ms,
         )
 
-    def _search_behind(
-        self,
-        asked: _Asked,
-        place: SearchPlace,
-        is_new: bool,
-        told: Sequence[MessageExt],
-        edge_ms: int | None,
-        problems: list[str],
-    ) -> SearchPlace:
-        """Return where a search by key continues, after the messages found up to a time."""
-        if edge_ms is not None and asked.newest_first:
+    def _told_by_indexes(self) -> tuple[list[MessageExt], int | None]:
+        """Ask every broker's index until it has given all, or enough, or cannot reach further.
+
+        Returns:
+            The wanted messages, the newest first, and the time after which none are missing; None
+            where none are missing at all.
+        """
+        found: list[MessageExt] = []
+        floors: list[int] = []
+        for name, address in self.lookup.wire.topic_masters(self.topic).items():
+            try:
+                some, floor_ms = self._told_by_index(name, address)
+            except RocketMQError as error:
+                self.problems.append(f"broker {name}: {error.message}")
+                continue
+            found += some
+            if floor_ms is not None:
+                floors.append(floor_ms)
+        floor = max(floors, default=None)
+        found.sort(key=_in_time, reverse=True)
+        return [m for m in found if floor is None or m.store_timestamp >= floor], floor
+
+    def _told_by_index(self, name: str, address: str) -> tuple[list[MessageExt], int | None]:
+        place = self.place
+        last_ms = LAST_MS if place.until_ms is None else place.until_ms - 1
+        found: list[MessageExt] = []
+        looked, floor_ms = 0, None
+        for page in self.lookup.pages(address, self.topic, str(self.key), last_ms=last_ms):
+            looked, floor_ms = looked + len(page.fresh), page.floor_ms
+            for message in page.fresh:
+                message._broker_name = name
+                # Apache's index knows only seconds and hashes: later messages and other keys are
+                # among them.
+                if (
+                    place.side(message.store_timestamp) is None
+                    and self._is_left(message)
+                    and self._is_sought(message, self.showing.shown(message, self.how))
+                ):
+                    found.append(message)
+            if floor_ms is None or floor_ms < (place.since_ms or 0):
+                return found, None
+            is_enough = place.newest_first and len(found) > self.most
+            if is_enough or looked >= self.examined_most or self._is_late():
+                break
+        return found, floor_ms
+
+    def _is_left(self, message: MessageExt) -> bool:
+        """Whether no earlier page contained a message."""
+        low, high = self.place.ranges.get(message.message_queue, (0, 0))
+        return self.is_new or low <= message.queue_offset < high
+
+    def _is_sought(self, message: MessageExt, shown: ShownMessage) -> bool:
+        """Whether a message is wanted: the index finds it by a key or by the sender's id."""
+        key = self.key
+        has_key = key is None or key in (message.keys or "").split(KEY_SEPARATOR)
+        return (has_key or message.msg_id == key) and self.is_wanted(shown)
+
+    def _is_late(self) -> bool:
+        return self.reach.clock.monotonic_ms() >= self.deadline
+
+    def _go_behind(self, told: Sequence[MessageExt], edge_ms: int | None) -> None:
+        """Continue a search by key after the messages found up to a time."""
+        place = self.place
+        if edge_ms is not None and place.newest_first:
             until_ms = edge_ms + 1 if place.until_ms is None else min(edge_ms + 1, place.until_ms)
-            place = replace(place, until_ms=until_ms)
+            self.place = replace(place, until_ms=until_ms)
         elif edge_ms is not None and told:
-            place = replace(place, since_ms=max(edge_ms, place.since_ms or 0))
-        if is_new:
-            queues = self._search_chosen(asked.topic, None, None, None)
-            place = self._search_begun(place, queues, None, problems)
-        left = ranges_left(place.ranges, told, newest_first=asked.newest_first)
-        return replace(place, ranges=left)
+            self.place = replace(place, since_ms=max(edge_ms, place.since_ms or 0))
+        if self.is_new:
+            self.begin()
+        self.place = self.place.behind(told)
 
     # --- by reading queues -----------------------------------------------------------------------
 
-    def _search_chosen(
-        self, topic: str, broker_name: str | None, queue_id: int | None, offset: int | None
+    def begin(
+        self,
+        broker_name: str | None = None,
+        queue_id: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        """Find the ranges to read of the chosen queues, by the times and the order."""
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for queue in self._chosen(broker_name, queue_id, offset):
+            by_broker.setdefault(queue.broker_name, []).append(queue)
+        ranges: dict[MessageQueue, Range] = {}
+        for name, queues in by_broker.items():
+            try:
+                lows, highs = (
+                    self.reach.client.min_offsets(queues),
+                    self.reach.client.max_offsets(queues),
+                )
+                for queue in queues:
+                    low, high = self._range(queue, lows[queue], highs[queue], offset)
+                    if low < high:
+                        ranges[queue] = (low, high)
+            except RocketMQError as error:
+                self.problems.append(f"broker {name}: {error.message}")
+        self.place = replace(self.place, ranges=ranges)
+
+    def _chosen(
+        self, broker_name: str | None, queue_id: int | None, offset: int | None
     ) -> list[MessageQueue]:
-        every = self._client.subscribe_queues(topic, refresh=True)
+        every = self.reach.client.subscribe_queues(self.topic, refresh=True)
         if not every:
             raise ConfigurationError(
-                f"topic {topic!r} cannot be read: no broker grants it read permission", topic=topic
+                f"topic {self.topic!r} cannot be read: no broker grants it read permission",
+                topic=self.topic,
             )
         queues = [
             queue
@@ -351,7 +324,7 @@ class SearchAdmin(MessageAdmin):
             most = max(queue.queue_id for queue in every)
             asked = "broker " + repr(broker_name) if queue_id is None else f"queue {queue_id}"
             raise ConfigurationError(
-                f"topic {topic!r} has no {asked}; it has queues 0 to {most} on {brokers}"
+                f"topic {self.topic!r} has no {asked}; it has queues 0 to {most} on {brokers}"
             )
         if offset is not None and len(queues) != 1:
             raise ConfigurationError(
@@ -359,100 +332,60 @@ class SearchAdmin(MessageAdmin):
             )
         return queues
 
-    def _search_begun(
-        self,
-        place: SearchPlace,
-        queues: Sequence[MessageQueue],
-        offset: int | None,
-        problems: list[str],
-    ) -> SearchPlace:
-        """Return a place with the ranges to read of these queues, by its times and order."""
-        ranges = {
-            queue: span
-            for each in _by_broker(queues)
-            for queue, span in self._search_ranges(
-                each, place.since_ms, place.until_ms, offset, place.newest_first, problems
-            ).items()
-        }
-        return replace(place, ranges=ranges)
+    def _range(self, queue: MessageQueue, low: int, high: int, offset: int | None) -> Range:
+        """Return the range to read of a queue, which may be empty."""
+        client = self.reach.client
+        if offset is not None and self.place.newest_first:
+            high = min(high, offset + 1)
+        elif offset is not None:
+            low = max(low, offset)
+        # Brokers answer a time with the nearest message, or with any one of the same millisecond:
+        # the range grows in ever longer steps until it has the first and the last of the times.
+        if (since_ms := self.place.since_ms) is not None and low < high:
+            first, low = low, min(max(client.search_offset(queue, since_ms), low), high)
+            step = 1
+            while low > first and not self._is_before(queue, low - 1, high, since_ms):
+                low, step = max(first, low - step), step * 2
+        if (until_ms := self.place.until_ms) is not None and low < high:
+            end, high = (
+                high,
+                min(max(client.search_offset(queue, until_ms) + 1, low), high),
+            )
+            step = 1
+            while high < end and self._is_before(queue, high, end, until_ms):
+                high, step = min(end, high + step), step * 2
+        return low, high
 
-    def _search_ranges(
-        self,
-        queues: Sequence[MessageQueue],
-        since_ms: int | None,
-        until_ms: int | None,
-        offset: int | None,
-        newest_first: bool,
-        problems: list[str],
-    ) -> dict[MessageQueue, Range]:
-        """Return the ranges to read of one broker's queues."""
-        ranges: dict[MessageQueue, Range] = {}
-        try:
-            lows, highs = self._client.min_offsets(queues), self._client.max_offsets(queues)
-            for queue in queues:
-                low, high = lows[queue], highs[queue]
-                if offset is not None and newest_first:
-                    high = min(high, offset + 1)
-                elif offset is not None:
-                    low = max(low, offset)
-                if since_ms is not None and low < high:
-                    low = self._search_begin(queue, since_ms, low, high)
-                if until_ms is not None and low < high:
-                    high = self._search_end(queue, until_ms, low, high)
-                if low < high:
-                    ranges[queue] = (low, high)
-        except RocketMQError as error:
-            problems.append(f"broker {queues[0].broker_name}: {error.message}")
-        return ranges
-
-    def _search_begin(self, queue: MessageQueue, since_ms: int, low: int, high: int) -> int:
-        """Return an offset at, or shortly before, the first message of ``since_ms`` or later.
-
-        Brokers answer with the nearest message, or with any one of the same millisecond.
-        """
-        at, step = min(max(self._client.search_offset(queue, since_ms), low), high), 1
-        while at > low and not self._search_is_before(queue, at - 1, high, since_ms):
-            at, step = max(low, at - step), step * 2
-        return at
-
-    def _search_end(self, queue: MessageQueue, until_ms: int, low: int, high: int) -> int:
-        """Return an offset after the last message before ``until_ms``."""
-        at, step = min(max(self._client.search_offset(queue, until_ms) + 1, low), high), 1
-        while at < high and self._search_is_before(queue, at, high, until_ms):
-            at, step = min(high, at + step), step * 2
-        return at
-
-    def _search_is_before(self, queue: MessageQueue, offset: int, high: int, time_ms: int) -> bool:
-        for message in self._search_read(queue, (offset, min(offset + 1, high))):
+    def _is_before(self, queue: MessageQueue, offset: int, high: int, time_ms: int) -> bool:
+        for message in self.lookup.read(queue, offset, min(offset + 1, high)):
             return message.store_timestamp < time_ms
         return True
 
-    def _search_page(
-        self,
-        asked: _Asked,
-        place: SearchPlace,
-        examined_most: int,
-        deadline: float,
-        problems: list[str],
-        examined: int = 0,
-    ) -> SearchPage:
-        pages = Pages(place.ranges, newest_first=place.newest_first, wanted=asked.most)
+    def through_queues(self, examined: int = 0) -> SearchPage:
+        """Return the next page of the messages in the ranges.
+
+        Args:
+            examined: how many messages were looked at before.
+        """
+        place = self.place
+        pages = Pages(place.ranges, newest_first=place.newest_first, wanted=self.most)
         found: list[ShownMessage] = []
         reached: int | None = None
         ended_by: str | None = None
         while ended_by is None:
-            if len(found) == asked.most:
+            if len(found) == self.most:
                 ended_by = "most"
-            elif examined >= examined_most:
+            elif examined >= self.examined_most:
                 ended_by = "examined"
-            elif self._clock.monotonic_ms() >= deadline:
+            elif self._is_late():
                 ended_by = "time"
             elif (span := pages.next_read()) is not None:
+                queue, (low, high) = span
                 try:
-                    pages.have_read(*span, self._search_read(*span))
+                    pages.have_read(queue, (low, high), list(self.lookup.read(queue, low, high)))
                 except RocketMQError as error:
-                    problems.append(f"{span[0]}: {error.message}")
-                    pages.put_aside(span[0])
+                    self.problems.append(f"{queue}: {error.message}")
+                    pages.put_aside(queue)
             elif (message := pages.take()) is None:
                 break
             elif (side := place.side(message.store_timestamp)) is not None:
@@ -460,37 +393,17 @@ class SearchAdmin(MessageAdmin):
                     pages.finish(message.message_queue)
             else:
                 examined, reached = examined + 1, message.store_timestamp
-                shown = self._showing.shown(message, asked.how)
-                if asked.is_wanted(message, shown):
+                shown = self.showing.shown(message, self.how)
+                if self._is_sought(message, shown):
                     found.append(shown)
         left = pages.left()
-        if asked.key is not None and place.newest_first and reached is not None and not problems:
+        if self.key and place.newest_first and reached is not None and not self.problems:
             place = replace(place, until_ms=reached + 1)  # from there on the index may reach again
-        resume = replace(place, ranges=left).word(asked.topic) if left else None
+        resume = replace(place, ranges=left).word(self.topic) if left else None
         why = (ended_by or "problem") if left else None
-        return SearchPage(tuple(found), examined, resume, why, reached, tuple(problems))
-
-    def _search_read(self, queue: MessageQueue, span: Range) -> list[MessageExt]:
-        """Return the messages of a range; it may take several pulls."""
-        return read_range(self, queue, span)
+        return SearchPage(tuple(found), examined, resume, why, reached, tuple(self.problems))
 
 
-def _by_broker(queues: Sequence[MessageQueue]) -> list[list[MessageQueue]]:
-    found: dict[str, list[MessageQueue]] = {}
-    for queue in queues:
-        found.setdefault(queue.broker_name, []).append(queue)
-    return list(found.values())
-
-
-def read_range(admin: MessageAdmin, queue: MessageQueue, span: Range) -> list[MessageExt]:
-    """Return the messages of a range of a queue, pulled as the operators' tools' own group."""
-    found: list[MessageExt] = []
-    at, end = span
-    address = admin._client.address(queue.broker_name)
-    while at < end:
-        some, at = admin._wire.pull(address, TOOLS_CONSUMER_GROUP, queue, at, min(32, end - at))
-        for message in some:
-            if message.queue_offset < end:
-                message._broker_name = queue.broker_name
-                found.append(message)
-    return found
+def _in_time(message: MessageExt) -> tuple[int, str, int]:
+    """Return a sort key that orders the messages of all brokers by time."""
+    return message.store_timestamp, message.broker_name, message.commit_log_offset

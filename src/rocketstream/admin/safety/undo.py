@@ -1,6 +1,7 @@
-"""Files that take a reset back: where every queue was, written before anything is moved.
+"""Our own JSON documents on this machine, such as the file that takes a reset back: where every
+queue was, written before anything is moved.
 
-Law: a file that is not an undo file is refused by name.
+Law: a file that is not the expected document is refused by name, with what it lacks.
 """
 
 from __future__ import annotations
@@ -13,12 +14,59 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from rocketstream._util.home import state_directory
 from rocketstream.admin.core.moves import ResetRow
-from rocketstream.admin.safety.documents import DocumentKind, read_document
-from rocketstream.admin.safety.state_dir import state_directory
 from rocketstream.client.config import new_uuid
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentKind:
+    """The expected kind of a document.
+
+    Attributes:
+        called: the kind in words, as in "not an undo file".
+        format: the value of its field ``format``.
+        version: the version that this release reads.
+        bytes_max: the largest size accepted.
+    """
+
+    called: str
+    format: str
+    version: int
+    bytes_max: int
+
+
+def read_document(path: str | os.PathLike[str], kind: DocumentKind) -> dict[str, Any]:
+    """Return the fields of a document.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or is of another kind; the error says why.
+    """
+    try:
+        if os.path.getsize(path) > kind.bytes_max:
+            raise ConfigurationError(
+                f"{path} has more than {kind.bytes_max} bytes: it is not an {kind.called}"
+            )
+        value = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{path} is not an {kind.called}: it is not JSON ({error})"
+        ) from error
+    if not isinstance(value, dict) or value.get("format") != kind.format:
+        raise ConfigurationError(
+            f'{path} is not an {kind.called}: it has no "format": "{kind.format}"'
+        )
+    if value.get("version") != kind.version:
+        raise ConfigurationError(
+            f"{path} is an {kind.called} of version {value.get('version')}; this release reads "
+            f"version {kind.version}"
+        )
+    return value
+
 
 _UNDO_FILE: Final = DocumentKind("undo file", "rocketstream-undo", version=1, bytes_max=64 << 20)
 

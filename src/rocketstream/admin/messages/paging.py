@@ -10,19 +10,18 @@ import base64
 import binascii
 import json
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 
-READ_AT_ONCE: Final = 32
-"""Most messages in one answer of an Apache broker."""
-
 Range = tuple[int, int]
 """The first offset, and the end (exclusive)."""
+_WINDOW_MAX: Final = 32
+"""As many messages as one answer of an Apache broker holds."""
 
 
 class Pages:
@@ -44,7 +43,7 @@ class Pages:
         # How far each queue is read, which is ahead of the messages handed out.
         self._edge: dict[MessageQueue, int] = {}
         share = 2 * wanted // max(len(self.ranges), 1)
-        self._window = min(max(share, 4), READ_AT_ONCE)
+        self._window = min(max(share, 4), _WINDOW_MAX)
 
     def next_read(self) -> tuple[MessageQueue, Range] | None:
         """Return a range that has to be read before the next message is known."""
@@ -129,6 +128,19 @@ class SearchPlace:
         if not is_early and not is_late:
             return None
         return "behind" if is_early == self.newest_first else "before"
+
+    def behind(self, told: Iterable[MessageExt]) -> SearchPlace:
+        """Return the place after messages that were found, in this order."""
+        left = dict(self.ranges)
+        for message in told:
+            queue = message.message_queue
+            if queue in left:
+                low, high = left[queue]
+                at = message.queue_offset
+                left[queue] = (
+                    (low, min(high, at)) if self.newest_first else (max(low, at + 1), high)
+                )
+        return replace(self, ranges={q: span for q, span in left.items() if span[0] < span[1]})
 
     def word(self, topic: str) -> str:
         """Return the place as a text for the caller to hand back; it contains no message."""

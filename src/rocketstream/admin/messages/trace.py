@@ -1,15 +1,25 @@
-"""The timeline of one message, from the trace records of its producer and consumers.
+"""The trace of a message: the records its producer and consumers wrote, as a timeline.
 
-Pure: records in, a timeline out. Times are by the clocks of the machines that recorded them; none
-is corrected.
+Law: times are by the clocks of the machines that recorded them; none is corrected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from rocketstream.admin.messages.lookup import Lookup
+from rocketstream.admin.messages.masking import Masking
+from rocketstream.errors import (
+    OffsetNotFoundError,
+    RemoteProtocolError,
+    RocketMQError,
+    RouteNotFoundError,
+)
+from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.names import TRACE_TOPIC
 from rocketstream.protocol.trace import (
     TraceEndTransaction,
     TracePub,
@@ -17,10 +27,13 @@ from rocketstream.protocol.trace import (
     TraceRecord,
     TraceSubAfter,
     TraceSubBefore,
+    decode_trace,
 )
 
 OUTCOMES: Final = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED")
 UNFINISHED: Final = "UNFINISHED"
+TRACE_PAGES_MAX: Final = 8
+"""Most questions to one broker about one message, enough for 512 trace messages."""
 _SEND_KINDS: Final = ("normal", "half", "commit", "delayed")
 
 
@@ -165,11 +178,6 @@ def timeline(
     )
 
 
-def masked_keys(found: TraceTimeline, keys: str | None) -> TraceTimeline:
-    """Return a timeline whose sends show other keys."""
-    return replace(found, sends=tuple(replace(send, keys=keys) for send in found.sends))
-
-
 def _call(record: TraceSubBefore | TraceSubAfter) -> str:
     return record.request_id or ""
 
@@ -213,3 +221,68 @@ def _outcome(record: TraceSubAfter) -> str:
     if not record.success and code == 0:
         return "FAILED"
     return OUTCOMES[code] if 0 <= code < len(OUTCOMES) else str(code)
+
+
+# --- reading the records --------------------------------------------------------------------------
+
+
+def read_trace(
+    lookup: Lookup, masking: Masking, topic: str, msg_id: str, trace_topic: str = TRACE_TOPIC
+) -> TraceTimeline:
+    """Return the timeline of a message; see ``Messages.trace``."""
+    message: MessageExt | None
+    try:
+        message = lookup.first_sent(topic, msg_id)
+    except OffsetNotFoundError:
+        message = None
+    unique = message.msg_id if message is not None else msg_id
+    try:
+        masters = lookup.wire.topic_masters(trace_topic)
+    except RouteNotFoundError:
+        raise RouteNotFoundError(
+            f"there is no trace: topic {trace_topic!r} does not exist; brokers create it where "
+            "traceTopicEnable=true, and clients record with enable_msg_trace=True",
+            topic=trace_topic,
+        ) from None
+    records: list[tuple[TraceRecord, str | None]] = []
+    problems: list[str] = []
+    for name, address in masters.items():
+        try:
+            for found in _trace_messages(lookup, address, trace_topic, unique, problems):
+                records += [(record, found.born_host) for record in _records(found, problems)]
+        except RocketMQError as error:
+            problems.append(f"broker {name}: {error.message}")
+    told = timeline(
+        topic,
+        unique,
+        records,
+        None if message is None else message.store_timestamp,
+        None if message is None else message.store_host,
+        tuple(dict.fromkeys(problems)),
+    )
+    keys = next((send.keys for send in told.sends if send.keys), None)
+    masked = masking.apply_keys(keys)
+    if masked == keys:
+        return told
+    return replace(told, sends=tuple(replace(send, keys=masked) for send in told.sends))
+
+
+def _trace_messages(
+    lookup: Lookup, address: str, trace_topic: str, msg_id: str, problems: list[str]
+) -> Iterator[MessageExt]:
+    count = 0
+    pages = lookup.pages(address, trace_topic, msg_id)
+    for page in itertools.islice(pages, TRACE_PAGES_MAX):
+        count += len(page.fresh)
+        yield from page.fresh
+        if page.floor_ms is None:
+            return
+    problems.append(f"there may be more records than the {count} messages found hold")
+
+
+def _records(message: MessageExt, problems: list[str]) -> list[TraceRecord]:
+    try:
+        return decode_trace(message.body.decode("utf-8", "replace"))
+    except RemoteProtocolError as error:
+        problems.append(f"a trace message at {message.offset_msg_id}: {error.message}")
+        return []
