@@ -242,4 +242,4 @@ def test_messages_are_found_tracked_and_consumed(quick: Quick, names: Names, mem
     refused = quick("message", "consume", names.topic, last, "-g", names.group, "-c", "client-2")
     assert "connected: client-1" in refused.failed()
     thread.join(10)
-    assert text == "client-1 CR_LATER after 0: busy\n"
+    assert text == "client-1 CR_LATER after 0 s: busy\n"

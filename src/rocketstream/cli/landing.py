@@ -181,10 +181,9 @@ def spark_config(conf: Sequence[str], packages: Sequence[str]) -> dict[str, str]
     found = _pairs("--conf", conf)
     for package in packages:
         if package.count(":") != 2:
-            raise ConfigurationError(
+            raise BadParameter(
                 f"--package is {package!r}; accepted is GROUP:NAME:VERSION, like "
-                "io.delta:delta-spark_4.2_2.13:4.4.0",
-                value=package,
+                "io.delta:delta-spark_4.2_2.13:4.4.0"
             )
     if packages:
         already = found.get("spark.jars.packages")
