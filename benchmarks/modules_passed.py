@@ -1,4 +1,4 @@
-"""`python -m benchmarks.modules_passed`: how many of our modules one message passes, by a profiler.
+"""`python -m benchmarks.modules_passed`: how many of our modules a message passes, and a group why.
 
 Law: counts calls in this process alone; the broker, and whoever else takes part, are processes of
 their own. A change is a call into, or a return to, another module than the one before on its
@@ -25,6 +25,7 @@ from rocketstream import (
     Producer,
     PushConsumer,
 )
+from rocketstream.admin import Admin
 
 PACKAGE = str(Path(rocketstream.__file__).parent)
 TOPIC = "passed"
@@ -172,13 +173,27 @@ def of_a_revoke(passed: Passed, namesrv: str) -> str:
     return passed.told("an orderly revoke")
 
 
+def of_a_why(passed: Passed, namesrv: str) -> str:
+    """One `Admin.groups.why` of a group with one member, by an `Admin` that is made for it."""
+    code = OTHER_MEMBER.format(group="asked", namesrv=namesrv, topic=TOPIC)
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as member:
+        assert member.stdout is not None
+        member.stdout.readline()
+        wait(lambda: is_done(namesrv, "asked"), "the messages before")
+        with passed.counted(), Admin(namesrv) as admin:
+            admin.groups.why("asked")
+    return passed.told("Admin.groups.why")
+
+
 def main() -> int:
     """Count and print."""
     passed = Passed()
     threading.setprofile(passed)
     sys.setprofile(passed)
     with served() as namesrv:
-        for count in (of_a_send, of_a_message, of_a_revoke):
+        for count in (of_a_send, of_a_message, of_a_revoke, of_a_why):
             sys.stdout.write(count(passed, namesrv) + "\n")
             sys.stdout.flush()
     return 0

@@ -86,7 +86,7 @@ FAULTS = (
         "filtered", CauseKind.FILTERED_TO_NOTHING, messages=200, traffic=True,
         verdict=Verdict.LOSING,
     ),
-    Fault("letters", CauseKind.DEAD_LETTERS, in_sentence=("dead letters",)),
+    Fault("letters", CauseKind.DEAD_LETTERS, traffic=True, in_sentence=("dead letters",)),
 )  # fmt: skip
 """The thirteen, and a group that has none."""
 BY_NAME = {fault.name: fault for fault in FAULTS}

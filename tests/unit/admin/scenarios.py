@@ -266,7 +266,7 @@ FAULTS = (
     Fault("16", "a broadcasting group", _steady("broadcast", model="BROADCASTING"),
           Verdict.UNKNOWN, None, None),
     Fault("17", "offsets are set back", _rewound,
-          Verdict.REWOUND, None, 10, 17, lasts=False),
+          Verdict.REWOUND, None, 10, 14, lasts=False),
     Fault("18", "one body in ten is too big for the handler", _fails("big", 10, 2, 1),
           Verdict.FAILING, CauseKind.DEAD_LETTERS, 90),
     Fault("19", "three of five fail, for five reasons", _fails("letters", 60, 0, 5),

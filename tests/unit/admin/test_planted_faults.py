@@ -56,6 +56,17 @@ def test_slow_work_that_keeps_pace_is_well(call_s: int, rate: float) -> None:
     assert minute <= 3 + call_s / 60, course.told()
 
 
+def test_a_thread_that_takes_messages_of_many_queues_in_turn_pins_none() -> None:
+    """A message waits for it as long as a call takes, and is in its hands for another."""
+
+    def listener(group: Group, client: Client, queue: Queue, message: Stored, at_ms: int) -> Call:
+        return Call(10_000 + int(message.key[1:]) * 7_919 % 20_000)
+
+    group = Group("billing", lambda at: 0.12, listener, number=16, clients=3, threads=1)
+    course = judged(group, 60)
+    assert seen(course) <= {Verdict.OK, Verdict.UNKNOWN}, course.told()
+
+
 @pytest.mark.parametrize("call_s", [1, 60, 300])
 def test_a_group_whose_last_member_left_is_stopped_after_three_minutes(call_s: int) -> None:
     """However slow its listener was."""

@@ -274,18 +274,24 @@ class Group:
         )
 
     def _consume(self, client: Client, now: int) -> None:
+        self._end(client, now)
         if self.orderly:
             for process in client.queues.values():
-                while process.held and not process.in_hand and process.free_ms <= now:
-                    self._begin(client, process, process.done, max(process.free_ms, now - TICK_MS))
+                while (
+                    process.held
+                    and not process.in_hand
+                    and process.free_ms <= now
+                    and client.threads
+                    and client.threads[0] <= now
+                ):
+                    free_ms = max(heapq.heappop(client.threads), process.free_ms, now - TICK_MS)
+                    self._begin(client, process, process.done, free_ms)
                     self._end(client, now)
-            self._end(client, now)
             return
         while client.waiting and client.threads and client.threads[0] <= now:
             began = max(heapq.heappop(client.threads), now - TICK_MS)
             self._begin(client, *client.waiting.popleft(), began)
             self._end(client, now)
-        self._end(client, now)
 
     def _begin(self, client: Client, process: Process, offset: int, began: float) -> None:
         message = process.held.get(offset)
@@ -302,11 +308,10 @@ class Group:
         while client.running and client.running[0][0] <= now:
             ends, _, process, offset, call = heapq.heappop(client.running)
             assert call.took_ms is not None
+            heapq.heappush(client.threads, ends)
             if self.orderly:
                 process.in_hand = False
                 process.free_ms = ends if call.ok else ends + ORDERLY_PAUSE_MS
-            else:
-                heapq.heappush(client.threads, ends)
             process.last_consume_ms = round(ends)
             topic = process.queue.topic
             client.ended.append((round(ends), topic, call.took_ms, call.ok))

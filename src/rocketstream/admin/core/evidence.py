@@ -143,6 +143,16 @@ class Look:
         return max(times, default=None)
 
     @property
+    def finished_ms(self) -> int:
+        """When it finished a message last, by its own clock; 0 where it told nothing."""
+        return max((q.last_consume_ms or 0 for q in self.queues.values()), default=0)
+
+    @property
+    def finished_ago_ms(self) -> int:
+        """How long ago that was."""
+        return (self.now_ms or 0) - self.finished_ms
+
+    @property
     def ran_ms(self) -> int | None:
         """How long it has run, by its own clock."""
         started_ms, now_ms = self.started_ms, self.now_ms

@@ -212,6 +212,10 @@ class _Case:
         enough = max(HELD_MS, SLOWER * rates.consume_ms)
         held = sum(each.held for each in self.look.queues.values())
         # A thread must have it: others behind it were finished, or all held ones are in hand.
+        busy = busy_listeners(self.look.threads, self.evidence.state.group)
+        if not self.behind and min(held, len(busy)) >= self.look.pool_size:
+            # It may have waited for the thread that finished something last.
+            stood_ms = min(stood_ms, self.look.finished_ago_ms)
         if stood_ms >= enough and (self.behind > 0 or held <= self._hands):
             return stood_ms
         if (quiet_ms := self._quiet_ms(held)) >= enough:
@@ -387,13 +391,10 @@ def _starved(evidence: Evidence, member: Member) -> Cause | None:
 
 def _nothing_finished_ms(first: Look, second: Look) -> int | None:
     """Return how many ms of the member's clock nothing was finished; None if something was."""
-    before, latest = (
-        max((q.last_consume_ms or 0 for q in look.queues.values()), default=0)
-        for look in (first, second)
-    )
-    if not latest or not is_same_time(latest, before) or second.now_ms is None:
+    latest = second.finished_ms
+    if not latest or not is_same_time(latest, first.finished_ms):
         return None
-    return second.now_ms - latest
+    return second.finished_ago_ms
 
 
 def _slow(evidence: Evidence, member: Member) -> Cause | None:
