@@ -136,4 +136,4 @@ def test_without_a_terminal_it_says_what_to_use_instead(quick: Quick) -> None:
 
 
 def test_a_view_that_is_none_is_refused(quick: Quick) -> None:
-    assert "groups, topics, brokers" in quick("top", "--view", "pods").failed(2)
+    assert "'groups', 'topics', 'brokers'" in quick("top", "--view", "pods").failed(2)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click import BadParameter
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream._util.when import SPANS, TIMES, moment_ms, span_ms
@@ -70,6 +71,12 @@ class Commands(click.Group):
         except click.NoSuchCommand as error:
             names = self.list_commands(ctx)
             raise click.NoSuchCommand(error.command_name, possibilities=names, ctx=ctx) from None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands and options that begin so; no command is imported for that."""
+        fitting = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=self._summary(name)) for name in fitting]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with the whole first sentence of each, folded and not cut."""
