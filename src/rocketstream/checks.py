@@ -337,7 +337,10 @@ def hints_of(declared: Callable[..., Any] | type) -> Mapping[str, Any]:
     )
     for each in reversed(own):
         names = _Names(vars(typing) | vars(collections.abc) | vars(builtins))
-        names.update(vars(inspect.getmodule(each)))
+        # A function that travels by value has no module where it arrives, but its names.
+        names.update(
+            each.__globals__ if inspect.isfunction(each) else vars(inspect.getmodule(each))
+        )
         hints |= inspect.get_annotations(each, eval_str=True, locals=names)
     return hints
 

@@ -106,3 +106,22 @@ def test_every_format_travels_and_no_module_with_it(source: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert 100_000 < int(done.stdout) < 2_000_000
+
+
+def test_progress_is_asked_where_the_package_is_not() -> None:
+    """The services of ``Admin`` check arguments there too, by names a function brings along."""
+    program = (
+        "import sys; from functools import partial; from pyspark import cloudpickle; "
+        "from rocketstream.spark.options.progress import progress_options; "
+        "from rocketstream.spark.progress.snapshots import take; "
+        "from rocketstream.spark.setup.shipping import ship_by_value; "
+        "ship_by_value(); "
+        "options = progress_options({'nameServer': '127.0.0.1:1', 'groups': 'billing'}); "
+        "data = cloudpickle.dumps(partial(take, options, 0)); "
+        "sys.modules |= {name: None for name in sys.modules if name.startswith('rocketstream')}; "
+        "cloudpickle.loads(data)()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert "ConnectError: no name server answered" in done.stderr
