@@ -110,6 +110,16 @@ def test_a_form_of_another_kind_or_size_is_refused() -> None:
         assert browser.post("/logout", data=large).status_code == 413
 
 
+def test_a_form_that_hides_its_size_is_refused_like_one_that_tells_it() -> None:
+    with browsing() as (browser, _):
+        parts = (b"form_token=" + b"x" * 10_000 for _ in range(8))
+        kind = {"content-type": "application/x-www-form-urlencoded"}
+        answer = browser.post("/logout", content=parts, headers=kind)
+        assert answer.status_code == 413
+        assert f"{limits.DASHBOARD_BODY_BYTES_MAX:,} bytes at most" in answer.text
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
 def test_without_a_login_a_page_leads_to_it_and_back(tokens: dict[str, str]) -> None:
     with browsing(tokens=TokenFile(Path(tokens["path"]))) as (browser, rig):
         answer = browser.get("/group?name=a%20b")

@@ -72,7 +72,10 @@ class Guard:
         if refused is not None:
             await refused(scope, receive, send_guarded)
             return
-        await self._app(scope, _Bounded(receive), send_guarded)
+        try:
+            await self._app(scope, _Bounded(receive), send_guarded)
+        except _TooLargeError:  # no answer has begun: pages read a form before they answer
+            await too_large()(scope, receive, send_guarded)
 
     # --- refusing ---------------------------------------------------------------------------------
 
@@ -166,6 +169,10 @@ class Guard:
             headers.append("Set-Cookie", set_cookie(scope, self._settings, session_id))
 
 
+class _TooLargeError(Exception):
+    """A form that is larger than it claimed, or did not say how large it is."""
+
+
 class _Bounded:
     """Passes on a request's body up to its bound, for any length the request claimed."""
 
@@ -178,7 +185,7 @@ class _Bounded:
         if message["type"] == "http.request":
             self._taken += len(message.get("body", b""))
             if self._taken > limits.DASHBOARD_BODY_BYTES_MAX:
-                return {"type": "http.disconnect"}
+                raise _TooLargeError
         return message
 
 
