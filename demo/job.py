@@ -284,7 +284,7 @@ class Job:
         """Keep the cluster up and show it in a browser, until Ctrl-C."""
         self._screen.step(8, "Look at it in a browser")
         wishes = Wishes(
-            addresses.namesrv,
+            (addresses.namesrv,),
             port=0,
             write=True,
             interval_s=2.0,

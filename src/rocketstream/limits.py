@@ -296,6 +296,8 @@ DASHBOARD_JOBS_MAX: Final = 4
 """Redrives the dashboard runs at once."""
 DASHBOARD_ROWS_MAX: Final = 500
 """Rows of one table on a page; more are found by the page's filter."""
+DASHBOARD_PAGE_ROWS: Final = 50
+"""Rows of a list of groups or topics on one page; the others are on further pages."""
 DASHBOARD_MESSAGES_MAX: Final = 64
 """Messages one search shows."""
 DASHBOARD_BODY_SHOWN_CHARS: Final = 64 * 1024

@@ -18,7 +18,8 @@ from rocketstream.admin import aio as admin_aio
 from rocketstream.admin.messages.masking import Masking
 from rocketstream.admin.state import QueueKind
 from rocketstream.agents.server import serving
-from rocketstream.dashboard import Settings, create_app
+from rocketstream.dashboard import Cluster as Shown
+from rocketstream.dashboard import create_app
 from rocketstream.protocol.names import retry_topic
 from rocketstream.watch import Collector
 from rocketstream.watch.metrics import render
@@ -32,7 +33,7 @@ from tests.unit.watch.scraped import read
 Lags = dict[tuple[str, str, int], int]
 """Lag by topic, broker and queue."""
 _ROW = re.compile(
-    r'data-label="Topic">.*?>([^<]+)</a>.*?data-label="Broker" class="name">([^<]+)<'
+    r'data-label="Topic">.*?>([^<]+)</a>.*?data-label="Broker" class="name[^"]*">([^<]+)<'
     r'.*?data-label="Queue">(\d+)<.*?data-label="Lag">(?:<[^>]*>)?([^<]+)<',
     re.DOTALL,
 )
@@ -91,7 +92,7 @@ def lags_of_metrics(behind: Behind) -> Lags:
 
 
 def lags_of_dashboard(behind: Behind) -> Lags:
-    app = create_app(behind.collector, lambda: behind.admin, Settings())
+    app = create_app(Shown("", behind.collector, lambda: behind.admin))
     with TestClient(app, "http://127.0.0.1:8976", client=("127.0.0.1", 50000)) as browser:
         text = browser.get(f"/group?name={behind.group}").text
     return {

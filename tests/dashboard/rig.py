@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from rocketstream._util.workers import Workers
 from rocketstream.admin import Admin, AuditLog
 from rocketstream.admin.state import BrokerState, ClusterState, GroupState, TopicState
-from rocketstream.dashboard import Settings, create_app
+from rocketstream.dashboard import Cluster, Settings, create_app
 from rocketstream.testing.clock import START_MS, ManualClock
 from rocketstream.watch import Collector, History
 from tests.plugins.waiting import wait_until
@@ -78,13 +78,9 @@ def browsing(
 ) -> Iterator[tuple[TestClient, Rig]]:
     """A browser of a dashboard, and what is behind it."""
     rig = Rig(shop() if state is None else state, admin)
-    app = create_app(
-        rig.collector,
-        lambda: cast(Admin, rig.admin),
-        Settings(clock=rig.clock, **settings),
-        history=history,
-        change_factory=lambda who: cast(Admin, rig.admin),
-    )
+    admin_of = cast(Callable[..., Admin], lambda *_: rig.admin)
+    cluster = Cluster("", rig.collector, admin_of, history, admin_of)
+    app = create_app(cluster, settings=Settings(clock=rig.clock, **settings))
     headers = {"accept": "text/html"}
     with TestClient(app, base, client=client, headers=headers, follow_redirects=False) as browser:
         yield browser, rig
@@ -114,12 +110,13 @@ class LiveRig:
         self.collector.start()
         settings.setdefault("may_write", True)
         masking = settings.pop("masking", None)
-        self.app = create_app(
+        cluster = Cluster(
+            namesrv,
             self.collector,
             lambda: Admin(namesrv, read_only=True, masking=masking, **self.reached),
-            Settings(undo_directory=self.undo, **settings),
             change_factory=self._changing,
         )
+        self.app = create_app(cluster, settings=Settings(undo_directory=self.undo, **settings))
 
     def _changing(self, who: str) -> Admin:
         audit = AuditLog(self.audit, who=who, face="dashboard")

@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, expec
 
 from rocketstream.admin import Admin, AuditLog
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.dashboard import Settings, TokenFile, create_app
+from rocketstream.dashboard import Cluster, Settings, TokenFile, create_app
 from rocketstream.dashboard.running import DashboardServer, Listening
 from rocketstream.dashboard.tokens import add_token, read_roles
 from rocketstream.model import MessageQueue
@@ -94,18 +94,17 @@ class Dashboard:
             lambda: Admin(namesrv), interval_s=1, history=history, windows=windows
         )
         settings = Settings(
-            namesrv=namesrv, may_write=True, tokens=tokens, refresh_s=1,
+            may_write=True, tokens=tokens, refresh_s=1,
             undo_directory=place / "undo", user="tester",
         )  # fmt: skip
-        app = create_app(
+        cluster = Cluster(
+            namesrv,
             collector,
             lambda: Admin(namesrv, read_only=True),
-            settings,
-            history=history,
-            change_factory=lambda who: Admin(
-                namesrv, audit=AuditLog(self.audit, who=who, face="dashboard")
-            ),
+            history,
+            lambda who: Admin(namesrv, audit=AuditLog(self.audit, who=who, face="dashboard")),
         )
+        app = create_app(cluster, settings=settings)
         server = DashboardServer(app, Listening())
         self._open.callback(server.close)
         self._open.enter_context(collector)
@@ -179,7 +178,10 @@ def visit(browser: Browser, dashboard: Dashboard) -> Iterator[Visit]:
 
 
 PAGES = (
-    "/", "/group?name=billing", "/group?name=audit", "/topics", "/topic?name=orders",
+    "/", "/producers", "/topic/new?name=new&look=1", "/group/settings?name=billing",
+    "/group/pause?name=billing", "/topic/delete?name=clicks", "/messages?topic=orders",
+    "/group/reset?group=shipping", "/group?name=billing", "/group?name=audit",
+    "/topics", "/topic?name=orders",
     "/messages?topic=orders&newest=1", "/letters", "/letters?group=pricing",
     "/redrive?group=pricing&look=1", "/group/reset?group=shipping&topic=parcels&target=latest",
     "/spark", "/brokers", "/message/trace", "/nothing-there",
@@ -360,7 +362,7 @@ def test_a_reset_is_previewed_carried_out_and_taken_back(
         expect(page.locator(f"#row-{group}")).to_be_visible()
         page.goto(f"{dashboard.url}/group?name={group}")
         page.get_by_role("link", name="Reset…").click()
-        page.get_by_label("Where to").select_option("earliest")
+        page.get_by_label("To the oldest message kept").check()
         page.get_by_role("button", name="Show what it would do").click()
         expect(page.locator("#plan .tile", has_text="Consumed again").locator("dd")).to_have_text(
             "10"
@@ -459,7 +461,9 @@ def test_why_names_the_message_that_pins_a_queue(visit: Visit, traffic: tuple[st
     expect(cause).to_contain_text("payments", timeout=60_000)
     cause.get_by_text("Where the thread stands").click()
     expect(cause.locator("pre")).to_contain_text("stands")
-    expect(page.locator("#why .badge")).to_have_text("PINNED", timeout=60_000)
+    expect(page.locator("#live .verdict .badge")).to_have_text("PINNED", timeout=60_000)
+    cause.get_by_role("link", name="Message", exact=True).click()
+    expect(page.locator("pre")).to_contain_text('"card"')
 
 
 def test_a_redrive_whose_tool_was_killed_goes_on_without_doubling_or_leaving_any(

@@ -143,12 +143,12 @@ def test_agreeing_to_what_speaks_against_it_is_no_agreement_to_what_came_since(
     group, topic = moved_group(namesrv)
     with browsing_live(namesrv, tmp_path) as (browser, rig):
         rig.sweep()
-        text = preview(browser, group, topic, target="offset", value="6")
+        text = preview(browser, group, topic, target="offset", offset="6")
         assert "would never be consumed" in text
         commit(namesrv, group, topic, 9)
         assert "no longer as it was shown" in send(browser, "/group/reset", text, force="yes")
         assert committed(namesrv, group, topic) == 9
-        text = preview(browser, group, topic, target="offset", value="10")
+        text = preview(browser, group, topic, target="offset", offset="10")
         send(browser, "/group/reset", text, force="yes")
         assert committed(namesrv, group, topic) == 10
 
@@ -157,12 +157,15 @@ def test_agreeing_to_what_speaks_against_it_is_no_agreement_to_what_came_since(
     ("params", "said"),
     [
         ({"target": "nowhere"}, "choose where the group is to go"),
-        ({"target": "offset", "value": "x"}, "it takes a whole number"),
-        ({"target": "offset", "value": ""}, "takes a value"),
-        ({"target": "time", "value": "yesterday"}, "it takes a time such as"),
-        ({"target": "shift", "value": "0"}, "a shift by 0 moves nothing"),
+        ({"target": "offset", "offset": "x"}, "it takes a whole number"),
+        ({"target": "offset", "offset": ""}, "takes a value"),
+        ({"target": "time", "time": "yesterday"}, "it takes a time such as"),
+        ({"target": "shift", "shift": "0"}, "a shift by 0 moves nothing"),
         ({"target": "latest", "topic": ""}, "name the topic"),
-        ({"target": "copy", "value": "nobody-here"}, "nobody-here"),
+        ({"target": "copy", "copy": "nobody-here"}, "nobody-here"),
+        ({"target": "latest", "queue": "0"}, "BROKER:ID"),
+        ({"target": "latest", "queue": "broker-a:9"}, "has no queue"),
+        ({"target": "offset", "offset": "1", "topic": "*"}, "name the topic"),
         ({"undo": "../../etc/passwd"}, "no undo file of that name"),
     ],
 )
@@ -201,6 +204,15 @@ def test_who_may_only_look_sees_the_preview_and_cannot_carry_it_out(
         data = {"form_token": form_token(browser), "plan": "x"}
         assert browser.post("/group/reset", data=data).status_code == 403
         assert browser.get("/group/export", params={"name": group}).status_code == 403
+        assert browser.post("/change", data=data).status_code == 403
+        for place in ("/", "/topics", "/group", "/group/settings", "/topic/settings", "/topic/new"):
+            text = browser.get(place, params={"name": group if "group" in place else topic}).text
+            for word in ("New group…", "New topic…", "Pause…", "Delete…", "Show what it would do"):
+                assert word not in text, place
+        for place in ("/group/pause", "/group/delete", "/topic/delete"):
+            text = browser.get(place, params={"name": group if "group" in place else topic}).text
+            assert "may only look" in text, place
+            assert 'method="post" action="/change"' not in text
         browser.cookies.clear()
         browser.post("/login", data={"token": tokens["act"]})
         send(browser, "/group/reset", preview(browser, group, topic, target="latest"))
@@ -257,6 +269,156 @@ def test_dead_letters_are_shown_by_cause_and_sent_again(namesrv: str, tmp_path: 
         assert "Send 1 letter again" in rest
         assert "Nothing that was selected is left" in send(browser, "/redrive", rest)
         assert held(namesrv, origin) == 3
+
+
+def test_letters_that_come_after_the_preview_are_not_sent(namesrv: str, tmp_path: Path) -> None:
+    group, origin = dead_letters(namesrv, 2)
+    with browsing_live(namesrv, tmp_path) as (browser, rig):
+        rig.sweep()
+        shown = browser.get("/redrive", params={"group": group, "look": "1"}).text
+        with Producer("p", namesrv_addr=namesrv) as producer:
+            letter = Message(f"%DLQ%{group}", "late", keys="late")
+            letter.properties["RETRY_TOPIC"] = origin
+            producer.send(letter)
+        send(browser, "/redrive", shown)
+        assert held(namesrv, origin) == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "params"),
+    [
+        ("/redrive", {"look": "1", "limit": "0"}),
+        ("/redrive", {"look": "1", "rate": "fast"}),
+        ("/redrive", {"look": "1", "to": "no topic!"}),
+        ("/messages", {"sql": "a ="}),
+        ("/topic/new", {"name": "no topic!", "look": "1"}),
+        ("/topic/new", {"name": "", "look": "1"}),
+        ("/topic/new", {"name": "t", "queues": "0", "look": "1"}),
+        ("/topic/new", {"name": "t", "attributes": "what", "look": "1"}),
+    ],
+)
+def test_a_form_that_cannot_be_meant_stays_with_its_fault_beside_it(
+    namesrv: str, tmp_path: Path, path: str, params: dict[str, str]
+) -> None:
+    group, topic = dead_letters(namesrv, 1)
+    with browsing_live(namesrv, tmp_path) as (browser, rig):
+        rig.sweep()
+        answer = browser.get(path, params={"group": group, "topic": topic, **params})
+        assert answer.status_code == 400
+        assert 'class="banner bad"' in answer.text
+        assert "<form" in answer.text
+
+
+def test_all_topics_of_a_group_are_reset_at_once(namesrv: str, tmp_path: Path) -> None:
+    group, topic = moved_group(namesrv)
+    _, other = moved_group(namesrv)
+    commit(namesrv, group, other, 3)
+    with browsing_live(namesrv, tmp_path) as (browser, rig):
+        rig.sweep()
+        form = browser.get("/group/reset", params={"group": group}).text
+        assert "all 2 topics of the group" in form
+        assert "checked" not in form, "nobody is led to a target"
+        send(browser, "/group/reset", preview(browser, group, "*", target="earliest"))
+        assert (committed(namesrv, group, topic), committed(namesrv, group, other)) == (0, 0)
+        assert len(rig.written_down()) == 2
+
+
+def test_one_queue_is_reset_alone(namesrv: str, tmp_path: Path) -> None:
+    group, topic = moved_group(namesrv)
+    with browsing_live(namesrv, tmp_path) as (browser, rig):
+        rig.sweep()
+        one = {"queue": "broker-a:0", "target": "offset", "offset": "2"}
+        send(browser, "/group/reset", preview(browser, group, topic, **one))
+        assert committed(namesrv, group, topic) == 2
+
+
+def test_a_topic_is_made_changed_and_deleted_as_shown(namesrv: str, tmp_path: Path) -> None:
+    topic = f"made-{next(_numbers)}"
+    with browsing_live(namesrv, tmp_path) as (browser, rig), Admin(namesrv) as admin:
+        rig.sweep()
+        assert "New topic…" in browser.get("/topics").text
+        asked = {"name": topic, "queues": "3", "perm": "RW", "look": "1"}
+        text = browser.get("/topic/new", params=asked).text
+        assert topic not in {row.topic for row in admin.topics.all()}
+        assert "yes, read back" in send(browser, "/change", text)
+        (row,) = admin.topics.route(topic)
+        assert (row.read_queues, row.write_queues, row.permission) == (3, 3, "RW")
+        again = browser.get("/topic/new", params={**asked, "queues": "5"}).text
+        assert "has topic" in again
+        assert "do it all the same" in again
+        form = browser.get("/topic/settings", params={"name": topic}).text
+        assert 'name="read" value="3"' in form
+        wanted = {"name": topic, "read": "4", "write": "4", "perm": "R", "look": "1"}
+        send(browser, "/change", browser.get("/topic/settings", params=wanted).text)
+        (row,) = admin.topics.route(topic)
+        assert (row.read_queues, row.write_queues, row.permission) == (4, 4, "R")
+        text = browser.get("/topic/delete", params={"name": topic}).text
+        assert "Lost for good" in text
+        send(browser, "/change", text)
+        assert topic not in {row.topic for row in admin.topics.all()}
+        done = [x["operation"] for x in rig.written_down() if x["phase"] == "done"]
+        assert done == ["topic.create", "topic.update", "topic.delete"]
+
+
+def test_a_group_gets_settings_is_paused_and_goes_on_as_shown(namesrv: str, tmp_path: Path) -> None:
+    group = f"made-{next(_numbers)}"
+    with browsing_live(namesrv, tmp_path) as (browser, rig), Admin(namesrv) as admin:
+
+        def now(name: str) -> object:
+            (settings,) = admin.groups.settings(group).values()
+            return settings[name]
+
+        rig.sweep()
+        send(
+            browser, "/change", browser.get("/group/new", params={"name": group, "look": "1"}).text
+        )
+        wanted = {"name": group, "retryMaxTimes": "5", "consumeEnable": "true", "look": "1"}
+        text = browser.get("/group/settings", params=wanted).text
+        assert text.count('data-label="Before"') == 1, "what stays as it is is shown as a change"
+        assert now("retryMaxTimes") == 16
+        send(browser, "/change", text)
+        assert now("retryMaxTimes") == 5
+        send(browser, "/change", browser.get("/group/pause", params={"name": group}).text)
+        assert now("consumeEnable") is False
+        assert "Resume…" in browser.get("/group/settings", params={"name": group}).text
+        send(browser, "/change", browser.get("/group/resume", params={"name": group}).text)
+        assert now("consumeEnable") is True
+
+
+def test_a_change_agreed_to_is_no_agreement_to_what_came_since(
+    namesrv: str, tmp_path: Path
+) -> None:
+    topic = f"made-{next(_numbers)}"
+    with browsing_live(namesrv, tmp_path) as (browser, rig), Admin(namesrv) as admin:
+        rig.sweep()
+        admin.topics.create(topic, 4)
+        asked = {"name": topic, "read": "2", "write": "4", "look": "1"}
+        text = browser.get("/topic/settings", params=asked).text
+        assert "is never read" in text
+        admin.topics.create(topic, 6)
+        assert "Failed" in send(browser, "/change", text, force="yes")
+        (row,) = admin.topics.route(topic)
+        assert row.read_queues == 6
+
+
+def test_connected_producers_are_listed(namesrv: str, tmp_path: Path) -> None:
+    group = f"makers-{next(_numbers)}"
+    _, topic = moved_group(namesrv)
+    with (
+        browsing_live(namesrv, tmp_path) as (browser, rig),
+        Producer(group, namesrv_addr=namesrv) as producer,
+    ):
+        producer.send(Message(topic, "x"))
+        rig.sweep()
+
+        def is_listed() -> bool:
+            return f">{group}</th>" in browser.get("/producers", params={"group": group}).text
+
+        wait_until(is_listed, "the producer's heartbeat")
+        asked = {"group": group, "topic": topic}
+        assert f">{group}</th>" in browser.get("/producers", params=asked).text
+        asked = {"group": group, "topic": "nothing-there"}
+        assert browser.get("/producers", params=asked).status_code == 404
 
 
 def test_a_redrive_is_stopped_and_goes_on_without_doubling_or_leaving_any(

@@ -15,6 +15,7 @@ import pytest
 
 from rocketstream.cli import dashboard
 from rocketstream.dashboard import TokenFile
+from rocketstream.watch import History
 from tests.cli.conftest import Quick, Starter, start  # noqa: F401  (a fixture)
 from tests.plugins.waiting import wait_until
 
@@ -136,3 +137,21 @@ def test_elsewhere_it_speaks_tls_and_asks_for_a_login(
     connection.close()
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
+
+
+def test_several_clusters_have_one_dashboard(tmp_path: Path) -> None:
+    said = Quick()(
+        "dashboard", "-n", "10.0.0.1:1", "-n", "b=10.0.0.2:1", "--history", str(tmp_path / "h.db")
+    ).failed()
+    assert "with several leave it out" in said
+    said = Quick()("dashboard", "--port", "0", "-n", "a=10.0.0.1:1", "-n", "a=10.0.0.2:1").failed()
+    assert "each takes a name of its own" in said
+
+
+def test_a_second_dashboard_shows_the_history_that_the_first_writes(tmp_path: Path) -> None:
+    path = tmp_path / "h.db"
+    with History(path) as first:
+        shown, written = dashboard._history(path, "127.0.0.1:9876")
+        with shown:
+            assert not written
+            assert shown.path == first.path

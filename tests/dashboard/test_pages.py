@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -54,12 +53,19 @@ def test_the_overview_is_filtered_and_sorted_as_asked() -> None:
     assert view(update, order="nonsense").order == "verdict"
 
 
-def test_a_long_overview_says_what_it_leaves_out() -> None:
-    many = [behind(f"g{n:04}", 1) for n in range(limits.DASHBOARD_ROWS_MAX + 3)]
+def test_a_long_overview_has_pages() -> None:
+    most = limits.DASHBOARD_PAGE_ROWS
+    many = [behind(f"g{n:04}", 1) for n in range(2 * most + 3)]
     with browsing(shop(START_MS, 0, *many)) as (browser, _):
         text = browser.get("/").text
-        assert "4 groups more" in text
-        assert text.count('<tr id="row-') == limits.DASHBOARD_ROWS_MAX
+        assert "1–50 of 104 groups" in text
+        assert text.count('<tr id="row-') == most
+        assert 'href="/?page=2&amp;q=g&amp;order=lag"' in browser.get("/?q=g&order=lag").text
+        last = browser.get("/?page=3").text
+        assert last.count('<tr id="row-') == 4
+        assert "101–104 of 104 groups" in last
+        assert browser.get("/?page=99").text.count('<tr id="row-') == 4
+        assert browser.get("/?page=no").text.count('<tr id="row-') == most
 
 
 def test_a_group_page_shows_each_queue_and_the_verdict() -> None:
@@ -162,72 +168,69 @@ def test_a_name_nobody_has_is_not_found_and_said_back_as_text() -> None:
         assert browser.get("/nothing").status_code == 404
 
 
-class Detail:
-    """An admin that answers for one group."""
-
-    def __init__(self, answer: GroupState | Exception) -> None:
-        self.answer = answer
-        self.asked = 0
-        self.groups = self  # its service, too
-
-    def state(self, name: str) -> GroupState:
-        self.asked += 1
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-    def close(self) -> None:
-        return
-
-
-class Explained(Detail):
-    """An admin that knows why a group is behind."""
-
-    def why(self, name: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
-        self.asked += 1
-        assert [state.lag for state in window] == [7]
-        verdict = GroupVerdict(name, Verdict.PINNED, "one message stands")
-        cause = Cause(CauseKind.PINNED_MESSAGE, SCRIPT, (SCRIPT,), SCRIPT, "at shop.py:31")
-        return WhyReport(name, verdict, (cause,), ("broker-b was not asked",), 812)
-
-
-def test_why_is_asked_once_for_all_who_look_and_says_what_it_does_not_know() -> None:
-    admin = Explained(group("billing", START_MS))
-    with browsing(admin=admin) as (browser, _):
-        page = browser.get("/group?name=billing").text
-        assert 'hx-get="/group/why?name=billing"' in page
-        for _ in range(3):
-            text = browser.get("/group/why?name=billing").text
-        assert admin.asked == 1
-        assert "PINNED" in text
-        assert "pinned message" in text
-        assert "at shop.py:31" in text
-        assert "broker-b was not asked" in text
-        assert "<script>alert" not in text
-
-
 LIVE = {"hx-request": "true", "hx-target": "div#live"}
 
 
-def test_the_live_part_asks_once_for_all_who_look() -> None:
-    admin = Detail(group("billing", START_MS, queue(end=1_000, committed=999)))
-    with browsing(admin=admin) as (browser, rig):
+def test_banner_figures_and_causes_of_a_group_are_of_one_look_made_for_all_who_look() -> None:
+    with browsing() as (browser, rig):
+        cause = Cause(CauseKind.PINNED_MESSAGE, SCRIPT, (SCRIPT,), SCRIPT, "at shop.py:31")
+        now = group("billing", START_MS + 3_000, queue(end=1_000, committed=999))
+        verdict = GroupVerdict("billing", Verdict.UNKNOWN, "asked")
+        rig.asked.report = WhyReport(
+            "billing", verdict, (cause,), ("broker-b was not asked",), 812, state=now
+        )
+        rig.asked.looked.clear()
         for _ in range(5):
             text = browser.get("/group?name=billing", headers=LIVE).text
-            assert 'data-label="Committed">999</td>' in text
             assert "<html" not in text
-        assert admin.asked == 1
+            for said in ("lag 1<", 'data-label="Committed">999<', "pinned message", "shop.py:31"):
+                assert said in text
+            assert "broker-b was not asked" in text
+            assert "<script>alert" not in text
+        assert rig.asked.looked == ["billing"]
+        assert "lag 1" in browser.get("/").text, "the list shows another moment"
+        assert "pinned message" in browser.get("/group?name=billing").text
         rig.clock.advance(5_000)
         browser.get("/group?name=billing", headers=LIVE)
-        assert admin.asked == 2
+        assert rig.asked.looked == ["billing"] * 2
 
 
-def test_a_live_part_that_cannot_be_had_shows_the_last_sweep_and_says_so() -> None:
-    admin = Detail(RequestTimeoutError("broker-a did not answer"))
-    with browsing(admin=admin) as (browser, _):
+def test_a_group_that_cannot_be_asked_shows_what_was_found_before_and_says_so() -> None:
+    with browsing() as (browser, rig):
+        rig.asked.report = RequestTimeoutError("broker-a did not answer")
         text = browser.get("/group?name=billing", headers=LIVE).text
         assert "broker-a did not answer" in text
         assert 'data-label="Committed">993</td>' in text
+
+
+def test_figures_of_a_broker_that_is_down_stay_with_their_age() -> None:
+    with browsing() as (browser, rig):
+        dark = dataclasses.replace(queue(), max_offset=None, committed_offset=None, error="gone")
+        state = shop(START_MS + 10_000)
+        groups = {"billing": group("billing", START_MS + 10_000, dark)}
+        rig.sweep(dataclasses.replace(state, groups=groups))
+        for path in ("/", "/group?name=billing"):
+            text = browser.get(path).text
+            assert '>7</span><small class="old">10 s ago</small>' in text, path
+
+
+def test_a_remedy_leads_to_the_page_that_does_it_with_its_fields_filled_in() -> None:
+    with browsing() as (browser, rig):
+        commands = (
+            "mend it, then `rocketstream group reset billing orders --queue broker-a:0 --to-offset "
+            "8` or `rocketstream dlq redrive billing --cause 3f <x>`; `rocketstream broker list`"
+        )
+        cause = Cause(CauseKind.POISON_MESSAGE, "stands", remedy=commands)
+        verdict = GroupVerdict("billing", Verdict.UNKNOWN, "asked")
+        rig.asked.report = WhyReport("billing", verdict, (cause,))
+        text = browser.get("/group?name=billing", headers=LIVE).text
+        assert "`" not in text
+        reset = (
+            "group=billing&amp;topic=orders&amp;queue=broker-a%3A0&amp;target=offset&amp;offset=8"
+        )
+        assert text.count(f'href="/group/reset?{reset}"') == 2, "a link and a button"
+        assert 'href="/redrive?group=billing&amp;cause=3f"' in text
+        assert "<code>rocketstream broker list</code>" in text
 
 
 def test_charts_are_fed_from_the_history_and_break_where_nothing_was_known(tmp_path: Path) -> None:

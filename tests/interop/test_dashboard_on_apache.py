@@ -79,7 +79,7 @@ class Stand:
     def preview(self) -> str:
         """The page that shows the group moved back in each queue."""
         return self.get(
-            "/group/reset", group=BILLING, topic=ORDERS, target="shift", value=f"-{BACK}"
+            "/group/reset", group=BILLING, topic=ORDERS, target="shift", shift=f"-{BACK}"
         )
 
     def move(self, text: str) -> str:
@@ -160,7 +160,7 @@ def test_why_names_the_cause_and_the_line_java_stands_at(
     stand: Stand, group: str, cause: str, stands: str
 ) -> None:
     def named() -> str | None:
-        text = stand.get("/group/why", name=group)
+        text = stand.get("/group", name=group, live=True)
         return text if f"<h3>{cause}</h3>" in text else None
 
     text = wait_until(named, f"{cause} on the page", 60, interval_s=1)

@@ -300,7 +300,7 @@ def use_key_file(context: click.Context, parameter: click.Parameter, path: str |
         os.environ[KEY_FILE_VARIABLE] = path
 
 
-_KEY_FILE: Final = click.option(
+key_file: Final = click.option(
     "--key-file", hidden=True, expose_value=False, callback=use_key_file, type=click.Path()
 )
 asks: Final = together(
@@ -308,7 +308,7 @@ asks: Final = together(
         "--namesrv", "-n", envvar="NAMESRV_ADDR", show_envvar=True, default=DEFAULT_NAMESRV,
         metavar="HOST:PORT", help="Name server to ask; several separated by ';'.",
     ),
-    _KEY_FILE,
+    key_file,
 )  # fmt: skip
 """The options of a command that asks a cluster."""
 topic: Final = click.argument(

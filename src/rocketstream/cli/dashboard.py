@@ -16,13 +16,14 @@ import click
 
 from rocketstream._util.home import expanded, user_name
 from rocketstream.cli.commands import (
+    DEFAULT_NAMESRV,
     FILE,
     PORT,
     THERE,
     Commands,
     Seconds,
-    asks,
     audit_file,
+    key_file,
     words,
 )
 from rocketstream.cli.failure import say
@@ -30,6 +31,8 @@ from rocketstream.cli.output import print_line
 from rocketstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from rocketstream.admin import Masking
+    from rocketstream.dashboard import Cluster
     from rocketstream.dashboard.running import DashboardServer
     from rocketstream.watch import History
 
@@ -44,9 +47,13 @@ _NEEDED = {
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The settings of serving a dashboard; see the options of the command."""
+    """The settings of serving a dashboard; see the options of the command.
 
-    namesrv: str
+    Attributes:
+        namesrvs: the name servers of each cluster, ``HOST:PORT`` or ``NAME=HOST:PORT``.
+    """
+
+    namesrvs: tuple[str, ...]
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     write: bool = False
@@ -68,7 +75,19 @@ class Wishes:
     "dead letters.",
     epilog="Example: `rocketstream dashboard -n 10.0.0.5:9876`, then open the address it prints.",
 )
-@asks
+@click.option(
+    "--namesrv",
+    "-n",
+    "namesrvs",
+    multiple=True,
+    envvar="NAMESRV_ADDR",
+    show_envvar=True,
+    default=(DEFAULT_NAMESRV,),
+    metavar="[NAME=]HOST:PORT",
+    help="Name server of the cluster, several separated by ';'. Repeatable: one dashboard of "
+    "several clusters.",
+)
+@key_file
 @click.option(
     "--host",
     default="127.0.0.1",
@@ -178,11 +197,10 @@ def serving(wishes: Wishes) -> Iterator[DashboardServer]:
     """
     check_installed()
 
-    from rocketstream.admin import Admin, AuditLog, Masking
+    from rocketstream.admin import Masking
     from rocketstream.dashboard import Settings, TokenFile, create_app
     from rocketstream.dashboard.running import DashboardServer, Listening
     from rocketstream.dashboard.settings import check_exposure
-    from rocketstream.watch import Collector
 
     check_exposure(
         wishes.host,
@@ -193,7 +211,6 @@ def serving(wishes: Wishes) -> Iterator[DashboardServer]:
     )
     listening = Listening(wishes.host, wishes.port, wishes.tls_cert, wishes.tls_key)
     settings = Settings(
-        namesrv=wishes.namesrv,
         may_write=wishes.write,
         tokens=None if wishes.tokens is None else TokenFile(wishes.tokens),
         is_tls=listening.is_tls,
@@ -204,29 +221,46 @@ def serving(wishes: Wishes) -> Iterator[DashboardServer]:
     )
 
     masking = Masking.from_file(str(wishes.mask)) if wishes.mask is not None else Masking()
+    if wishes.history is not None and len(wishes.namesrvs) > 1:
+        raise ConfigurationError(
+            "--history names the file of one cluster; with several leave it out: each has its own"
+        )
+    with ExitStack() as open_:
+        clusters = [_cluster(wishes, each, masking, open_) for each in wishes.namesrvs]
+        # Collectors are entered after the socket listens: a port that is taken costs no sweep.
+        server = DashboardServer(create_app(*clusters, settings=settings), listening)
+        open_.callback(server.close)
+        for cluster in clusters:
+            open_.enter_context(cluster.collector)
+        yield server.start()
+
+
+def _cluster(wishes: Wishes, given: str, masking: Masking, open_: ExitStack) -> Cluster:
+    """Return the cluster that ``HOST:PORT`` or ``NAME=HOST:PORT`` names; its history is open."""
+    from rocketstream.admin import Admin, AuditLog
+    from rocketstream.dashboard import Cluster
+    from rocketstream.watch import Collector
+
+    name, equals, namesrv = given.partition("=")
+    if not equals:
+        name = namesrv = given
 
     def admin() -> Admin:
-        return Admin(wishes.namesrv, read_only=True, masking=masking)
+        return Admin(namesrv, read_only=True, masking=masking)
 
     def changing(who: str) -> Admin:
         audit = AuditLog(wishes.audit_file, who=who, face="dashboard")
-        return Admin(wishes.namesrv, audit=audit, masking=masking)
+        return Admin(namesrv, audit=audit, masking=masking)
 
-    with ExitStack() as open_:
-        history, writes = _history(wishes)
-        open_.enter_context(history)
-        collector = Collector(
-            admin,
-            interval_s=wishes.interval_s,
-            history=history if writes else None,
-            past=history.past,
-        )
-        # The collector is entered after the socket listens: a port that is taken costs no sweep.
-        app = create_app(collector, admin, settings, history=history, change_factory=changing)
-        server = DashboardServer(app, listening)
-        open_.callback(server.close)
-        open_.enter_context(collector)
-        yield server.start()
+    history, writes = _history(wishes.history, namesrv)
+    open_.enter_context(history)
+    collector = Collector(
+        admin,
+        interval_s=wishes.interval_s,
+        history=history if writes else None,
+        past=history.past,
+    )
+    return Cluster(name, collector, admin, history, changing)
 
 
 def check_installed() -> None:
@@ -242,12 +276,11 @@ def check_installed() -> None:
         )
 
 
-def _history(wishes: Wishes) -> tuple[History, bool]:
+def _history(path: Path | None, namesrv: str) -> tuple[History, bool]:
     """Return the history to show, and whether to write it: another dashboard's is only shown."""
     from rocketstream.watch import History, default_history
 
-    path = wishes.history
-    path = default_history(wishes.namesrv) if path is None else expanded(path).absolute()
+    path = default_history(namesrv) if path is None else expanded(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         return History(path), True

@@ -299,7 +299,7 @@ def _show(open_: ExitStack, namesrv: str, port: int, write: bool, store: Path) -
 
     history = store / "dashboard" / "history.db"
     # One broker beside it in this process: it may be asked often.
-    wishes = Wishes(namesrv, port=port, write=write, history=history, interval_s=2.0)
+    wishes = Wishes((namesrv,), port=port, write=write, history=history, interval_s=2.0)
     try:
         server = open_.enter_context(serving(wishes))
     except RocketMQError as error:

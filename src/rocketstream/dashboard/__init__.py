@@ -5,8 +5,8 @@ Law: a renderer of ``admin`` and ``watch``; it decides nothing about a cluster.
 
 from __future__ import annotations
 
-from rocketstream.dashboard.app import create_app
+from rocketstream.dashboard.app import Cluster, create_app
 from rocketstream.dashboard.settings import Settings
 from rocketstream.dashboard.tokens import Role, TokenFile
 
-__all__ = ["Role", "Settings", "TokenFile", "create_app"]
+__all__ = ["Cluster", "Role", "Settings", "TokenFile", "create_app"]

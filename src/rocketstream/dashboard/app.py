@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -19,6 +22,7 @@ from rocketstream.dashboard.guard import Guard
 from rocketstream.dashboard.jobs import ChangeFactory, Jobs
 from rocketstream.dashboard.pages import (
     brokers,
+    changes,
     group,
     letters,
     login,
@@ -29,9 +33,6 @@ from rocketstream.dashboard.pages import (
     topic,
     trace,
 )
-from rocketstream.dashboard.pages import (
-    jobs as job_pages,
-)
 from rocketstream.dashboard.rates import TopicRates
 from rocketstream.dashboard.sessions import Sessions
 from rocketstream.dashboard.settings import Settings
@@ -40,58 +41,84 @@ from rocketstream.errors import ConfigurationError
 from rocketstream.watch import Collector, History, Update
 from rocketstream.watch.metrics import CONTENT_TYPE, scrape
 
-__all__ = ["create_app"]
+__all__ = ["Cluster", "create_app"]
+
+PAGES: Final = (
+    *overview.ROUTES,
+    *group.ROUTES,
+    *reset.ROUTES,
+    *changes.ROUTES,
+    *topic.ROUTES,
+    *messages.ROUTES,
+    *trace.ROUTES,
+    *letters.ROUTES,
+    *spark.ROUTES,
+    *brokers.ROUTES,
+)
+"""The pages of one cluster."""
 
 
-def create_app(
-    collector: Collector,
-    admin_factory: AdminFactory,
-    settings: Settings | None = None,
-    *,
-    history: History | None = None,
-    change_factory: ChangeFactory | None = None,
-) -> Starlette:
-    """Return the application.
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One cluster of a dashboard.
 
-    Args:
+    Attributes:
+        name: its name in the heading, and in addresses where there are several.
         collector: provides the figures of pages; started and closed by the caller, who may share
             it.
         admin_factory: makes the Admin for figures no sweep has; closed with the application.
-        settings: who may do what.
         history: the figures of charts; None shows no charts. Closed by the caller.
         change_factory: makes the Admin of each change, which records who makes the change.
+    """
+
+    name: str
+    collector: Collector
+    admin_factory: AdminFactory
+    history: History | None = None
+    change_factory: ChangeFactory | None = None
+
+
+def create_app(*clusters: Cluster, settings: Settings | None = None) -> Starlette:
+    """Return the application.
+
+    Args:
+        clusters: one or more; pages of several are below ``/cluster/NAME``, and ``/`` has them all.
+        settings: who may do what.
 
     Raises:
-        ConfigurationError: the settings allow changes, but there is no ``change_factory``.
+        ConfigurationError: there is no cluster, two have one name, or a name is empty or has a
+            ``/``; or the settings allow changes, but a cluster has no ``change_factory``.
     """
     settings = settings or Settings()
-    if settings.may_write and change_factory is None:
+    names = [cluster.name for cluster in clusters]
+    if not clusters or len(set(names)) < len(names):
+        raise ConfigurationError(f"the clusters are {names}; each takes a name of its own")
+    if len(names) > 1 and any(not name or "/" in name for name in names):
+        raise ConfigurationError(f"the clusters are {names}; a name is not empty and has no '/'")
+    if settings.may_write and any(cluster.change_factory is None for cluster in clusters):
         raise ConfigurationError("may_write takes a change_factory: changes are written down")
     sessions = Sessions(settings.tokens, settings.clock)
+    pages = [*PAGES, get("/metrics", metrics)]
 
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
-        changing = change_factory if settings.may_write else None
-        with _site(collector, admin_factory, changing, settings, sessions, history) as site:
-            app.state.site = site
+        sites: dict[str, Site] = {}
+        environment()  # compiled now, not when the first visitor waits for it
+        with ExitStack() as open_:
+            for cluster in clusters:
+                base = f"/cluster/{quote(cluster.name, safe='')}" if len(clusters) > 1 else ""
+                site = _site(cluster, base, sites, settings, sessions)
+                sites[cluster.name] = open_.enter_context(site)
+            app.state.sites = sites
             yield
 
     return Starlette(
         routes=[
-            *overview.ROUTES,
-            *group.ROUTES,
-            *reset.ROUTES,
-            *topic.ROUTES,
-            *messages.ROUTES,
-            *trace.ROUTES,
-            *letters.ROUTES,
-            *spark.ROUTES,
-            *job_pages.ROUTES,
-            *brokers.ROUTES,
+            *(pages if len(clusters) == 1 else (get("/", overview.clusters),)),
             *login.ROUTES,
-            get("/metrics", metrics),
             Route("/healthz", healthz, methods=["GET"]),
             Mount("/static", _Static(directory=HERE / "static"), name="static"),
+            *([] if len(clusters) == 1 else [Mount("/cluster/{cluster}", routes=pages)]),
         ],
         middleware=[Middleware(Guard, settings=settings, sessions=sessions)],
         exception_handlers={HTTPException: _not_there, 500: _broken},
@@ -101,51 +128,64 @@ def create_app(
 
 @contextmanager
 def _site(
-    collector: Collector,
-    admin_factory: AdminFactory,
-    change_factory: ChangeFactory | None,
+    cluster: Cluster,
+    base: str,
+    sites: Mapping[str, Site],
     settings: Settings,
     sessions: Sessions,
-    history: History | None,
 ) -> Iterator[Site]:
     """Open the desk and the collection, for as long as the application runs."""
-    rates = TopicRates()
+    collector, rates = cluster.collector, TopicRates()
 
     def swept(update: Update) -> None:
         if update.state is not None and update.outage is None:
             rates.add(update.state)
 
     with ExitStack() as open_:
-        desk = Desk(admin_factory, settings.clock)
+        desk = Desk(cluster.admin_factory, settings.clock)
         open_.callback(desk.close)
         jobs = None
-        if change_factory is not None:
-            jobs = Jobs(change_factory, settings.clock)
+        if settings.may_write and cluster.change_factory is not None:
+            jobs = Jobs(cluster.change_factory, settings.clock)
             open_.callback(jobs.close)
         swept(collector.update())
         open_.callback(collector.subscribe(swept))
         yield Site(
+            name=cluster.name,
+            base=base,
             collector=collector,
             desk=desk,
             settings=settings,
             sessions=sessions,
-            templates=environment(),
             rates=rates,
             plans=Previews(settings.clock),
+            sites=sites,
             jobs=jobs,
-            history=history,
+            history=cluster.history,
         )
 
 
 async def healthz(request: Request) -> Response:
-    """Answer whether the collection is alive: 503 where no sweep was answered, or none lately."""
-    site: Site = request.app.state.site
+    """Answer whether the collection is alive: 503 where no sweep was answered, or none lately.
+
+    Of several clusters one that answers is enough: a restart would not help the others.
+    """
+    sites: Mapping[str, Site] = request.app.state.sites
+    told = {name: _health(site) for name, site in sites.items()}
+    health = next((each for each in told.values() if each["status"] == "ok"), None)
+    code = 503 if health is None else 200
+    if len(told) > 1:
+        status = "ok" if health is not None else "outage"
+        return JSONResponse({"status": status, "clusters": told}, code)
+    return JSONResponse(next(iter(told.values())), code)
+
+
+def _health(site: Site) -> dict[str, Any]:
     update = site.collector.update()
     if update.state is None:
-        return JSONResponse({"status": "starting"}, 503)
+        return {"status": "starting"}
     age_ms = site.now_ms - update.state.taken_ms
-    told = {"status": "ok" if update.outage is None else "outage", "ageMs": age_ms}
-    return JSONResponse(told, 200 if update.outage is None else 503)
+    return {"status": "ok" if update.outage is None else "outage", "ageMs": age_ms}
 
 
 async def metrics(ask: Ask) -> Response:
@@ -165,7 +205,10 @@ class _Static(StaticFiles):
 
 async def _not_there(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    ask = Ask(request, request.app.state.site, request.state.user)
+    sites: Mapping[str, Site] = request.app.state.sites
+    first = next(iter(sites.values()))
+    site = sites.get(request.path_params.get("cluster", first.name), first)
+    ask = Ask(request, site, request.state.user)
     sentence = "there is no such page" if error.status_code == 404 else str(error.detail)
     return ask.show("error.html", error.status_code, status=error.status_code, sentence=sentence)
 

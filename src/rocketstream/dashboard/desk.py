@@ -62,6 +62,12 @@ class Desk:
     async def ask(
         self, question: Callable[[Admin], T], *, key: Hashable = None, keep_ms: float = 0
     ) -> T:
+        """Return the answer of a question to the desk's Admin; as ``look``."""
+        return await self.look(lambda: question(self._the_admin()), key=key, keep_ms=keep_ms)
+
+    async def look(
+        self, question: Callable[[], T], *, key: Hashable = None, keep_ms: float = 0
+    ) -> T:
         """Return the answer of ``question``, which runs on a thread; waits for a bounded time.
 
         Args:
@@ -86,7 +92,7 @@ class Desk:
 
         def work() -> T:
             try:
-                return call_until(stop, lambda: question(self._the_admin()))
+                return call_until(stop, question)
             except asyncio.CancelledError:
                 raise _late() from None
 

@@ -1,4 +1,4 @@
-"""The settings of one dashboard: its users' rights, its address, and its cluster."""
+"""The settings of one dashboard: its users' rights and its address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ class Settings:
     """The settings a dashboard was started with.
 
     Attributes:
-        namesrv: the name server's address, for the heading.
         may_write: whether anything can be changed from it.
         tokens: who may log in; None needs no login.
         is_tls: whether browsers reach the dashboard by https.
@@ -31,7 +30,6 @@ class Settings:
         clock: the clock for sessions and ages.
     """
 
-    namesrv: str = ""
     may_write: bool = False
     tokens: TokenFile | None = None
     is_tls: bool = False

@@ -8,27 +8,32 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
-from urllib.parse import urlencode
+from typing import Any, Final, Generic, Literal, TypeVar
+from urllib.parse import quote, urlencode
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup
 from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from rocketstream import limits
 from rocketstream._util.when import moment_ms
 from rocketstream.admin.core import words as figures
 from rocketstream.admin.core.words import plural
+from rocketstream.admin.rows import MemberRow
 from rocketstream.admin.safety.previews import PreviewGoneError, Previews
 from rocketstream.dashboard import words
 from rocketstream.dashboard.desk import Desk, DeskBusyError, DeskLateError
 from rocketstream.dashboard.jobs import Jobs, JobsBusyError
 from rocketstream.dashboard.rates import TopicRates
+from rocketstream.dashboard.remedies import parts
 from rocketstream.dashboard.sessions import Sessions, User
 from rocketstream.dashboard.settings import Settings
 from rocketstream.dashboard.tokens import Role
@@ -42,8 +47,12 @@ from rocketstream.errors import (
 from rocketstream.protocol.codes import version_name
 from rocketstream.watch import Collector, History, Update
 
+T = TypeVar("T")
+
 HERE: Final = Path(__file__).parent
 FIELD_CHARS_MAX: Final = 1_024
+SHORT_CHARS: Final = 32
+"""A name of no more characters is not broken in a table."""
 READ_ONLY: Final = "this dashboard only shows: start it with --write to change things"
 
 
@@ -59,15 +68,23 @@ class PageError(RocketMQError):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Everything a page may use."""
+    """Everything a page may use of its cluster, and what clusters share.
 
+    Attributes:
+        name: the cluster's name, for the heading.
+        base: the beginning of all addresses of its pages; empty where there is one cluster.
+        sites: those of all clusters by name, this one among them.
+    """
+
+    name: str
+    base: str
     collector: Collector
     desk: Desk
     settings: Settings
     sessions: Sessions
-    templates: Environment
     rates: TopicRates
     plans: Previews[Any]
+    sites: Mapping[str, Site]
     jobs: Jobs | None = None
     history: History | None = None
 
@@ -75,6 +92,56 @@ class Site:
     def now_ms(self) -> int:
         """The time pages are rendered for."""
         return self.settings.clock.now_ms()
+
+    @property
+    def has_spark(self) -> bool:
+        """Whether a Spark query holds a group of the cluster."""
+        state = self.collector.latest()
+        groups = state.groups.values() if state is not None else ()
+        return any(is_spark(member) for group in groups for member in group.members or ())
+
+    def link(self, path: str, **parameters: object) -> str:
+        """Return the address of one of its pages; parameters without a value are left out."""
+        return address(self.base + path, **parameters)
+
+
+def site_of(request: Request) -> Site:
+    """Return the site a request is for: the one its address names, else the first.
+
+    Raises:
+        HTTPException: there is no such cluster (404).
+    """
+    sites: Mapping[str, Site] = request.app.state.sites
+    name = request.path_params.get("cluster")
+    if name is not None and name not in sites:
+        raise HTTPException(404)
+    return sites[name] if name is not None else next(iter(sites.values()))
+
+
+def is_spark(member: MemberRow) -> bool:
+    """Return whether a member is a Spark query's claim on the group."""
+    return member.client_id.endswith("#spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet(Generic[T]):
+    """The rows of one page of a long table.
+
+    Attributes:
+        number: which page it is, from 1.
+        pages: how many there are.
+        total: rows of all pages.
+    """
+
+    rows: Sequence[T]
+    number: int
+    pages: int
+    total: int
+
+    @property
+    def first(self) -> int:
+        """The number of its first row, from 1."""
+        return (self.number - 1) * limits.DASHBOARD_PAGE_ROWS + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +204,57 @@ class Ask:
 
     def show(self, template: str, code: int = 200, /, **values: Any) -> Response:
         """Return a page or a part of one, with its status code."""
-        found = self.site.templates.get_template(template)
+        found = environment().get_template(template)
         return HTMLResponse(found.render(self._common() | values), code)
+
+    def page(self, name: str, code: int = 200, /, **values: Any) -> Response:
+        """Return a page, or the part of it that an open page asks for again."""
+        return self.show(f"{name}{'_live' if self.is_part else ''}.html", code, **values)
+
+    def link(self, path: str, **parameters: object) -> str:
+        """Return the address of a page of the same cluster."""
+        return self.site.link(path, **parameters)
 
     def go(self, path: str, **parameters: str) -> Response:
         """Return the redirect that follows a change."""
-        return RedirectResponse(address(path, **parameters), 303)
+        return RedirectResponse(self.link(path, **parameters), 303)
+
+    def sheet(self, rows: Sequence[T]) -> Sheet[T]:
+        """Return the rows of the page that the address asks for."""
+        size = limits.DASHBOARD_PAGE_ROWS
+        pages = max(-(-len(rows) // size), 1)
+        asked = self.value("page", "1")
+        at = min(max(int(asked), 1), pages) if asked.isdecimal() else 1
+        return Sheet(rows[(at - 1) * size : at * size], at, pages, len(rows))
+
+    def offer(self, plan: Any) -> str | None:
+        """Keep a plan that is shown to somebody who may carry it out; returns its id."""
+        if not self.may(Role.ACT):
+            return None
+        return self.site.plans.keep(plan, self.user.session_id)
+
+    def accepted(self, kind: type[T]) -> T:
+        """Return the plan whose form was sent, and forget it.
+
+        Raises:
+            PreviewGoneError: it is not known here, is too old, or was carried out.
+            PageError: it is of another kind.
+        """
+        plan = self.site.plans.take(self.field("plan"), self.user.session_id)
+        if not isinstance(plan, kind):
+            raise PageError(400, "this preview is of another change: look again first")
+        return plan
+
+    def insists(self, problems: Sequence[str]) -> bool:
+        """Return whether a change is made although something speaks against it.
+
+        Raises:
+            PageError: something does, and the form does not say that its sender has read it.
+        """
+        force = self.field("force") == "yes"
+        if problems and not force:
+            raise PageError(409, f"not done: {'; '.join(problems)}")
+        return force
 
     @property
     def is_part(self) -> bool:
@@ -151,8 +263,10 @@ class Ask:
 
     def _common(self) -> dict[str, Any]:
         site = self.site
+        path = self.request.url.path
         return {
             "ask": self,
+            "site": site,
             "user": self.user,
             "settings": site.settings,
             "now_ms": site.now_ms,
@@ -161,7 +275,8 @@ class Ask:
             "form_token": site.sessions.form_token(self.user.session_id),
             "may_act": self.may(Role.ACT),
             "may_export": self.may(Role.EXPORT),
-            "path": self.request.url.path,
+            "path": path.removeprefix(site.base),
+            "is_inside": path.startswith(site.base + "/"),
         }
 
 
@@ -172,7 +287,7 @@ def get(path: str, handler: Handler, role: Role = Role.LOOK) -> Route:
     """Return the route of a page; reading it changes nothing."""
 
     async def endpoint(request: Request) -> Response:
-        ask = Ask(request, request.app.state.site, request.state.user)
+        ask = Ask(request, site_of(request), request.state.user)
         return await _answered(ask, handler, role)
 
     return Route(path, endpoint, methods=["GET"])
@@ -182,7 +297,7 @@ def post(path: str, handler: Handler, role: Role = Role.ACT) -> Route:
     """Return the route of a change: its form is of this session, its user may make it."""
 
     async def endpoint(request: Request) -> Response:
-        site: Site = request.app.state.site
+        site = site_of(request)
         user: User = request.state.user
         async with request.form(max_files=0, max_fields=200) as form:
             ask = Ask(request, site, user, form)
@@ -199,9 +314,7 @@ def post(path: str, handler: Handler, role: Role = Role.ACT) -> Route:
 async def _answered(ask: Ask, handler: Handler, role: Role) -> Response:
     try:
         if role is Role.ACT and not ask.site.settings.may_write:
-            raise PageError(
-                403, "this dashboard only shows: start it with --write to change things"
-            )
+            raise PageError(403, READ_ONLY)
         if not ask.may(role):
             raise PageError(403, f"your token does not have the role {role.value!r}")
         return await handler(ask)
@@ -218,6 +331,15 @@ def _failed(ask: Ask, error: Exception) -> Response:
     if status == 503:
         answer.headers["Retry-After"] = "2"
     return answer
+
+
+async def tried(answer: Awaitable[T]) -> tuple[T | None, str | None, int]:
+    """Return an answer, or the sentence and status that say beside a form why there is none."""
+    try:
+        return await answer, None, 200
+    except RocketMQError as error:
+        status, sentence = error_answer(error)
+        return None, sentence, status
 
 
 def error_answer(error: Exception) -> tuple[int, str]:
@@ -275,9 +397,13 @@ def time_ms(name: str, text: str) -> int | None:
 
 
 def address(path: str, **parameters: object) -> str:
-    """Return an address of this site; parameters that are None or empty are left out."""
+    """Return an address of this site; parameters that are None or empty are left out.
+
+    The path may end in the ``#place`` of its page.
+    """
+    page, hash_, place = path.partition("#")
     kept = {name: str(value) for name, value in parameters.items() if value not in (None, "")}
-    return f"{path}?{urlencode(kept)}" if kept else path
+    return f"{page}{f'?{urlencode(kept)}' if kept else ''}{hash_}{quote(place, safe='')}"
 
 
 @functools.cache
@@ -306,11 +432,35 @@ def environment() -> Environment:
         version=version_name,
         visible=words.visible,
         by_topic=words.by_topic,
+        with_links=_with_links,
+        fits=lambda text: " short" if len(text) <= SHORT_CHARS else "",
+        actions=lambda text: [part for part in parts(text) if part.path is not None],
     )
-    found.globals.update(link=address, plural=plural, ago=figures.ago, Role=Role, NONE=words.NONE)
+    found.globals.update(link=_link, plural=plural, ago=figures.ago, Role=Role, NONE=words.NONE)
     for name in found.list_templates():
         found.get_template(name)  # compiled now, not when the first visitor waits for it
     return found
+
+
+@pass_context
+def _with_links(context: Context, sentence: str) -> Markup:
+    """Return a sentence whose commands lead to the pages that do what they do."""
+    found = Markup()
+    for part in parts(sentence):
+        text = Markup.escape(words.visible(part.text))
+        if part.is_command:
+            text = Markup("<code>{}</code>").format(text)
+            if part.path is not None:
+                href = _link(context, part.path, **dict(part.parameters))
+                text = Markup('<a href="{}">{}</a>').format(href, text)
+        found += text
+    return found
+
+
+@pass_context
+def _link(context: Context, path: str, **parameters: object) -> str:
+    ask: Ask = context["ask"]
+    return ask.link(path, **parameters)
 
 
 def _finalized(value: object) -> object:

@@ -95,6 +95,7 @@ class Asked:
         self.causes: list[Cause] = []
         self.found: GroupState | None = None
         self.cluster = self.groups = self  # its services, too
+        self.report: WhyReport | Exception | None = None
 
     def state(self) -> ClusterState:
         self.sweeps += 1
@@ -105,6 +106,10 @@ class Asked:
 
     def why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
         self.looked.append(group)
+        if isinstance(self.report, Exception):
+            raise self.report
+        if self.report is not None:
+            return self.report
         return WhyReport(
             group,
             GroupVerdict(group, Verdict.UNKNOWN, "asked"),

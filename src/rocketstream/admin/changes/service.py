@@ -426,7 +426,7 @@ class Changes(Resets, Transfers):
     # --- carrying out ----------------------------------------------------------------------------
 
     @change
-    def apply(self, plan: ChangePlan, *, force: bool = False) -> ChangeDone:
+    def apply(self, plan: ChangePlan, *, force: bool = False, as_shown: bool = False) -> ChangeDone:
         """Make the changes a plan shows; blocks until they are read back.
 
         The plan is made again first; a plan that is no longer true is refused.
@@ -436,6 +436,7 @@ class Changes(Resets, Transfers):
                 on.
             force: carry the plan out despite ``plan.problems``, and although it is no longer true;
                 the steps made are then those that would be planned now.
+            as_shown: restricts ``force`` to the problems, as for ``reset_apply``.
 
         Raises:
             ClientStateError: the plan has problems or is no longer true, or the audit file cannot
@@ -448,7 +449,7 @@ class Changes(Resets, Transfers):
         refused = f"{plan.operation} of {plan.name!r} is refused"
         refuse(refused, () if force else plan.problems, name=plan.name)
         now = self._planned_again(plan)
-        if not force:
+        if as_shown or not force:
             refuse(refused, (), still_true(plan, now), name=plan.name)
         if not now.steps:
             return ChangeDone(now, ())

@@ -1,56 +1,38 @@
-"""The brokers: where they are, their versions, and how much they handle and hold.
+"""The brokers, and the producers connected to them.
 
-Law: the page asks no broker: it shows the last sweep, and a fact a broker did not report as
-unknown.
+A fact that a broker did not report is shown as unknown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from starlette.responses import Response
 
-from rocketstream.admin.state import BrokerState
-from rocketstream.dashboard.site import Ask, get
+from rocketstream.dashboard.site import Ask, get, tried
+
+PRODUCERS_KEPT_MS: Final = 4_000
+TOPICS_MAX: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """One broker and the facts operators look for first."""
+FACTS: Final = {
+    "in_s": ("putTps",),
+    "out_s": ("getTransferedTps", "getTransferredTps"),
+    "disk": ("commitLogDiskRatio",),
+    "began_ms": ("bootTimestamp",),
+    "oldest_ms": ("earliestMessageTimeStamp",),
+}
+"""The facts operators look for first, by the names that brokers of 4.x and 5.x give them."""
 
-    state: BrokerState
 
-    @property
-    def put_tps(self) -> float | None:
-        """Messages a second the broker stored, over ten seconds."""
-        return first_number(self.state.facts, "putTps")
-
-    @property
-    def get_tps(self) -> float | None:
-        """Messages a second the broker gave to consumers, over ten seconds."""
-        facts = self.state.facts
-        given = first_number(facts, "getTransferedTps")
-        return given if given is not None else first_number(facts, "getTransferredTps")
-
-    @property
-    def disk(self) -> float | None:
-        """How full the commit log's disk is, from 0 to 1; None where that is not reported."""
-        ratio = first_number(self.state.facts, "commitLogDiskRatio")
-        return ratio if ratio is not None and ratio >= 0 else None
-
-    @property
-    def began_ms(self) -> int | None:
-        """Since when the broker runs, ms since 1970."""
-        found = first_number(self.state.facts, "bootTimestamp")
-        return None if found is None else int(found)
-
-    @property
-    def oldest_ms(self) -> int | None:
-        """When the oldest message it keeps was stored."""
-        found = first_number(self.state.facts, "earliestMessageTimeStamp")
-        return int(found) if found is not None and found > 0 else None
+def figures(facts: Mapping[str, str]) -> dict[str, float | None]:
+    """Return the facts of the table; None where a broker tells none, or less than none."""
+    found: dict[str, float | None] = {}
+    for name, told in FACTS.items():
+        values = [value for each in told if (value := first_number(facts, each)) is not None]
+        found[name] = values[0] if values and values[0] >= 0 else None
+    return found
 
 
 def first_number(facts: Mapping[str, str], name: str) -> float | None:
@@ -65,9 +47,30 @@ def first_number(facts: Mapping[str, str], name: str) -> float | None:
 async def page(ask: Ask) -> Response:
     """Return the page, or its live part."""
     state = ask.update().state
-    brokers = [Shown(broker) for broker in (state.brokers if state else ())]
-    template = "brokers_live.html" if ask.is_part else "brokers.html"
-    return ask.show(template, title="Brokers", brokers=brokers)
+    brokers = [(broker, figures(broker.facts)) for broker in (state.brokers if state else ())]
+    return ask.page("brokers", title="Brokers", brokers=brokers)
 
 
-ROUTES: Final = (get("/brokers", page),)
+async def producers(ask: Ask) -> Response:
+    """Return the page of connected producers: all, or those of one group that send to a topic.
+
+    Brokers before 4.9.4 tell only the latter.
+    """
+    group, topic = ask.value("group"), ask.value("topic")
+    if group and topic:
+        asked = ask.site.desk.ask(lambda admin: admin.producers.connections(group, topic))
+    else:
+        asked = ask.site.desk.ask(
+            lambda admin: admin.producers.all(), key=("producers",), keep_ms=PRODUCERS_KEPT_MS
+        )
+    rows, problem, code = await tried(asked)
+    found = [row for row in rows or () if group.casefold() in row.group.casefold()]
+    state = ask.update().state
+    return ask.show(
+        "producers.html", code, title="Producers", sheet=ask.sheet(found), problem=problem,
+        group=group, topic=topic, topics=sorted(state.topics)[:TOPICS_MAX] if state else [],
+        groups=len({row.group for row in found}),
+    )  # fmt: skip
+
+
+ROUTES: Final = (get("/brokers", page), get("/producers", producers))

@@ -1,12 +1,11 @@
-"""One group: its verdict, its queues and their owners, its history, and why it is behind.
+"""One group: its verdict, its queues and their owners, why it is behind, and its history.
 
-Changes of a group are in ``reset``.
+Law: banner, figures, table and causes are those of one look, whose moment the page names.
 """
 
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,14 +15,12 @@ from starlette.responses import JSONResponse, Response
 
 from rocketstream import limits
 from rocketstream.admin.rows import MemberRow
-from rocketstream.admin.state import GroupState, QueueKind, QueueState, Verdict
-from rocketstream.dashboard.pages.overview import no_verdict
-from rocketstream.dashboard.site import Ask, get, pick
+from rocketstream.admin.state import CauseKind, GroupState, QueueKind, QueueState
+from rocketstream.dashboard.pages.overview import verdict_of
+from rocketstream.dashboard.site import Ask, get, is_spark, pick, tried
 from rocketstream.dashboard.tokens import Role
-from rocketstream.errors import RocketMQError
+from rocketstream.dashboard.words import visible
 
-DETAIL_KEPT_MS: Final = 4_000
-WHY_KEPT_MS: Final = 5_000
 RANGES: Final = {
     "15m": 900_000,
     "1h": 3_600_000,
@@ -54,11 +51,6 @@ class Owned:
         return is_spark(self.row)
 
 
-def is_spark(member: MemberRow) -> bool:
-    """Return whether a member is a Spark query's claim on the group."""
-    return member.client_id.endswith("#spark")
-
-
 def members_of(state: GroupState) -> tuple[Owned, ...]:
     """Return the members with the queues they own, including members without any."""
     return tuple(
@@ -74,26 +66,28 @@ def shown_queues(queues: Iterable[QueueState]) -> list[QueueState]:
 
 
 async def page(ask: Ask) -> Response:
-    """Return the page from the last sweep; its live part also asks for owners and filters."""
+    """Return the page from what is known; its live part looks into the group anew."""
     name = ask.need("name")
+    problem = await looked(ask, name) if ask.is_part else None
     update = ask.update()
-    verdict = update.verdicts.get(name) or no_verdict(name)
-    problem = None
-    if ask.is_part:
-        state, problem = await detailed(ask, name)
-    else:
-        state = pick(update, "group", name)
+    state: GroupState = pick(update, "group", name)
+    look = update.looks.get(name)
+    last = update.last_known.get(name)
     queues = shown_queues(state.queues)
     values: dict[str, Any] = {
         "title": name,
         "name": name,
         "state": state,
-        "verdict": verdict,
+        "verdict": verdict_of(update, name),
+        "report": look.report if look is not None and look.state is state else None,
         "queues": queues[: limits.DASHBOARD_ROWS_MAX],
         "left_out": max(len(queues) - limits.DASHBOARD_ROWS_MAX, 0),
         "members": members_of(state),
         "problem": problem,
-        "is_ok": verdict.verdict is Verdict.OK,
+        "last": last,
+        "last_queues": {queue.key: queue for queue in last.queues} if last is not None else {},
+        "is_paused": look is not None
+        and any(c.kind is CauseKind.PAUSED for c in look.report.causes),
     }
     if ask.is_part:
         return ask.show("group_live.html", **values)
@@ -103,31 +97,12 @@ async def page(ask: Ask) -> Response:
     return ask.show("group.html", **values, range=range_, ranges=tuple(RANGES), points=points)
 
 
-async def detailed(ask: Ask, name: str) -> tuple[GroupState, str | None]:
-    """Return a group asked just now, or the last sweep's with the reason why it is older."""
-    update = ask.update()
-    known = update.state.groups.get(name) if update.state else None
-    try:
-        found = await ask.site.desk.ask(
-            lambda admin: admin.groups.state(name), key=("group", name), keep_ms=DETAIL_KEPT_MS
-        )
-    except RocketMQError as error:
-        if known is None:
-            raise
-        return known, error.message
-    if known is not None and not found.consume_tps:
-        found = dataclasses.replace(found, consume_tps=known.consume_tps)
-    return found, None
-
-
-async def why(ask: Ask) -> Response:
-    """Return the part that names causes; its requests are made once for all who look at a time."""
-    name = ask.need("name")
-    window = ask.site.collector.window(name)
-    report = await ask.site.desk.ask(
-        lambda admin: admin.groups.why(name, window=window), key=("why", name), keep_ms=WHY_KEPT_MS
-    )
-    return ask.show("why.html", report=report)
+async def looked(ask: Ask, name: str) -> str | None:
+    """Look into a group, for all who look at the moment; return why that was not possible."""
+    collector = ask.site.collector
+    look = ask.site.desk.look(lambda: collector.look(name), key=("look", name))
+    _, problem, _ = await tried(look)
+    return problem
 
 
 async def series(ask: Ask, name: str, range_ms: int, points: int) -> list[Any]:
@@ -186,13 +161,13 @@ async def export(ask: Ask) -> Response:
 
 
 def _cell(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula."""
+    """Return a text that no spreadsheet takes for a formula, and that hides nothing."""
+    text = visible(text)
     return "'" + text if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 ROUTES: Final = (
     get("/group", page),
-    get("/group/why", why),
     get("/group/export", export, Role.EXPORT),
     get("/group/history", history),
 )

@@ -13,9 +13,8 @@ from starlette.responses import Response
 from rocketstream import limits
 from rocketstream.admin import Admin, LetterFilter, RedrivePlan
 from rocketstream.dashboard.jobs import Job
-from rocketstream.dashboard.pages.overview import no_verdict
-from rocketstream.dashboard.site import Ask, PageError, address, get, number, post, time_ms
-from rocketstream.dashboard.tokens import Role
+from rocketstream.dashboard.pages.overview import verdict_of
+from rocketstream.dashboard.site import Ask, PageError, get, number, post, time_ms, tried
 
 CAUSES_KEPT_MS: Final = 5_000
 FIELDS: Final = (
@@ -25,8 +24,8 @@ DEFAULT_RATE: Final = "100"
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """Which letters go where, how many, and how fast.
+class Preview:
+    """A plan, and how it was asked for.
 
     Attributes:
         fields: the form's fields as entered, to be shown again.
@@ -34,53 +33,8 @@ class Selection:
     """
 
     fields: dict[str, str]
-    wanted: LetterFilter
-    to: str | None
-    limit: int | None
     rate: float | None
-
-    @property
-    def group(self) -> str:
-        """The group whose letters are sent."""
-        return self.fields["group"]
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """A plan, and the selection it was made for."""
-
-    selection: Selection
     plan: RedrivePlan
-
-
-def selection(ask: Ask) -> Selection:
-    """Return the selection in the address.
-
-    Raises:
-        PageError: a text is not a number or a time.
-    """
-    found = {name: ask.value(name) for name in FIELDS}
-    rate: float | None = None
-    if found["rate"]:
-        try:
-            rate = float(found["rate"])
-        except ValueError:
-            rate = 0.0
-        if not 0 < rate < 1e6:
-            raise PageError(400, "the rate takes letters a second above 0")
-    limit = number("the limit", found["limit"])
-    if limit is not None and limit < 1:
-        raise PageError(400, "the limit takes a number of letters from 1")
-    wanted = LetterFilter(
-        since_ms=time_ms("from", found["since"]),
-        until_ms=time_ms("until", found["until"]),
-        tag=found["tag"] or None,
-        key=found["key"] or None,
-        origin=found["origin"] or None,
-        cause=found["cause"] or None,
-        where=found["where"] or None,
-    )
-    return Selection(found, wanted, found["to"] or None, limit, rate)
 
 
 async def page(ask: Ask) -> Response:
@@ -88,7 +42,7 @@ async def page(ask: Ask) -> Response:
     update = ask.update()
     groups = update.state.groups if update.state else {}
     having = [
-        (state, update.verdicts.get(name) or no_verdict(name))
+        (state, verdict_of(update, name))
         for name, state in groups.items()
         if state.dead_letters or (state.dead_letters is None and name == ask.value("group"))
     ]
@@ -114,35 +68,51 @@ async def page(ask: Ask) -> Response:
 async def redrive_page(ask: Ask) -> Response:
     """Return the form, and with ``look`` also what would be sent."""
     group = ask.need("group")
-    plan, plan_id, problem, code = None, None, None, 200
     fields = {name: ask.value(name) for name in FIELDS}
-    if not ask.value("look"):
-        fields["rate"] = fields["rate"] or DEFAULT_RATE
+    preview, problem, code = None, None, 200
+    if ask.value("look"):
+        preview, problem, code = await tried(_preview(ask, group))
     else:
-        try:
-            chosen = selection(ask)
-            plan = await ask.site.desk.ask(
-                lambda admin: admin.letters.redrive_plan(
-                    group, chosen.wanted, to=chosen.to, limit=chosen.limit
-                )
-            )
-            if ask.may(Role.ACT):
-                plan_id = ask.site.plans.keep(Preview(chosen, plan), ask.user.session_id)
-        except PageError as error:
-            problem, code = error.message, error.status
+        fields["rate"] = fields["rate"] or DEFAULT_RATE
     return ask.show(
-        "redrive.html", code, title=f"Redrive {group}", group=group, fields=fields, plan=plan,
-        plan_id=plan_id, problem=problem, preview=limits.DASHBOARD_PREVIEW_CHARS,
-        retry=f"%RETRY%{group}",
+        "redrive.html", code, title=f"Redrive {group}", group=group, fields=fields,
+        plan=preview.plan if preview is not None else None, problem=problem,
+        plan_id=ask.offer(preview) if preview is not None else None,
+        preview=limits.DASHBOARD_PREVIEW_CHARS, retry=f"%RETRY%{group}",
     )  # fmt: skip
 
 
+async def _preview(ask: Ask, group: str) -> Preview:
+    """Ask for the plan of the selection in the address; changes nothing.
+
+    Raises:
+        PageError: a text is not a number or a time.
+    """
+    found = {name: ask.value(name) for name in FIELDS}
+    rate: float | None = None
+    if found["rate"]:
+        try:
+            rate = float(found["rate"])
+        except ValueError:
+            rate = 0.0
+        if not 0 < rate < 1e6:
+            raise PageError(400, "the rate takes letters a second above 0")
+    wanted = LetterFilter(
+        since_ms=time_ms("from", found["since"]),
+        until_ms=time_ms("until", found["until"]),
+        **{name: found[name] or None for name in ("tag", "key", "origin", "cause", "where")},
+    )
+    limit = number("the limit", found["limit"])
+    plan = await ask.site.desk.ask(
+        lambda admin: admin.letters.redrive_plan(group, wanted, to=found["to"] or None, limit=limit)
+    )
+    return Preview(found, rate, plan)
+
+
 async def redrive(ask: Ask) -> Response:
-    """Send the letters that were shown."""
-    preview = ask.site.plans.take(ask.field("plan"), ask.user.session_id)
-    if not isinstance(preview, Preview):
-        raise PageError(400, "this preview is of another change: look again first")
-    chosen, plan = preview.selection, preview.plan
+    """Send the letters that were shown, and none that came since."""
+    preview = ask.accepted(Preview)
+    plan = preview.plan
     if plan.problems:
         raise PageError(409, f"not done: {'; '.join(plan.problems)}")
 
@@ -151,22 +121,23 @@ async def redrive(ask: Ask) -> Response:
             job.done += 1
 
         return admin.letters.redrive(
-            chosen.group,
-            chosen.wanted,
-            to=chosen.to,
-            limit=chosen.limit,
-            rate=chosen.rate,
+            plan.group,
+            plan.wanted,
+            to=plan.to,
+            limit=number("the limit", preview.fields["limit"]),
+            as_shown=plan,
+            rate=preview.rate,
             on_sent=sent,
             should_stop=job.stop.is_set,
         )
 
-    again = address("/redrive", **{**chosen.fields, "look": "1"})
-    title = f"Send dead letters of {chosen.group} again"
+    again = ask.link("/redrive", **{**preview.fields, "look": "1"})
+    title = f"Send dead letters of {plan.group} again"
     job = ask.jobs.start(
-        "redrive", title, chosen.group, ask.user.name, work,
+        "redrive", title, plan.group, ask.user.name, work,
         total=plan.letters, facts={"again": again},
     )  # fmt: skip
-    ask.site.desk.forget(("letters", chosen.group))
+    ask.site.desk.forget(("letters", plan.group))
     return ask.go("/job", id=job.id)
 
 

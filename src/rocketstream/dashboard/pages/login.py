@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from rocketstream.dashboard.guard import set_cookie
 from rocketstream.dashboard.sessions import User
-from rocketstream.dashboard.site import Ask, Site, post
+from rocketstream.dashboard.site import Ask, post, site_of
 from rocketstream.dashboard.tokens import Role
 
 
@@ -29,7 +29,7 @@ async def login(request: Request) -> Response:
     Origin and SameSite keep pages of other sites from sending it. Such a page could only log
     somebody in, and would need a valid token for that.
     """
-    site: Site = request.app.state.site
+    site = site_of(request)
     user: User = request.state.user
     back = local_path(request.query_params.get("next", "/"))
     if site.settings.tokens is None or user.is_logged_in:
@@ -62,5 +62,5 @@ async def logout(ask: Ask) -> Response:
 
 ROUTES: Final = (
     Route("/login", login, methods=["GET", "POST"]),
-    post("/logout", logout, role=Role.LOOK),
+    post("/logout", logout, Role.LOOK),
 )

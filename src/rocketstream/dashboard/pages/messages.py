@@ -5,15 +5,16 @@ Law: no raw body gets here: ``Admin.messages.search`` masks every message.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from starlette.responses import JSONResponse, Response
 
 from rocketstream import limits
 from rocketstream.admin import Admin, BodyFormat, MessageFilter, SearchPage, ShownMessage
+from rocketstream.admin.state import TopicState
 from rocketstream.dashboard.jobs import Job
-from rocketstream.dashboard.site import Ask, PageError, get, number, post, time_ms
+from rocketstream.dashboard.site import Ask, PageError, get, number, post, time_ms, tried
 from rocketstream.dashboard.tokens import Role
 from rocketstream.dashboard.words import as_json, visible
 
@@ -24,34 +25,16 @@ FIELDS: Final = (
 )  # fmt: skip
 TRACK_KEPT_MS: Final = 5_000
 TOPICS_MAX: Final = 500
+NEWEST: Final = 10
+"""Messages of a topic that are shown before anything is searched for."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchForm:
-    """A search as the form has it; a field is empty only where the user left it empty."""
-
-    fields: dict[str, str]
-
-    @property
-    def is_search(self) -> bool:
-        """Whether there is anything to search for."""
-        return bool(self.fields["topic"]) and any(
-            self.fields[name] for name in FIELDS if name != "topic"
-        )
-
-
-def form_of(ask: Ask) -> SearchForm:
-    """Return the search in the address."""
-    return SearchForm({name: ask.value(name) for name in FIELDS})
-
-
-def search(form: SearchForm) -> Any:
+def search(found: Mapping[str, str], most: int) -> Callable[[Admin], SearchPage]:
     """Return the question for the desk that makes a search.
 
     Raises:
         PageError: a text is not a number or a time.
     """
-    found = form.fields
     since, until = time_ms("from", found["since"]), time_ms("until", found["until"])
     queue_id, offset = number("the queue", found["queue"]), number("the offset", found["offset"])
     wanted = MessageFilter(
@@ -70,7 +53,7 @@ def search(form: SearchForm) -> Any:
             offset=offset,
             wanted=wanted if wanted else None,
             newest_first=found["newest"] != "0",
-            most=limits.DASHBOARD_MESSAGES_MAX,
+            most=most,
             examined_most=limits.DASHBOARD_EXAMINED_MAX,
             timeout_ms=limits.DASHBOARD_ANSWER_MS // 2,
             resume=found["resume"] or None,
@@ -80,23 +63,35 @@ def search(form: SearchForm) -> Any:
 
 
 async def list_page(ask: Ask) -> Response:
-    """Return the search form, and the messages found."""
-    form = form_of(ask)
+    """Return the search form and the messages found; of a topic alone the newest."""
+    form = {name: ask.value(name) for name in FIELDS}
+    is_search = any(form[name] for name in FIELDS if name != "topic")
     state = ask.update().state
     topics = sorted(state.topics)[:TOPICS_MAX] if state else []
     found: SearchPage | None = None
     problem, code = None, 200
-    if form.is_search:
-        try:
-            found = await ask.site.desk.ask(search(form))
-        except PageError as error:
-            problem, code = error.message, error.status
-    onward = {**form.fields, "resume": found.resume} if found and found.resume else None
+    if form["topic"]:
+        most = limits.DASHBOARD_MESSAGES_MAX if is_search else NEWEST
+        found, problem, code = await tried(_found(ask, form, most))
+    onward = {**form, "resume": found.resume} if found and found.resume else None
     return ask.show(
-        "messages.html", code, title="Messages", searched=form.fields, found=found, topics=topics,
-        problem=problem, onward=onward,
+        "messages.html", code, title="Messages", searched=form, found=found, topics=topics,
+        problem=problem, onward=onward, is_search=is_search,
+        busiest=busiest(ask) if not form["topic"] else [],
         preview=limits.DASHBOARD_PREVIEW_CHARS,
     )  # fmt: skip
+
+
+async def _found(ask: Ask, form: Mapping[str, str], most: int) -> SearchPage:
+    return await ask.site.desk.ask(search(form, most))
+
+
+def busiest(ask: Ask) -> list[TopicState]:
+    """Return the topics that receive most, to begin with."""
+    state, rates = ask.update().state, ask.site.rates
+    mine = [each for each in state.topics.values() if each.kind == "normal"] if state else []
+    mine.sort(key=lambda topic: (-(rates.rate(topic.topic) or 0), -topic.messages, topic.topic))
+    return mine[:NEWEST]
 
 
 async def one(ask: Ask) -> ShownMessage:

@@ -1,17 +1,16 @@
-"""The overview: every group, the most urgent first.
+"""The overviews: every group of a cluster, the most urgent first, and every cluster.
 
 Law: asks no broker; it shows the last sweep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from starlette.responses import Response
 
-from rocketstream import limits
 from rocketstream.admin.state import URGENCY, GroupState, GroupVerdict, Verdict
 from rocketstream.dashboard.site import Ask, get
 from rocketstream.watch import Update
@@ -34,8 +33,7 @@ class Row:
 class View:
     """The contents of the overview, after filter and order."""
 
-    rows: tuple[Row, ...]
-    left_out: int
+    rows: list[Row]
     counts: tuple[tuple[Verdict, int], ...]
     query: str
     verdict: str
@@ -64,19 +62,17 @@ ORDERS: Final[dict[str, Callable[[Row], tuple[float | str, ...]]]] = {
 }
 
 
-def no_verdict(group: str) -> GroupVerdict:
-    """Return the verdict for a group that has not been judged yet."""
-    return GroupVerdict(group, Verdict.UNKNOWN, "not judged yet")
+def verdict_of(update: Update, group: str) -> GroupVerdict:
+    """Return the verdict of a group; UNKNOWN where it has not been judged yet."""
+    unjudged = GroupVerdict(group, Verdict.UNKNOWN, "not judged yet")
+    return update.verdicts.get(group, unjudged)
 
 
 def view(update: Update, query: str = "", verdict: str = "", order: str = "verdict") -> View:
     """Return the contents of the overview for a sweep."""
     groups = update.state.groups if update.state is not None else {}
-    rows = [
-        Row(state, update.verdicts.get(name) or no_verdict(name)) for name, state in groups.items()
-    ]
-    found = [row.verdict.verdict for row in rows]
-    counts = tuple((each, found.count(each)) for each in URGENCY if each in found)
+    rows = [Row(state, verdict_of(update, name)) for name, state in groups.items()]
+    counts = counts_of(row.verdict for row in rows)
     words = query.casefold().split()
     kept = [
         row
@@ -87,15 +83,26 @@ def view(update: Update, query: str = "", verdict: str = "", order: str = "verdi
     order = order if order in ORDERS else "verdict"
     kept.sort(key=lambda row: row.state.group)
     kept.sort(key=ORDERS[order])
-    shown = tuple(kept[: limits.DASHBOARD_ROWS_MAX])
-    return View(shown, len(kept) - len(shown), counts, query, verdict, order)
+    return View(kept, counts, query, verdict, order)
+
+
+def counts_of(verdicts: Iterable[GroupVerdict]) -> tuple[tuple[Verdict, int], ...]:
+    """Return how many groups have each verdict, the most urgent one first."""
+    found = [each.verdict for each in verdicts]
+    return tuple((each, found.count(each)) for each in URGENCY if each in found)
 
 
 async def page(ask: Ask) -> Response:
-    """Return the page, or its live part."""
+    """Return the page of all groups, or its live part."""
     found = view(ask.update(), ask.value("q"), ask.value("verdict"), ask.value("order"))
-    template = "overview_live.html" if ask.is_part else "overview.html"
-    return ask.show(template, view=found, title="Groups")
+    return ask.page("overview", view=found, sheet=ask.sheet(found.rows), title="Groups")
+
+
+async def clusters(ask: Ask) -> Response:
+    """Return the page of all clusters, or its live part."""
+    updates = [(site, site.collector.update()) for site in ask.site.sites.values()]
+    found = [(site, update, counts_of(update.verdicts.values())) for site, update in updates]
+    return ask.page("clusters", clusters=found, title="Clusters")
 
 
 ROUTES: Final = (get("/", page),)

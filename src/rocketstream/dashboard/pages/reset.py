@@ -13,20 +13,22 @@ from starlette.responses import Response
 
 from rocketstream.admin import Admin, ResetPlan, ResetTarget
 from rocketstream.admin.safety.undo import Undo, read_undo
+from rocketstream.admin.state import QueueKind
 from rocketstream.dashboard.jobs import Job
-from rocketstream.dashboard.site import Ask, PageError, get, number, post, time_ms
-from rocketstream.dashboard.tokens import Role
+from rocketstream.dashboard.site import Ask, PageError, get, number, post, time_ms, tried
 from rocketstream.dashboard.words import visible
 from rocketstream.errors import ConfigurationError
+from rocketstream.model import MessageQueue
 
 TARGETS: Final = {
-    "latest": "Skip everything: to the end of each queue",
-    "earliest": "Repeat everything: to the oldest message kept",
-    "time": "To a time",
+    "time": "To what was stored at a time",
     "offset": "To an offset",
-    "shift": "Forward or back by a number of messages",
+    "shift": "Forward by a number of messages, back by a negative one",
     "copy": "To where another group is",
+    "earliest": "To the oldest message kept: everything is consumed again",
+    "latest": "To the end: everything that waits is skipped",
 }
+EVERY_TOPIC: Final = "*"
 UNDO_SHOWN: Final = 10
 
 
@@ -67,22 +69,38 @@ def target_of(ask: Ask) -> ResetTarget:
     Raises:
         PageError, ConfigurationError: the form names no target.
     """
-    kind, value = ask.value("target"), ask.value("value")
-    if kind == "latest":
-        return ResetTarget.latest()
-    if kind == "earliest":
-        return ResetTarget.earliest()
-    if kind == "time" and (at := time_ms("the time", value)) is not None:
-        return ResetTarget.time(at)
-    if kind == "offset" and (offset := number("the offset", value)) is not None:
-        return ResetTarget.offset(offset)
-    if kind == "shift" and (by := number("the number of messages", value)) is not None:
-        return ResetTarget.shift(by)
-    if kind == "copy" and value:
-        return ResetTarget.copy_of(value)
+    kind = ask.value("target")
+    value = ask.value(kind) if kind in TARGETS else ""
+    match kind:
+        case "latest":
+            return ResetTarget.latest()
+        case "earliest":
+            return ResetTarget.earliest()
+        case "time" if (at := time_ms("the time", value)) is not None:
+            return ResetTarget.time(at)
+        case "offset" if (offset := number("the offset", value)) is not None:
+            return ResetTarget.offset(offset)
+        case "shift" if (by := number("the number of messages", value)) is not None:
+            return ResetTarget.shift(by)
+        case "copy" if value:
+            return ResetTarget.copy_of(value)
     if kind not in TARGETS:
         raise PageError(400, "choose where the group is to go")
     raise PageError(400, f"“{TARGETS[kind].lower()}” takes a value: fill it in")
+
+
+def queues_of(text: str, topic: str | None) -> list[MessageQueue] | None:
+    """Return the queue that ``BROKER:ID`` names, for none None: all of the topic.
+
+    Raises:
+        PageError: it is not of this form, or there is no topic.
+    """
+    if not text:
+        return None
+    broker, _, queue_id = text.rpartition(":")
+    if not (topic and broker and queue_id.isdecimal()):
+        raise PageError(400, "one queue is named BROKER:ID, such as broker-a:3, and its topic")
+    return [MessageQueue(topic, broker, int(queue_id))]
 
 
 async def page(ask: Ask) -> Response:
@@ -90,26 +108,20 @@ async def page(ask: Ask) -> Response:
     name = ask.need("group")
     state = ask.update().state
     group = state.groups.get(name) if state else None
-    topics = sorted({q.topic for q in group.queues if q.kind.value == "topic"}) if group else []
+    topics = sorted({q.topic for q in group.of_kind(QueueKind.TOPIC)}) if group else []
     directory = ask.site.settings.undo_files
     files = await ask.site.desk.locally(lambda: undo_files(directory, name))
     plan, problem, code = None, None, 200
     if ask.value("undo") or ask.value("target"):
-        try:
-            plan = await _plan(ask, name, files)
-        except PageError as error:
-            problem, code = error.message, error.status
-        except ConfigurationError as error:
-            problem, code = error.message, 400
-    plan_id = None
-    if plan is not None and ask.may(Role.ACT):
-        plan_id = ask.site.plans.keep(plan, ask.user.session_id)
+        plan, problem, code = await tried(_plan(ask, name, files))
+    fields = {field: ask.value(field) for field in ("topic", "target", "queue", "undo", *TARGETS)}
+    if len(topics) == 1:
+        fields["topic"] = fields["topic"] or topics[0]
     return ask.show(
         "reset.html", code,
         title=f"Reset {name}", name=name, topics=topics, targets=TARGETS, plan=plan,
-        plan_id=plan_id, problem=problem, files=files, undo=ask.value("undo"),
-        target=ask.value("target"), value=ask.value("value"),
-        topic=ask.value("topic") or (topics[0] if len(topics) == 1 else ""),
+        plan_id=ask.offer(plan) if plan is not None else None, problem=problem, files=files,
+        fields=fields, every=EVERY_TOPIC,
         others=sorted(set(state.groups) - {name}) if state else [],
     )  # fmt: skip
 
@@ -122,22 +134,20 @@ async def _plan(ask: Ask, name: str, files: list[UndoFile]) -> ResetPlan:
             raise PageError(404, f"group {visible(name)} has no undo file of that name")
         path = ask.site.settings.undo_files / wanted
         return await ask.site.desk.ask(lambda admin: admin.changes.undo(path))
-    target, topic = target_of(ask), ask.value("topic")
-    if not topic and target.group is None:
-        raise PageError(400, "name the topic the group is to be moved in")
+    target = target_of(ask)
+    if not ask.value("topic"):
+        raise PageError(400, "name the topic the group is to be moved in, or all")
+    topic = ask.value("topic") if ask.value("topic") != EVERY_TOPIC else None
+    queues = queues_of(ask.value("queue"), topic)
     return await ask.site.desk.ask(
-        lambda admin: admin.changes.reset_plan(name, topic or None, target)
+        lambda admin: admin.changes.reset_plan(name, topic, target, queues)
     )
 
 
 async def apply(ask: Ask) -> Response:
     """Carry out the plan that was shown; the page of the job shows the result."""
-    plan = ask.site.plans.take(ask.field("plan"), ask.user.session_id)
-    if not isinstance(plan, ResetPlan):
-        raise PageError(400, "this preview is of another change: look again first")
-    force = ask.field("force") == "yes"
-    if plan.problems and not force:
-        raise PageError(409, f"not done: {'; '.join(plan.problems)}")
+    plan = ask.accepted(ResetPlan)
+    force = ask.insists(plan.problems)
     directory = ask.site.settings.undo_files
 
     def work(admin: Admin, job: Job) -> Any:
@@ -147,8 +157,7 @@ async def apply(ask: Ask) -> Response:
         return done
 
     title = f"Move {plan.group} to {plan.target.describe()}"
-    job = ask.jobs.start("reset", title, plan.group, ask.user.name, work, facts={"plan": plan})
-    ask.site.desk.forget(("group", plan.group))
+    job = ask.jobs.start("reset", title, plan.group, ask.user.name, work)
     return ask.go("/job", id=job.id)
 
 

@@ -16,9 +16,8 @@ from starlette.responses import Response
 from rocketstream import limits
 from rocketstream.admin.rows import MemberRow, RunningInfoRow
 from rocketstream.admin.state import GroupState, GroupVerdict
-from rocketstream.dashboard.pages.group import is_spark
-from rocketstream.dashboard.pages.overview import no_verdict
-from rocketstream.dashboard.site import Ask, get
+from rocketstream.dashboard.pages.overview import verdict_of
+from rocketstream.dashboard.site import Ask, get, is_spark
 from rocketstream.errors import RocketMQError
 
 TOLD_KEPT_MS: Final = 4_000
@@ -64,7 +63,7 @@ async def page(ask: Ask) -> Response:
     update = ask.update()
     groups = update.state.groups if update.state else {}
     found = [
-        Query(state, update.verdicts.get(name) or no_verdict(name), member)
+        Query(state, verdict_of(update, name), member)
         for name, state in sorted(groups.items())
         for member in state.members or ()
         if is_spark(member)
@@ -73,8 +72,7 @@ async def page(ask: Ask) -> Response:
         most = limits.DASHBOARD_SPARK_MAX
         asked = await asyncio.gather(*(_asked(ask, query) for query in found[:most]))
         found = [*asked, *found[most:]]
-    template = "spark_live.html" if ask.is_part else "spark.html"
-    return ask.show(template, title="Spark", queries=found)
+    return ask.page("spark", title="Spark", queries=found)
 
 
 async def _asked(ask: Ask, query: Query) -> Query:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from rocketstream import limits
 from rocketstream.admin.state import GroupState, GroupVerdict, TopicState, longest_of, sum_of
-from rocketstream.dashboard.pages.overview import no_verdict
+from rocketstream.dashboard.pages.overview import verdict_of
 from rocketstream.dashboard.rates import TopicRates
 from rocketstream.dashboard.site import Ask, get, pick
 from rocketstream.watch import Update
@@ -50,7 +50,7 @@ def consumers(update: Update, topic: TopicState) -> list[Consumer]:
             Consumer(
                 group=name,
                 state=state,
-                verdict=update.verdicts.get(name) or no_verdict(name),
+                verdict=verdict_of(update, name),
                 lag=sum_of(queues, [q.lag for q in queues]),
                 time_lag_ms=longest_of(queues, state.taken_ms) if state else None,
             )
@@ -75,11 +75,9 @@ async def list_page(ask: Ask) -> Response:
         kept.sort(key=lambda topic: -(rates.rate(topic.topic) or 0))
     elif ask.value("order") == "messages":
         kept.sort(key=lambda topic: -topic.messages)
-    shown = kept[: limits.DASHBOARD_ROWS_MAX]
-    return ask.show(
-        "topics_live.html" if ask.is_part else "topics.html",
-        title="Topics", topics=shown, left_out=len(kept) - len(shown), total=len(topics),
-        rates=rates, kind=kind, kinds=KINDS, query=ask.value("q"), order=ask.value("order"),
+    return ask.page(
+        "topics", title="Topics", sheet=ask.sheet(kept), rates=rates, kind=kind, kinds=KINDS,
+        query=ask.value("q"), order=ask.value("order"),
     )  # fmt: skip
 
 
@@ -89,9 +87,9 @@ async def page(ask: Ask) -> Response:
     update = ask.update()
     topic: TopicState = pick(update, "topic", name)
     rates: TopicRates = ask.site.rates
-    return ask.show(
-        "topic_live.html" if ask.is_part else "topic.html",
-        title=name, name=name, topic=topic, rates=rates, consumers=consumers(update, topic),
+    return ask.page(
+        "topic", title=name, name=name, topic=topic, rates=rates,
+        consumers=consumers(update, topic),
         queues=topic.queues[: limits.DASHBOARD_ROWS_MAX],
         left_out=max(len(topic.queues) - limits.DASHBOARD_ROWS_MAX, 0),
     )  # fmt: skip

@@ -13,7 +13,7 @@
 
   // --- scheme ------------------------------------------------------------------------------
   const theme = document.getElementById("theme");
-  const showTheme = () => { theme.textContent = "Theme: " + (root.dataset.theme || "system"); };
+  const showTheme = () => { theme.querySelector(".sr").textContent = "Theme: " + (root.dataset.theme || "system"); };
   theme.addEventListener("click", () => {
     const next = { undefined: "light", light: "dark", dark: undefined }[root.dataset.theme];
     if (next) root.dataset.theme = next;
@@ -40,7 +40,7 @@
   pause.addEventListener("click", () => {
     paused = !paused;
     pause.setAttribute("aria-pressed", String(paused));
-    pause.textContent = paused ? "Go on" : "Pause";
+    pause.querySelector(".sr").textContent = paused ? "Go on" : "Pause";
   });
   const polls = (element) => (element.getAttribute("hx-trigger") || "").includes("every ");
   const quiet = () => paused || document.hidden;
@@ -105,6 +105,20 @@
     if (seconds < 86400) return `${Math.round(seconds / 360) / 10} h`;
     return `${Math.round(seconds / 8640) / 10} d`;
   };
+  const pad = (number) => String(number).padStart(2, "0");
+  const day = (date) => `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())}`;
+  const hour = (date) => `${pad(date.getHours())}:${pad(date.getMinutes())}`;
+  const moment = (seconds) => {
+    const date = new Date(seconds * 1000);
+    return `${day(date)} ${hour(date)}:${pad(date.getSeconds())}`;
+  };
+  // Days stand below the first tick of each; between far ticks there is no time of day.
+  const ticks = (self, found, index, space, step) => found.map((at, place) => {
+    const date = new Date(at * 1000);
+    if (step >= 86400) return day(date);
+    const isNew = place === 0 || day(new Date(found[place - 1] * 1000)) !== day(date);
+    return (step < 60 ? moment(at).slice(11) : hour(date)) + (isNew ? "\n" + day(date) : "");
+  });
   const NAMES = { lag: "Lag", age: "Time lag", in: "In", out: "Out" };
   const STROKES = { lag: "--chart-1", age: "--chart-2", in: "--chart-1", out: "--chart-3" };
 
@@ -130,12 +144,13 @@
         width: this.width(), height: 180,
         cursor: { drag: { x: false, y: false }, sync: { key: "history" } },
         scales: { y: { range: (self, low, high) => [0, Math.max(high * 1.1, 1)] } },
-        axes: [axis, { ...axis, size: 64, values: (self, ticks) => ticks.map(value) }],
-        series: [{ value: (self, at) => (at === null ? "–" : new Date(at * 1000).toLocaleString()) },
+        axes: [{ ...axis, values: ticks }, { ...axis, size: 64, values: (self, ticks) => ticks.map(value) }],
+        // Without a pointer the legend tells the newest figures.
+        series: [{ label: "Time", value: (self, at) => moment(at ?? self.data[0].at(-1)) },
           ...this.names.map((name) => ({
             label: NAMES[name], stroke: colour(STROKES[name]), width: 2, spanGaps: false,
             points: { show: false },
-            value: (self, found, series, index) => (index === null || index === undefined ? "–" : value(found ?? null)),
+            value: (self, found, series, index) => value((index == null ? self.data[series].at(-1) : found) ?? null),
             dash: name === "out" ? [6, 4] : undefined,
           }))],
       }, this.data, this.place);
@@ -162,6 +177,17 @@
     setInterval(load, Math.max(refreshMs, 5000));
     new ResizeObserver(() => charts.forEach((chart) => chart.fit())).observe(box);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((chart) => chart.draw()));
+  }
+
+  // --- the switch of clusters closes when the focus goes elsewhere ----------------------------
+  const chooser = document.querySelector("details.switch");
+  if (chooser) {
+    document.addEventListener("click", (event) => { if (!chooser.contains(event.target)) chooser.open = false; });
+    chooser.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape") return;
+      chooser.open = false;
+      chooser.querySelector("summary").focus();
+    });
   }
 
   showTheme();
