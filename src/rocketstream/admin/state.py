@@ -216,8 +216,10 @@ class TopicState:
     errors: tuple[str, ...] = ()
 
     @property
-    def messages(self) -> int:
-        """Messages kept."""
+    def messages(self) -> int | None:
+        """Messages kept; None while no broker says which queues there are."""
+        if self.errors and not self.queues:
+            return None
         return sum(high - low for _, _, low, high, _ in self.queues)
 
 

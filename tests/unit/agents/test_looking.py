@@ -19,6 +19,7 @@ from rocketstream.admin.state import (
     GroupState,
     GroupVerdict,
     QueueState,
+    TopicState,
     Verdict,
     WhyReport,
 )
@@ -143,6 +144,14 @@ def test_a_lag_that_is_unknown_now_stays_with_its_age() -> None:
         assert line["last_known_at"] == "2026-05-01T12:00:00.000Z"
 
     run(story)
+
+
+def test_a_topic_that_no_broker_tells_of_has_no_count() -> None:
+    """Zero messages would say that the topic is empty."""
+    silent = TopicState(TOPIC, "normal", 1_777_636_860_000, errors=("b: silent",))
+    told = tell(silent)
+    assert (told["messages"], told["unknown"]) == (None, ["b: silent"])
+    assert tell(replace(silent, errors=()))["messages"] == 0
 
 
 def test_what_cannot_be_asked_is_unknown_with_its_reason() -> None:

@@ -600,7 +600,10 @@ class TopicGroups:
             return [f"no broker knows the topic {self.topic} (any more)"]
         if topic.consumers is None:
             return ["who consumes it is not known", *topic.errors[:3]]
-        return [f"{topic.messages:,} messages in {len(topic.queues)} queues", *topic.errors[:3]]
+        return [
+            f"{number(topic.messages)} messages in {len(topic.queues)} queues",
+            *topic.errors[:3],
+        ]
 
     def opened(self, key: str) -> View | None:
         """Return the queues of the group."""

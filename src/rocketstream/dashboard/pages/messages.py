@@ -90,7 +90,9 @@ def busiest(ask: Ask) -> list[TopicState]:
     """Return the topics that receive most, to begin with."""
     state, rates = ask.update().state, ask.site.rates
     mine = [each for each in state.topics.values() if each.kind == "normal"] if state else []
-    mine.sort(key=lambda topic: (-(rates.rate(topic.topic) or 0), -topic.messages, topic.topic))
+    mine.sort(
+        key=lambda topic: (-(rates.rate(topic.topic) or 0), -(topic.messages or 0), topic.topic)
+    )
     return mine[:NEWEST]
 
 

@@ -74,7 +74,7 @@ async def list_page(ask: Ask) -> Response:
     if ask.value("order") == "in":
         kept.sort(key=lambda topic: -(rates.rate(topic.topic) or 0))
     elif ask.value("order") == "messages":
-        kept.sort(key=lambda topic: -topic.messages)
+        kept.sort(key=lambda topic: -(topic.messages or 0))
     return ask.page(
         "topics", title="Topics", sheet=ask.sheet(kept), rates=rates, kind=kind, kinds=KINDS,
         query=ask.value("q"), order=ask.value("order"),
