@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketstream.spark.setup.preparation import local_python
 from tests.cli.conftest import Quick
 
 
@@ -37,6 +38,14 @@ def test_json_says_the_same(quick: Quick, java_home: Path) -> None:
     assert told["javaSource"] == "JAVA_HOME"
     assert told["javaMajor"] == 21
     assert told["pysparkPython"] == sys.executable
+
+
+def test_executors_of_this_machine_get_a_python_that_starts_quickly(
+    quick: Quick, java_home: Path
+) -> None:
+    told = quick("spark-env", "--local", "--json").worked().json
+    assert told["pysparkPython"] == local_python() != sys.executable
+    assert local_python() in quick("spark-env", "--local").worked().out
 
 
 def test_java_home_that_must_not_stand_is_unset(

