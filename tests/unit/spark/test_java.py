@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.spark.setup import preparation
 from rocketstream.spark.setup.java import find_java, use_java
 from rocketstream.spark.setup.preparation import (
     check_lookup,
@@ -310,6 +311,20 @@ def test_a_local_python_starts_without_the_archives_of_the_pyspark_installed(
     assert path(*left) == "None"
     assert path(left[0], kept[0], left[1], *kept[1:]) == os.pathsep.join(kept)
     assert path(kept[1], left[0]) == kept[1]
+
+
+def test_a_python_without_room_for_a_launcher_is_given_as_it_is(
+    on_path: MakeJava, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launcher saves time and no more: a read-only machine starts Spark as before."""
+    on_path("seventeen", "17")
+
+    def refuse(*given: object, **more: object) -> Path:
+        raise ConfigurationError("cannot make a launcher for python3")
+
+    monkeypatch.setattr(preparation, "launcher", refuse)
+    prepare(local=True)
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
 def test_python_with_a_plain_name_is_given_as_it_is() -> None:

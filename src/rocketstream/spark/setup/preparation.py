@@ -6,6 +6,7 @@ Law: imports no Spark; changes the environment variables it names and nothing el
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import re
 import shlex
@@ -23,6 +24,7 @@ _PYTHON = "PYSPARK_PYTHON"
 _DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"
 _HAS_PACKAGE = "import importlib.util as u, sys; sys.exit(u.find_spec('rocketstream') is None)"
 _START_TIMEOUT_S = 20
+_log = logging.getLogger("rocketstream.spark")
 # Spark asks a shell for the program without quoting it, and finds no source if that fails.
 _PLAIN = re.compile(r"[\w./+:@%,-]+", re.ASCII)
 
@@ -89,7 +91,8 @@ def local_python() -> str:
     modules, so each process compiles what it imports, which takes three times as long as loading
     it; a busy machine then exceeds the ten seconds that Spark waits for a stream's Python. The
     program is a launcher that leaves out those of the PySpark this Python has installed; a Spark of
-    another SPARK_HOME keeps its own. ``this_python()`` where there is nothing to leave out.
+    another SPARK_HOME keeps its own. ``this_python()`` where there is nothing to leave out, or no
+    folder for a launcher.
     """
     found = importlib.util.find_spec("pyspark")
     folders = found.submodule_search_locations if found is not None else None
@@ -99,7 +102,11 @@ def local_python() -> str:
     places = dict.fromkeys(shlex.quote(str(each)) for each in (archives, archives.resolve()))
     patterns = [f"{place}/{name}" for place in places for name in ("pyspark.zip", "py4j-*-src.zip")]
     text = _QUICK.format(archives="|".join(patterns), python=shlex.quote(sys.executable))
-    return str(launcher("python3", text, fits=_is_plain) / "bin" / "python3")
+    try:
+        return _launched(text)
+    except ConfigurationError as error:  # it only saves time
+        _log.info("Spark starts its Python processes slowly: %s", error)
+        return this_python()
 
 
 def _put_in_front(folder: Path) -> None:
@@ -112,12 +119,12 @@ def this_python() -> str:
     """Return the program for Spark to run this Python: a launcher if the path has a blank."""
     if _PLAIN.fullmatch(sys.executable) or os.name == "nt":
         return sys.executable
-    text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
-    return str(launcher("python3", text, fits=_is_plain) / "bin" / "python3")
+    return _launched(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
 
 
-def _is_plain(place: Path) -> bool:
-    return _PLAIN.fullmatch(str(place)) is not None
+def _launched(text: str) -> str:
+    folder = launcher("python3", text, fits=lambda place: _PLAIN.fullmatch(str(place)) is not None)
+    return str(folder / "bin" / "python3")
 
 
 def _is_chosen() -> bool:
