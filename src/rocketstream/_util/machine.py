@@ -1,7 +1,8 @@
-"""The resources of this machine."""
+"""The resources of this machine, and which addresses are its own."""
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import sys
 
@@ -25,3 +26,13 @@ def open_files_max() -> int:
 
     limit: int = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return limit if limit > 0 else 1 << 20
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether nothing outside this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

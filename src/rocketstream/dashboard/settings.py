@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.machine import is_loopback
 from rocketstream.admin.safety.undo import default_undo_directory
 from rocketstream.dashboard.tokens import TokenFile
 from rocketstream.errors import ConfigurationError
@@ -66,16 +67,6 @@ class Settings:
         except ValueError:
             return False
         return True
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether nothing outside this machine can reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def check_exposure(

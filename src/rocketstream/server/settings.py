@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Self, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.machine import is_loopback
 from rocketstream._util.workers import Workers
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.addresses import parse_address
-from rocketstream.server.broker.config import BrokerConfig, is_loopback
+from rocketstream.server.broker.config import BrokerConfig
 from rocketstream.server.keywords import EmbeddedKeywords
 from rocketstream.server.store import Files, StoreConfig
 from rocketstream.settings import setting, unknown_setting

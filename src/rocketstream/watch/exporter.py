@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import gzip
-import ipaddress
 import selectors
 import socket
 import socketserver
@@ -18,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final, Self
 
+from rocketstream._util.machine import is_loopback
 from rocketstream.errors import ConfigurationError, PortInUseError
 from rocketstream.watch.collector import Collector
 from rocketstream.watch.metrics import CONTENT_TYPE, scrape
@@ -125,16 +125,6 @@ class Exporter:
             if self._zipped is None:
                 self._zipped = gzip.compress(self._text, 1)
             return self._zipped
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class _Server(ThreadingHTTPServer):

@@ -165,16 +165,6 @@ class BrokerConfig:
         self.store.retention.check()
 
 
-def is_loopback(host: str) -> bool:
-    """Whether nothing outside this machine can reach the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def is_wildcard(host: str) -> bool:
     """Whether the address means every interface."""
     try:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from rocketstream._util.machine import is_loopback
 from rocketstream.errors import RocketMQError
 from rocketstream.protocol.addresses import format_address, parse_address
 from rocketstream.protocol.bodies import RegisterBrokerBody
@@ -21,7 +22,6 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.record import body_crc
 from rocketstream.protocol.signing import sign
-from rocketstream.server.broker.config import is_loopback
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.acl.accounts import Account
 from rocketstream.transport.client import RemotingClient

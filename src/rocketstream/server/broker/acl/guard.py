@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from rocketstream._util.clock import Clock
+from rocketstream._util.machine import is_loopback
 from rocketstream.protocol import names
 from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.server.broker.acl.files import AclFiles
-from rocketstream.server.broker.config import is_loopback
 from rocketstream.server.broker.core.acl.accounts import SUB, Account, plain_admin
 from rocketstream.server.broker.core.acl.rights import OPEN_NAME_SERVER_CODES, Rights
 from rocketstream.server.broker.core.acl.verdict import (
