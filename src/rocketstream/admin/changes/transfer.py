@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rocketstream.admin.core.lag import groups_of_offsets, offsets_of_group
+from rocketstream.admin.core.lag import offsets_of
 from rocketstream.admin.core.moves import QueueFacts, ResetTarget, row_of
 from rocketstream.admin.core.steps import (
     ChangePlan,
@@ -326,9 +326,7 @@ class Transfers(Service):
         known = {topic for _, topic in found_topics}
         offsets = {
             (group, queue): offset
-            for group in groups_of_offsets(tables)
-            if is_meant(group)
-            for queue, offset in offsets_of_group(tables, group).items()
+            for (group, queue), offset in offsets_of(tables, is_meant).items()
             if queue.topic in known
         }
         _refuse_unknown("topic", topics, known)
@@ -404,11 +402,7 @@ class Transfers(Service):
         return Here(
             topics=topics,
             groups=groups,
-            offsets={
-                (group, queue): offset
-                for group in moved
-                for queue, offset in offsets_of_group(tables, group).items()
-            },
+            offsets=offsets_of(tables, moved.__contains__),
             ends=ends,
             members=frozenset(g for g in moved if self._wire.connections(g, masters)),
         )
