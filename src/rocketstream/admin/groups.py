@@ -24,13 +24,12 @@ from rocketstream.admin.rows import (
     RunningQueueRow,
     SubscriptionRow,
     TimeSpanRow,
-    TopicStatusRow,
 )
 from rocketstream.admin.service import Service, change, question
 from rocketstream.admin.state import GroupState, QueueKind, QueueState, WhyReport
 from rocketstream.admin.survey import SweepScope, groups_at
 from rocketstream.admin.sweep import Sweep
-from rocketstream.admin.topics import Topics
+from rocketstream.admin.topics import Topics, offset_at
 from rocketstream.admin.wire import questions
 from rocketstream.admin.wire.looking import beside
 from rocketstream.admin.wire.questions import CLIENT_TIMEOUT_MS
@@ -293,7 +292,7 @@ class Groups(Service):
             consume_type=str(first.consume_type),
             message_model=str(first.message_model),
             consume_from_where=str(first.consume_from_where),
-            members=tuple(self.members(group)),
+            members=tuple(member_rows(found.values())),
             subscriptions=_subscriptions(subscriptions.values()),
         )
 
@@ -407,7 +406,11 @@ class Groups(Service):
         for row in Topics(self._reach).status(topic):
             queue = MessageQueue(row.topic, row.broker_name, row.queue_id)
             if queue not in stored and queue in queues:
-                begin[queue] = self._begin_offset(queue, row, timestamp_ms)
+                begin[queue] = (
+                    row.max_offset
+                    if timestamp_ms is None
+                    else offset_at(self._reach, queue, row, timestamp_ms)
+                )
         if not begin:
             return begin
         arguments = {"group": group, "topic": topic, "timestampMs": timestamp_ms}
@@ -418,15 +421,6 @@ class Groups(Service):
         return begin
 
     # --- parts -----------------------------------------------------------------------------------
-
-    def _begin_offset(
-        self, queue: MessageQueue, row: TopicStatusRow, timestamp_ms: int | None
-    ) -> int:
-        newest = row.last_update_ms
-        # A search by a time after the newest message finds that message, not the end (C-372).
-        if timestamp_ms is None or newest is None or timestamp_ms > newest:
-            return row.max_offset
-        return self._client.search_offset(queue, timestamp_ms)
 
     def _member_addresses(self, group: str, client_id: str | None) -> dict[str, str]:
         """Return the address of a broker each member is connected to, by client id."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rocketstream.admin.core.fields import known_ms, permission, topic_kind
 from rocketstream.admin.rows import RouteRow, TopicRow, TopicStatusRow
-from rocketstream.admin.service import Service, change, question
+from rocketstream.admin.service import Reach, Service, change, question
 from rocketstream.errors import (
     ConfigurationError,
     RequestTimeoutError,
@@ -23,6 +23,7 @@ from rocketstream.protocol.codes import Perm
 
 if TYPE_CHECKING:
     from rocketstream.admin.state import TopicState
+    from rocketstream.model import MessageQueue
     from rocketstream.protocol.bodies import TopicConfig
 
 DEFAULT_TOPIC_QUEUES = 8
@@ -191,6 +192,21 @@ class Topics(Service):
         from rocketstream.admin.sweep import Sweep  # a list of topics needs no sweep
 
         return Sweep(self._reach).topic(topic)
+
+
+def offset_at(
+    reach: Reach, queue: MessageQueue, row: TopicStatusRow | None, timestamp_ms: int
+) -> int:
+    """Return where a queue's messages of a time begin; its end where all are older.
+
+    Args:
+        row: the queue as it is; None asks the broker in any case.
+        timestamp_ms: ms since 1970.
+    """
+    # A search by a time after the newest message finds that message, not the end (C-372).
+    if row is not None and (row.last_update_ms is None or timestamp_ms > row.last_update_ms):
+        return row.max_offset
+    return reach.client.search_offset(queue, timestamp_ms)
 
 
 def _topic_row(topic: str, system: set[str], configs: list[tuple[str, TopicConfig]]) -> TopicRow:

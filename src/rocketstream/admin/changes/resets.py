@@ -39,7 +39,7 @@ from rocketstream.admin.safety.audit import Change
 from rocketstream.admin.safety.undo import default_undo_directory, read_undo, write_undo
 from rocketstream.admin.service import Reach, Service, change, question
 from rocketstream.admin.state import QueueKind
-from rocketstream.admin.topics import Topics
+from rocketstream.admin.topics import Topics, offset_at
 from rocketstream.errors import (
     BrokerError,
     ClientStateError,
@@ -401,17 +401,9 @@ class Resets(Service):
             MessageQueue(row.topic, row.broker_name, row.queue_id): row
             for row in Topics(self._reach).status(topic)
         }
-        found: dict[MessageQueue, int] = {}
-        for queue in queues:
-            row = rows.get(queue)
-            # A search by a time after the newest message finds that message, not the end (C-372).
-            if row is not None and (
-                row.last_update_ms is None or timestamp_ms > row.last_update_ms
-            ):
-                found[queue] = row.max_offset
-            else:
-                found[queue] = self._client.search_offset(queue, timestamp_ms)
-        return found
+        return {
+            queue: offset_at(self._reach, queue, rows.get(queue), timestamp_ms) for queue in queues
+        }
 
     def _offsets_to_copy(
         self, known: GroupFacts, source: str, topic: str | None
