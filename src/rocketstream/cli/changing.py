@@ -19,7 +19,7 @@ from click import BadParameter
 from click.exceptions import Exit
 
 from rocketstream.admin.core.words import NONE, plural
-from rocketstream.cli.commands import Decorator, asks, audit_file, together
+from rocketstream.cli.commands import Decorator, asks, audit_file, printed, together
 from rocketstream.cli.failure import EXIT_FAILED, say
 from rocketstream.cli.output import look, print_json, print_line, print_prose, print_table
 from rocketstream.cli.tables import Column, shown
@@ -152,12 +152,7 @@ def changes(
             *([click.option("--force", is_flag=True, help=force)] if force else []),
             audit_file,
             asks,
-            click.option(
-                "--json", "as_json", is_flag=True, help="Print data as JSON instead of a table."
-            ),
-            click.option(
-                "--wide", is_flag=True, help="Show every column, however narrow the terminal."
-            ),
+            printed,
         )(call)
 
     return decorate

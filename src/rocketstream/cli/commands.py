@@ -335,12 +335,21 @@ interval: Final = functools.partial(
 )  # fmt: skip
 
 
-def shows(
-    *,
-    asking: bool = True,
-    watch: bool = False,
-    help: str = "Print data as JSON instead of a table.",
-) -> Decorator[Any]:
+def _printed(help: str) -> Decorator[Any]:
+    return together(
+        click.option("--json", "as_json", is_flag=True, help=help),
+        click.option(
+            "--wide", is_flag=True, help="Show every column, however narrow the terminal."
+        ),
+    )
+
+
+_AS_JSON: Final = "Print data as JSON instead of a table."
+printed: Final = _printed(_AS_JSON)
+"""``--json`` and ``--wide``."""
+
+
+def shows(*, asking: bool = True, watch: bool = False, help: str = _AS_JSON) -> Decorator[Any]:
     """Return the options of a command that shows something: ``--json``, ``--wide``, ``--watch``.
 
     Args:
@@ -362,10 +371,7 @@ def shows(
 
         return together(
             *([asks] if asking else []),
-            click.option("--json", "as_json", is_flag=True, help=help),
-            click.option(
-                "--wide", is_flag=True, help="Show every column, however narrow the terminal."
-            ),
+            _printed(help),
             *([_WATCH] if watch else []),
         )(view)
 
