@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rocketstream.admin.changes.resets import GroupFacts, Resets
 from rocketstream.admin.changes.transfer import Transfers
-from rocketstream.admin.core.lag import offsets_of_group
+from rocketstream.admin.core.lag import offsets_of, offsets_of_group
 from rocketstream.admin.core.likeness import like
 from rocketstream.admin.core.steps import (
     ChangeDone,
@@ -530,15 +530,8 @@ class Changes(Resets, Transfers):
             table = self._wire.all_offsets(self._client.master(broker_name))
         except BrokerError:
             return []
-        found: list[tuple[str, MessageQueue, int]] = []
-        for key, offsets in table.items():
-            place = names.offsets_place(key)
-            if place is not None and place[0] == topic:
-                found += [
-                    (place[1], MessageQueue(topic, broker_name, queue_id), offset)
-                    for queue_id, offset in offsets.items()
-                ]
-        return found
+        stored = offsets_of({broker_name: table}, lambda group: True)
+        return [(*place, offset) for place, offset in stored.items() if place[1].topic == topic]
 
     # --- reading back ----------------------------------------------------------------------------
 
