@@ -47,7 +47,9 @@ def day(name: str, span_ms: int) -> Counter[Verdict]:
     return found
 
 
-@pytest.mark.parametrize("name", ["bursts", "rolling deploys", "lone restarts", "slow work"])
+@pytest.mark.parametrize(
+    "name", ["bursts", "rolling deploys", "lone restarts", "slow work", "query every 5 min"]
+)
 def test_two_hours_of_healthy_load_are_no_fault(name: str) -> None:
     found = day(name, 2 * HOUR)
     assert found[Verdict.OK] > 0.6 * found.total()

@@ -162,8 +162,9 @@ def _worse_for_ms(view: View, span_ms: int, changed_ms: int) -> int:
     more = 0.0
     marks = [recent[0].taken_ms + took_ms * third // 3 for third in range(4)]
     for began_ms, ended_ms in pairwise(marks):
-        part = tracks_of([state for state in recent if began_ms <= state.taken_ms <= ended_ms])
-        rates = rates_of(part)
+        # From the last state before it: a commit between two parts would count in neither.
+        part = [state for state in _covering(recent, began_ms) if state.taken_ms <= ended_ms]
+        rates = rates_of(tracks_of(part))
         if rates is None or rates[1] <= rates[0] * MARGIN:
             return 0
         more += (rates[1] - rates[0]) * (ended_ms - began_ms) / 1_000
