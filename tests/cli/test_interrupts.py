@@ -144,6 +144,23 @@ def test_a_second_ctrl_c_ends_at_once_what_is_ending(started: Started) -> None:
     assert interrupt(process) == -signal.SIGINT
 
 
+def test_sigterm_told_twice_does_not_break_off_the_end_in_order(started: Started) -> None:
+    """``timeout`` sends it to the process and to its group, at once one after the other."""
+    process = started(
+        doing("""import signal
+    def ended():
+        print("ending", flush=True)
+        signal.raise_signal(signal.SIGTERM)
+        print("ended", flush=True)
+    try: there("working")
+    finally: ended()""")
+    )
+    assert line_of(process) == "working"
+    process.send_signal(signal.SIGTERM)
+    assert [line_of(process), line_of(process)] == ["ending", "ended"]
+    assert process.wait(TIMEOUT_S) == 128 + signal.SIGTERM
+
+
 def test_what_does_not_end_by_itself_is_ended(started: Started) -> None:
     process = started(
         doing(
@@ -185,7 +202,8 @@ def test_a_second_signal_inside_a_finalizer_still_ends_spark_at_once(started: St
     assert process.stderr is not None
     assert b"stopping after" in process.stderr.readline()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(TIMEOUT_S) == 100 + signal.SIGTERM
+    process.send_signal(signal.SIGINT)
+    assert process.wait(TIMEOUT_S) == 100 + signal.SIGINT
 
 
 def test_ctrl_c_while_python_ends_is_quiet(started: Started) -> None:

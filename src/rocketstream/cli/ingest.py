@@ -241,18 +241,19 @@ class _Stop:
         """Listen to signals as long as the block runs; in the main thread.
 
         The first one sets ``asked``, for an exception in the middle of a call into Spark would
-        leave its connection half read; the second one raises ``AtOnceError`` wherever the program
-        is.
+        leave its connection half read; Ctrl-C after it raises ``AtOnceError`` wherever the program
+        is. SIGTERM again is the same wish: see ``signals.sigterm_raises``.
         """
         from rocketstream.pipelines.local_session import AtOnceError, expect_no_answers
 
         def ask(number: int, frame: FrameType | None) -> None:
-            if self.asked.is_set():
+            if not self.asked.is_set():
+                self.number = number
+                self.asked.set()
+                say("stopping after the micro-batch under way; Ctrl-C now stops at once")
+            elif number == signal.SIGINT:
                 expect_no_answers()
                 raise AtOnceError(number)
-            self.number = number
-            self.asked.set()
-            say("stopping after the micro-batch under way; a second signal stops at once")
 
         with signals.handled(ask, signals.ENDING):
             yield

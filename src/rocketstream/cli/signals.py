@@ -143,11 +143,16 @@ def until_signal() -> AbstractContextManager[Callable[[], None]]:
 
 
 def sigterm_raises(arrived: list[int]) -> AbstractContextManager[None]:
-    """Let SIGTERM raise ``TerminatedError`` while the context lasts, and note that it came."""
+    """Let SIGTERM raise ``TerminatedError`` while the context lasts, once, and note that it came.
+
+    ``timeout`` and supervisors send it to a process and to its group: the same wish, told twice,
+    must not break off what the first began.
+    """
 
     def terminate(number: int, frame: FrameType | None) -> None:
-        arrived.append(number)
-        raise TerminatedError
+        if not arrived:
+            arrived.append(number)
+            raise TerminatedError
 
     return handled(terminate, (signal.SIGTERM,))
 
