@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,3 +85,59 @@ def test_offsets_outlive_a_repartitioning_of_the_state(
         send(cluster, topic, 0, numbered(5, 10))
         written(once, cluster, sink, tmp_path)
     assert numbers(read(sink)) == list(range(15))
+
+
+def damages(checkpoint: Path) -> Iterator[tuple[str, Path, bytes | None]]:
+    """Every file of a checkpoint with a number changed, cut in half, emptied and removed."""
+    for file in sorted(each for each in checkpoint.rglob("*") if each.is_file()):
+        if file.suffix == ".crc":
+            continue
+        whole, name = file.read_bytes(), str(file.relative_to(checkpoint))
+        digit = next((k for k in range(len(whole) - 1, 0, -1) if whole[k : k + 1].isdigit()), None)
+        if digit is not None:
+            changed = bytearray(whole)
+            changed[digit] = ord("9") if whole[digit] != ord("9") else ord("8")
+            yield f"changed {name}", file, bytes(changed)
+        yield f"cut {name}", file, whole[: len(whole) // 2]
+        yield f"emptied {name}", file, b""
+        yield f"removed {name}", file, None
+
+
+def test_a_damaged_checkpoint_is_refused_or_loses_nothing(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, stream: Any, tmp_path: Path
+) -> None:
+    """As on an object store: none of Hadoop's checksum files beside it tells that it changed."""
+    topic = new_topic(queues=1)
+    target, kept = tmp_path / "table", tmp_path / "kept"
+
+    def land(at: Path) -> None:
+        writer = stream(topic, "body BINARY").writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(at / "checkpoint"))
+        run_to_end(writer.option("path", str(at / "rows")).trigger(availableNow=True))
+
+    for first in (0, 10):
+        send(cluster, topic, 0, numbered(first, 10))
+        land(target)
+    send(cluster, topic, 0, numbered(20, 10))
+    for checksum in target.rglob(".*.crc"):
+        checksum.unlink()
+    shutil.copytree(target, kept)
+    refused: dict[str, str] = {}
+    for what, file, content in [*damages(kept / "checkpoint")]:
+        shutil.rmtree(target)
+        shutil.copytree(kept, target)
+        there = target / "checkpoint" / file.relative_to(kept / "checkpoint")
+        if content is None:
+            there.unlink()
+        else:
+            there.write_bytes(content)
+        try:
+            land(target)
+        except Exception as error:
+            refused[what] = str(error)
+            continue
+        landed = {
+            int(bytes(row.body)) for row in spark.read.parquet(str(target / "rows")).collect()
+        }
+        assert landed == set(range(30)), what
+    assert "is damaged: its offset" in refused["changed offsets/1"]

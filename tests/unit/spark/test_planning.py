@@ -242,6 +242,27 @@ def test_marks_survive_their_text_and_offsets_without_any_are_read() -> None:
     assert StreamOffset.from_json(old) == StreamOffset({A: 5}, {A: 1})
 
 
+@given(st.integers(0, 10**6), st.integers(1, 255))
+def test_a_changed_byte_of_an_offset_is_refused_or_changes_nothing(at: int, change: int) -> None:
+    """Covers S 2.2: no disk or object store tells Spark; a greater number would skip messages."""
+    offset = StreamOffset({A: 1_500, B: 7}, {A: 0}, marks={A: Mark(1_700_000_000_000, 1 << 40)})
+    text = bytearray(json.dumps(offset.to_json()).encode())
+    text[at % len(text)] ^= change
+    try:
+        assert StreamOffset.from_json(json.loads(text)) == offset
+    except (ValueError, ConfigurationError):
+        pass
+
+
+def test_a_damaged_offset_says_what_to_do() -> None:
+    value = StreamOffset({A: 1_500}).to_json()
+    value["q"]["T"]["broker"]["0"] = 1_900
+    with pytest.raises(ConfigurationError, match=r"is damaged: its offset .*1900.*startingOffsets"):
+        StreamOffset.from_json(value)
+    del value["crc"]
+    assert StreamOffset.from_json(value).ends == {A: 1_900}, "earlier releases wrote none"
+
+
 def test_an_offset_of_a_later_version_says_what_to_do() -> None:
     """Read as if it were ours it might skip rows."""
     with pytest.raises(ConfigurationError, match=r"format 3, this one reads 1 to 2\. Upgrade"):

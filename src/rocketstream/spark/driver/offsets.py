@@ -8,6 +8,8 @@ nothing that changes by itself.
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
@@ -19,6 +21,9 @@ from rocketstream.spark.scan import QueueRange
 VERSION: Final = 2
 """The version written; version 1, which had no marks, is read too."""
 _READABLE: Final = (1, VERSION)
+
+_CHECKED: Final = ("v", "q", "base", "init", "at")
+"""The keys that the checksum covers; Spark's reports of progress have warnings beside them."""
 
 T = TypeVar("T")
 
@@ -72,7 +77,7 @@ class StreamOffset:
             text["init"] = 1
         if self.marks:
             text["at"] = _nested({queue: list(mark) for queue, mark in self.marks.items()})
-        return text
+        return text | {"crc": _checksum(text)}
 
     @classmethod
     def from_json(cls, value: Any) -> StreamOffset:
@@ -80,7 +85,7 @@ class StreamOffset:
 
         Raises:
             ConfigurationError: it is not an offset of this source (but from another source's
-                checkpoint), or is of a later version.
+                checkpoint), is of a later version, or is not as it was written.
         """
         version = value.get("v") if isinstance(value, dict) else None
         if isinstance(version, int) and version > VERSION:
@@ -92,6 +97,13 @@ class StreamOffset:
             )
         if version not in _READABLE:
             raise _foreign(value)
+        # Of earlier releases there is none.
+        if "crc" in value and value["crc"] != _checksum(value):
+            raise ConfigurationError(
+                f"the checkpoint is damaged: its offset {json.dumps(value)} is not as it was "
+                "written, and a wrong offset would skip messages. Restore the checkpoint from a "
+                "copy, or use a new directory and say where it begins with startingOffsets"
+            )
         try:
             ends, base = _flat(value["q"], int), _flat(value.get("base", {}), int)
             marks = _flat(value.get("at", {}), _mark)
@@ -140,6 +152,12 @@ def ranges_between(start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
         if begin < end.ends[queue]:
             ranges.append(QueueRange(queue, begin, end.ends[queue]))
     return ranges
+
+
+def _checksum(text: Mapping[str, Any]) -> int:
+    """Return the CRC-32 of an offset's own keys; a checkpoint on an object store has no other."""
+    own = {key: text[key] for key in _CHECKED if key in text}
+    return zlib.crc32(json.dumps(own, sort_keys=True, separators=(",", ":")).encode())
 
 
 def _nested(table: Mapping[MessageQueue, Any]) -> dict[str, dict[str, dict[str, Any]]]:
