@@ -463,12 +463,17 @@ def failures_of(window: Sequence[GroupState], span_ms: int | None = None) -> Fai
     since_ms = window[0].taken_ms if span_ms is None else newest.taken_ms - span_ms
     oldest = next(state for state in window if state.taken_ms >= since_ms)
     before = {queue.key: queue for queue in oldest.queues}
+    # Of a queue nothing was committed of at first, only what came after counts.
     begun: dict[QueueKey, QueueState] = {}
-    for state in window:  # of a queue nothing was committed of at first, what came after counts
+    missing = {each.key for each in newest.queues if each.committed_offset is not None}
+    for state in window:
+        if not missing:
+            break
         if state.taken_ms >= oldest.taken_ms:
             for queue in state.queues:
-                if queue.committed_offset is not None:
-                    begun.setdefault(queue.key, queue)
+                if queue.committed_offset is not None and queue.key in missing:
+                    begun[queue.key] = queue
+                    missing.discard(queue.key)
     finished = retried = letters = expired = 0
     for queue in newest.queues:
         old = before.get(queue.key)
