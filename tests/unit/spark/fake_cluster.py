@@ -83,6 +83,14 @@ class FakeCluster(Cluster):
         }
         return {q: Mark(late[q] + at, 1_000 * (late[q] + at)) for q, at in there.items()}
 
+    def marks_again(
+        self,
+        rows: Mapping[MessageQueue, int],
+        before: Mapping[MessageQueue, Mark],
+        doubted: Collection[MessageQueue],
+    ) -> dict[MessageQueue, Mark]:
+        return self.marks(rows)
+
     def again(self, queue: MessageQueue, end: int, begin: int = 0) -> None:
         """Make rows anew from ``begin`` to ``end``: another topic, or what follows a lost tail."""
         self.table[queue] = [min(begin, self.table[queue][0]), end]

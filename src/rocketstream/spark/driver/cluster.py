@@ -29,7 +29,7 @@ from rocketstream.protocol.record import RecordHead
 from rocketstream.spark.connections import admin_client, new_pool
 from rocketstream.spark.driver.offsets import Mark
 from rocketstream.spark.driver.planning import first_at
-from rocketstream.spark.driver.pulls import head_at, pull_one
+from rocketstream.spark.driver.pulls import QueueEntry, ask_entry, entry_at, head_at, pull_one
 from rocketstream.spark.driver.topics import matching
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.patience import Patience
@@ -38,8 +38,10 @@ logger = logging.getLogger("rocketstream.spark")
 
 T = TypeVar("T")
 
-_MARKS_AT_ONCE: Final = 32
+_AT_ONCE: Final = 32
 """Most requests sent before the first answer is read: few enough for the buffers of a socket."""
+_NO_SUCH_QUEUE: Final = "is not exist!"
+"""The broker's words for a queue that holds no message: the account and the request are fine."""
 _NO_MESSAGE: Final = frozenset(
     {
         ResponseCode.PULL_NOT_FOUND,
@@ -62,6 +64,7 @@ class Cluster:
         self._clock = clock
         self._client = admin_client(options)
         self._pulls = new_pool(options)
+        self._without_index: set[str] = set()
 
     def close(self) -> None:
         """Close every connection."""
@@ -152,56 +155,137 @@ class Cluster:
         except (TransportError, BrokerError, RouteNotFoundError):
             return None
 
+    # --- rows -------------------------------------------------------------------------------------
+
     def marks(self, rows: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark]:
         """Return marks that tell the rows at some offsets from others; deleted rows are left out.
 
-        One round trip per broker and 32 queues.
+        A broker's index tells the places, and its newest of these rows, pulled, when that was
+        stored: whole messages of each queue may be more bytes than the batch that is planned.
         """
-        heads = self._heads_of(rows)
-        return {q: Mark(head.store_timestamp, head.physical_offset) for q, head in heads.items()}
+        found: dict[MessageQueue, Mark] = {}
+        for broker_name, asked in _by_broker(rows).items():
+            entries = self._entries(broker_name, asked) if len(asked) > 1 else None
+            if entries:
+                newest = max(entries, key=lambda queue: entries[queue].place)
+                pulled = self._pulled(broker_name, {newest: asked[newest]}).get(newest)
+                # Another place: deleted meanwhile, or the queues of a static topic (5.x), which
+                # stand for parts of others.
+                if pulled is not None and pulled.place == entries[newest].place:
+                    found |= {q: Mark(pulled.store_ms, e.place) for q, e in entries.items()}
+                    continue
+            if entries is None or entries:
+                found |= self._pulled(broker_name, asked)
+        return found
+
+    def marks_again(
+        self,
+        rows: Mapping[MessageQueue, int],
+        before: Mapping[MessageQueue, Mark],
+        doubted: Collection[MessageQueue],
+    ) -> dict[MessageQueue, Mark]:
+        """Return the marks of rows that were marked before, unchanged where it is the same row.
+
+        Args:
+            rows: the offsets of the rows.
+            before: their marks.
+            doubted: the queues whose broker may have begun its log anew since: rows of equal sizes
+                have equal places then, so the places alone do not tell.
+        """
+        found: dict[MessageQueue, Mark] = {}
+        for broker_name, asked in _by_broker(rows).items():
+            entries = self._entries(broker_name, asked)
+            known = [q for q, e in (entries or {}).items() if e.place == before[q].place]
+            unsure = [queue for queue in known if queue in doubted]
+            if unsure:
+                # Of the newest row the mark is exact. If it is the same the log is, up to there.
+                newest = max(unsure, key=lambda queue: before[queue].place)
+                pulled = self._pulled(broker_name, {newest: asked[newest]})
+                if pulled.get(newest) != before[newest]:
+                    known = [queue for queue in known if queue not in doubted]
+            found |= {queue: before[queue] for queue in known}
+            others = {q: at for q, at in asked.items() if entries is None or q in entries}
+            for queue in known:
+                del others[queue]
+            for queue, mark in self._pulled(broker_name, others).items():
+                found[queue] = before[queue] if before[queue].is_of(mark) else mark
+        return found
 
     def row_bytes(self, rows: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """Return the stored bytes of the rows at some offsets, without deleted ones."""
-        return {queue: head.total_size for queue, head in self._heads_of(rows).items()}
+        found: dict[MessageQueue, int] = {}
+        for broker_name, asked in _by_broker(rows).items():
+            entries = self._entries(broker_name, asked)
+            if entries is not None:
+                found |= {q: entry.size for q, entry in entries.items() if entry.is_alone}
+                asked = {q: asked[q] for q, entry in entries.items() if not entry.is_alone}
+            heads = self._heads(broker_name, asked)
+            found |= {queue: head.total_size for queue, head in heads.items()}
+        return found
 
-    def _heads_of(self, rows: Mapping[MessageQueue, int]) -> dict[MessageQueue, RecordHead]:
-        by_broker: dict[str, list[MessageQueue]] = {}
-        for queue in rows:
-            by_broker.setdefault(queue.broker_name, []).append(queue)
-        found: dict[MessageQueue, RecordHead] = {}
-        for broker_name, queues in by_broker.items():
-            for first in range(0, len(queues), _MARKS_AT_ONCE):
-                some = queues[first : first + _MARKS_AT_ONCE]
-                heads = zip(some, self._heads(broker_name, some, rows), strict=True)
-                found |= {q: h for q, h in heads if h is not None}
+    def _pulled(
+        self, broker_name: str, rows: Mapping[MessageQueue, int]
+    ) -> dict[MessageQueue, Mark]:
+        """Return exact marks of a broker's rows."""
+        heads = self._heads(broker_name, rows)
+        return {q: Mark(head.store_timestamp, head.physical_offset) for q, head in heads.items()}
+
+    def _entries(
+        self, broker_name: str, rows: Mapping[MessageQueue, int]
+    ) -> dict[MessageQueue, QueueEntry] | None:
+        """Return the index's entries of a broker's rows; None where it does not show its index."""
+        if broker_name in self._without_index:
+            return None
+        answers = self._answers(broker_name, {q: ask_entry(q, at) for q, at in rows.items()})
+        found: dict[MessageQueue, QueueEntry] = {}
+        for queue, answer in answers.items():
+            if answer.code != ResponseCode.SUCCESS:
+                if _NO_SUCH_QUEUE in (answer.remark or ""):
+                    continue
+                logger.info("broker=%s shows no index: %s", broker_name, answer.remark)
+                self._without_index.add(broker_name)
+                return None
+            entry = entry_at(bytes(answer.body), rows[queue])
+            if entry is not None:
+                found[queue] = entry
         return found
 
     def _heads(
-        self,
-        broker_name: str,
-        queues: Sequence[MessageQueue],
-        rows: Mapping[MessageQueue, int],
-        *,
-        exactly: bool = True,
-    ) -> list[RecordHead | None]:
+        self, broker_name: str, rows: Mapping[MessageQueue, int], *, exactly: bool = True
+    ) -> dict[MessageQueue, RecordHead]:
         """Pull one message of each of a broker's queues; ``exactly`` at its offset, or none."""
-        address = self._client.address(broker_name)
-        answers: dict[int, RemotingCommand] = {}
-        try:
-            with self._pulls.connection(address) as connection:
-                asked = [connection.submit(pull_one(self._options, q, rows[q])) for q in queues]
-                for _ in asked:
-                    answer = connection.receive(self._options.request_timeout_ms)
-                    answers[answer.opaque] = answer
-        except TransportError:
-            # The next attempt must go to where the broker is by then.
-            with contextlib.suppress(TransportError, BrokerError, RouteNotFoundError):
-                self._client.address(broker_name, refresh=True)
-            raise
-        return [
-            _first_head(answers[opaque], address, rows[queue] if exactly else None)
-            for queue, opaque in zip(queues, asked, strict=True)
-        ]
+        pulls = {queue: pull_one(self._options, queue, at) for queue, at in rows.items()}
+        found: dict[MessageQueue, RecordHead] = {}
+        for queue, answer in self._answers(broker_name, pulls).items():
+            if answer.code != ResponseCode.SUCCESS and answer.code not in _NO_MESSAGE:
+                raise broker_error(answer.code, answer.remark, self._client.address(broker_name))
+            if answer.code == ResponseCode.SUCCESS and answer.body:
+                head = head_at(bytes(answer.body), rows[queue] if exactly else None)
+                found |= {} if head is None else {queue: head}
+        return found
+
+    def _answers(
+        self, broker_name: str, questions: Mapping[MessageQueue, RemotingCommand]
+    ) -> dict[MessageQueue, RemotingCommand]:
+        """Ask a broker about some queues: one round trip for 32 of them."""
+        found: dict[MessageQueue, RemotingCommand] = {}
+        left = list(questions.items())
+        while left:
+            some, left = left[:_AT_ONCE], left[_AT_ONCE:]
+            try:
+                with self._pulls.connection(self._client.address(broker_name)) as connection:
+                    asked = {connection.submit(command): queue for queue, command in some}
+                    for _ in some:
+                        answer = connection.receive(self._options.request_timeout_ms)
+                        found[asked[answer.opaque]] = answer
+            except TransportError:
+                # The next attempt must go to where the broker is by then.
+                with contextlib.suppress(TransportError, BrokerError, RouteNotFoundError):
+                    self._client.address(broker_name, refresh=True)
+                raise
+        return found
+
+    # --- the group --------------------------------------------------------------------------------
 
     def report(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Report a group's offsets to the brokers, one-way.
@@ -279,17 +363,16 @@ class Cluster:
                 patience.pause()
 
     def _store_time(self, queue: MessageQueue, offset: int) -> int:
-        (head,) = self._heads(queue.broker_name, [queue], {queue: offset}, exactly=False)
+        heads = self._heads(queue.broker_name, {queue: offset}, exactly=False)
         # Deleted meanwhile: older than anything that still exists.
-        return -1 if head is None else head.store_timestamp
+        return heads[queue].store_timestamp if heads else -1
 
 
-def _first_head(answer: RemotingCommand, address: str, offset: int | None) -> RecordHead | None:
-    if answer.code == ResponseCode.SUCCESS:
-        return head_at(bytes(answer.body), offset) if answer.body else None
-    if answer.code in _NO_MESSAGE:
-        return None
-    raise broker_error(answer.code, answer.remark, address)
+def _by_broker(rows: Mapping[MessageQueue, int]) -> dict[str, dict[MessageQueue, int]]:
+    found: dict[str, dict[MessageQueue, int]] = {}
+    for queue, offset in rows.items():
+        found.setdefault(queue.broker_name, {})[queue] = offset
+    return found
 
 
 def _list(queues: Sequence[MessageQueue]) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rocketstream._util.clock import Clock
+from rocketstream.errors import TransportError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.offsets import Mark, StreamOffset
@@ -61,7 +62,8 @@ class Continuity:
         self._asked: set[MessageQueue] = set()
         self._left_out: set[MessageQueue] = set()
         self._restarts: dict[MessageQueue, _Restart] = {}
-        self._all_compared = False
+        self._compared: set[MessageQueue] = set()
+        """Queues known to be the same all the time since they were compared with the checkpoint."""
 
     def ends(self, start: StreamOffset) -> Ends:
         """Return the ends of the existing queues, waiting for those that are missing.
@@ -71,7 +73,11 @@ class Continuity:
                 was read, and ``failOnDataLoss`` is set.
         """
         held = topics_of(start.ends)
-        ends = self._ends.recent(held)
+        try:
+            ends = self._ends.recent(held)
+        except TransportError:
+            self._compared.clear()  # the broker that comes back may hold another log
+            raise
         self._absent.difference_update(ends)
         missing = [queue for queue in self._asked_for(start) if queue not in ends]
         if set(missing) - self._absent:
@@ -79,7 +85,8 @@ class Continuity:
                 self._judge_absent(queue, start.ends[queue])
             ends = self._ends.recent(held)
             self._absent.difference_update(ends)
-        if self._behind(start, ends):
+        if behind := self._behind(start, ends):
+            self._compared.difference_update(behind)
             ends = self._wait_for_return(start)
         return ends
 
@@ -147,6 +154,7 @@ class Continuity:
             self._ends.forget_queues()
             known = self._ends.queues(held)
             missing = [queue for queue in queues if queue not in known]
+            self._compared.difference_update(missing)
             brokers = {(queue.topic, queue.broker_name) for queue in known}
             over, brief = away.exhausted(), taken.exhausted()
             awaited = [
@@ -233,7 +241,7 @@ class Continuity:
             and queue in start.marks
             and end >= start.ends[queue]
         }
-        for queue, mark in (self._cluster.marks(rows) if rows else {}).items():
+        for queue, mark in self._marks_again(start, rows).items():
             if mark == start.marks[queue]:
                 del self._restarts[queue]
                 logger.warning(
@@ -249,9 +257,9 @@ class Continuity:
             for queue, end in ends.items()
             if queue in start.marks
             and self._begin(start, queue) == start.ends[queue]
-            and (end > start.ends[queue] or not self._all_compared)
+            and (end > start.ends[queue] or queue not in self._compared)
         }
-        now = self._cluster.marks(rows) if rows else {}
+        now = self._marks_again(start, rows)
         for queue, mark in now.items():
             before = start.marks[queue]
             if mark != before:
@@ -262,7 +270,13 @@ class Continuity:
                     f"{_text(mark)}: the topic was recreated, or the broker lost data; rows before "
                     f"offset {start.ends[queue]} were never read",
                 )
-        self._all_compared = True
+        self._compared.update(ends)
+
+    def _marks_again(
+        self, start: StreamOffset, rows: Mapping[MessageQueue, int]
+    ) -> dict[MessageQueue, Mark]:
+        doubted = set(rows).difference(self._compared)
+        return self._cluster.marks_again(rows, start.marks, doubted) if rows else {}
 
     def _restart(self, start: StreamOffset, queue: MessageQueue, what: str) -> None:
         if self._options.fail_on_data_loss:

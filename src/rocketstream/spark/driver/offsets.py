@@ -34,9 +34,15 @@ class Mark(NamedTuple):
     """Identifies a stored row, as another one may be at the same offset later.
 
     Attributes:
-        store_ms: when the broker stored it, ms since 1970.
+        store_ms: when the broker stored it, ms since 1970; or when it stored the newest of the rows
+            that were marked together, since one message of each broker is enough to know a log
+            again.
         place: where in the broker's log, bytes.
     """
+
+    def is_of(self, row: Mark) -> bool:
+        """Whether this is the mark of a row; ``row`` tells exactly when that was stored."""
+        return row.place == self.place and row.store_ms <= self.store_ms
 
     store_ms: int
     place: int

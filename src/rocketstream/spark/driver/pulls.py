@@ -1,17 +1,21 @@
-"""The driver's pulls: one message at an offset, at once or when it arrives.
+"""The driver's questions about one row: its entry in the queue's index, or a pull of the message.
 
-Pure: values in, a request out; the bytes of an answer in, the head of a record out.
+Pure: values in, a request out; the bytes of an answer in, an entry or the head of a record out.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.bodies import QueryConsumeQueueResponseBody
 from rocketstream.protocol.codes import MessageSysFlag, PullSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.headers import PullMessageRequestHeader
+from rocketstream.protocol.headers import (
+    PullMessageRequestHeader,
+    QueryConsumeQueueRequestHeader,
+)
 from rocketstream.protocol.properties import decode_properties
 from rocketstream.protocol.record import RecordHead, read_head
 from rocketstream.spark.options import ReadOptions
@@ -48,6 +52,42 @@ def pull_one(
         bname=queue.broker_name,
     )
     return RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
+
+
+class QueueEntry(NamedTuple):
+    """The entry of a queue's index that leads to a row.
+
+    Attributes:
+        place: where the row is in the broker's log, bytes.
+        size: bytes of the record that holds it.
+        is_alone: whether the record is known to hold no row after it, as those of 5.x may.
+    """
+
+    place: int
+    size: int
+    is_alone: bool
+
+
+def ask_entry(queue: MessageQueue, offset: int) -> RemotingCommand:
+    """Return the question for the entries of a row and of the next one (code 321): no body."""
+    header = QueryConsumeQueueRequestHeader(
+        topic=queue.topic, queue_id=queue.queue_id, index=offset, count=2
+    )
+    return RemotingCommand.request(RequestCode.QUERY_CONSUME_QUEUE, header)
+
+
+def entry_at(body: bytes, offset: int) -> QueueEntry | None:
+    """Return the entry of ``offset`` in the answer to ``ask_entry``; None where there is no row.
+
+    Raises:
+        RemoteProtocolError: the answer is not one to that question.
+    """
+    answer = QueryConsumeQueueResponseBody.decode(body) if body else None
+    if answer is None or not answer.queue_data:
+        return None
+    first = answer.queue_data[0]
+    is_alone = len(answer.queue_data) > 1 or answer.max_queue_index <= offset + 1
+    return QueueEntry(first.physic_offset, first.physic_size, is_alone)
 
 
 def head_at(body: bytes, offset: int | None) -> RecordHead | None:
