@@ -7,20 +7,14 @@ from. Only pyspark's classes and their versions are known here, nothing of Rocke
 from __future__ import annotations
 
 import functools
+import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSource
 
-from rocketstream.errors import (
-    BrokerError,
-    ConfigurationError,
-    DataLossError,
-    NotSupportedError,
-    RouteNotFoundError,
-    TransportError,
-)
+from rocketstream.errors import ClientStateError, InternalError, RocketMQError
 from rocketstream.spark.setup.requirements import check_requirements
 from rocketstream.spark.setup.shipping import make_constants_picklable
 
@@ -41,14 +35,8 @@ AvailableNow: Any = limits.SupportsTriggerAvailableNow if limits else _Absent
 
 DEBUG_VARIABLE: Final = "ROCKETSTREAM_DEBUG"
 """If set in the environment of Spark's Python workers, every traceback is left whole."""
-_SAID_IN_WORDS: Final = (
-    BrokerError,
-    ConfigurationError,
-    DataLossError,
-    NotSupportedError,
-    RouteNotFoundError,
-    TransportError,
-)
+_OURS: Final = (InternalError, ClientStateError)
+"""Mistakes of the connector itself, which only a traceback tells."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -73,22 +61,36 @@ def _make_ready() -> None:
 
 
 def called_by_spark(method: Method) -> Method:
-    """Return a method of a source or reader whose errors show only a few lines.
+    """Return a method of a source, reader or writer whose errors show only a few lines.
 
     Spark shows users the whole traceback of a source's error: some twenty lines of our insides
-    before the one that helps. An error with a text for users is shown without them.
+    before the one that helps. An error with a text for users is shown without them. A method that
+    yields, as ``read`` does in a task, must be a generator itself.
     """
 
     @functools.wraps(method)
     def call(*arguments: Any, **named: Any) -> Any:
         try:
             return method(*arguments, **named)
-        except _SAID_IN_WORDS as error:
-            if os.environ.get(DEBUG_VARIABLE):
+        except RocketMQError as error:
+            if _has_insides_to_show(error):
                 raise
             raise error.with_traceback(None) from None
 
-    return call  # type: ignore[return-value]
+    @functools.wraps(method)
+    def rows(*arguments: Any, **named: Any) -> Iterator[Any]:
+        try:
+            yield from method(*arguments, **named)
+        except RocketMQError as error:
+            if _has_insides_to_show(error):
+                raise
+            raise error.with_traceback(None) from None
+
+    return rows if inspect.isgeneratorfunction(method) else call  # type: ignore[return-value]
+
+
+def _has_insides_to_show(error: RocketMQError) -> bool:
+    return isinstance(error, _OURS) or bool(os.environ.get(DEBUG_VARIABLE))
 
 
 def plans(method: Method) -> Method:

@@ -71,9 +71,10 @@ class RocketMQReader(api.DataSourceReader):  # type: ignore[misc]
         finally:
             cluster.close()
 
+    @called_by_spark
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's rows."""
-        return read_partition(self._scan, partition.value)
+        yield from read_partition(self._scan, partition.value)
 
 
 class StorePartition(api.InputPartition):  # type: ignore[misc]
@@ -101,9 +102,10 @@ class StoreReader(api.DataSourceReader):  # type: ignore[misc]
             plans = store_plans(snapshot, ranges, count)
         return [StorePartition(plan) for plan in plans or [StorePlan(())]]
 
+    @called_by_spark
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's rows."""
-        return read_store(self._scan, partition.value)
+        yield from read_store(self._scan, partition.value)
 
 
 class RocketMQStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: ignore[misc]
@@ -153,6 +155,7 @@ class RocketMQStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: i
             limits.ReadAllAvailable() if own.rows_min is None else limits.ReadMinRows(own.rows_min)
         )
 
+    @called_by_spark
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the ends of all queues, for the query's progress, and the warnings.
 
@@ -179,10 +182,12 @@ class RocketMQStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: i
         ranges = source.ranges(StreamOffset.from_json(start), StreamOffset.from_json(end))
         return _input_partitions(self._scan, ranges, source.cluster)
 
+    @called_by_spark
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's rows."""
-        return read_partition(self._scan, partition.value)
+        yield from read_partition(self._scan, partition.value)
 
+    @called_by_spark
     def commit(self, end: dict[str, Any]) -> None:
         """Report progress; never raises, since that would end the query."""
         self._source().commit(StreamOffset.from_json(end))

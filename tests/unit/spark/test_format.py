@@ -7,27 +7,32 @@ import traceback
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from rocketstream.errors import ConfigurationError
+from rocketstream.errors import ConfigurationError, ConnectError, RocketMQError
+from rocketstream.model import MessageQueue
 from rocketstream.spark.consumer.sink import RocketMQConsumerSink
 from rocketstream.spark.format import DEBUG_VARIABLE
 from rocketstream.spark.progress.source import ProgressDataSource
 from rocketstream.spark.reader import RocketMQStreamReader
+from rocketstream.spark.scan import PartitionPlan, QueueRange
 from rocketstream.spark.source import RocketMQDataSource
 
 SCHEMA = StructType([StructField("body", BinaryType())])
 LINES_MAX = 4
 
 
-def failure(call: Any, *arguments: Any) -> list[str]:
+def failure(
+    call: Any, *arguments: Any, error: type[RocketMQError] = ConfigurationError
+) -> list[str]:
     """What Spark would show of a call that fails."""
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(error) as caught:
         call(*arguments)
-    error = caught.value
-    if error.__traceback__ is not None:
-        error.__traceback__ = error.__traceback__.tb_next  # this test
-    return "".join(traceback.format_exception(error)).splitlines()
+    shown = caught.value
+    if shown.__traceback__ is not None:
+        shown.__traceback__ = shown.__traceback__.tb_next  # this test
+    return "".join(traceback.format_exception(shown)).splitlines()
 
 
 @pytest.mark.parametrize("source", [RocketMQDataSource, ProgressDataSource, RocketMQConsumerSink])
@@ -46,6 +51,17 @@ def test_a_bad_time_is_told_without_what_json_thought_of_it() -> None:
     """An error from another one is shown alone."""
     options = {"nameserver": "h:1", "topic": "T", "startingoffsets": "first"}
     assert len(failure(RocketMQDataSource(options).reader, SCHEMA)) <= LINES_MAX
+
+
+def test_an_error_of_a_task_is_told_without_our_insides() -> None:
+    """What is read of a broker that is away: nine frames of the connector came before its name."""
+    options = {"nameserver": "127.0.0.1:1", "topic": "T", "retrytimeoutms": "0"}
+    span = QueueRange(MessageQueue("T", "b", 0), 0, 1)
+    partition = InputPartition(PartitionPlan((span,), {"b": "127.0.0.1:1"}))
+    for reader in (RocketMQDataSource(options).reader, RocketMQDataSource(options).streamReader):
+        lines = failure(list, reader(SCHEMA).read(partition), error=ConnectError)
+        assert len(lines) <= LINES_MAX
+        assert "127.0.0.1:1" in lines[-1]
 
 
 def test_the_whole_story_is_there_for_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,11 @@ T = TypeVar("T")
 
 IGNORED_OPTIONS: Final = frozenset({"mergeschema", "recursivefilelookup"})
 """Options Spark itself may pass to any source."""
+_OF_A_TABLE: Final = (
+    ". If this is a table: Spark hands none of a table's OPTIONS to a Python source. Create it "
+    "without and give them with each query, SELECT ... FROM the_table WITH (nameServer = '...', "
+    "topic = '...'), or in a view of that query"
+)
 PATH_OPTIONS: Final = frozenset({"path", "paths"})
 """The options that ``load``, ``save`` and ``start`` make of their argument."""
 
@@ -77,7 +82,8 @@ def required(values: Mapping[str, str], name: str, what: str) -> str:
     """Return an option that must be given."""
     value = values.get(name, "").strip()
     if not value:
-        raise ConfigurationError(f"option {name!r} is missing: give {what}", option=name)
+        hint = "" if values else _OF_A_TABLE
+        raise ConfigurationError(f"option {name!r} is missing: give {what}{hint}", option=name)
     return value
 
 
