@@ -10,9 +10,9 @@ from rocketstream import ConsumeConcurrentlyStatus, PushConsumer
 from rocketstream.errors import BrokerError
 from rocketstream.spark import worker
 from rocketstream.spark.columns import ALL_COLUMNS
-from rocketstream.spark.driver.batch import batch_ranges
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.held_pulls import HeldPulls
+from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.driver.streaming import StreamSource
 from rocketstream.spark.executor.rows import read_rows
 from rocketstream.spark.options import Mode, read_options

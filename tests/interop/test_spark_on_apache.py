@@ -19,8 +19,8 @@ from rocketstream.protocol.message_ext import decode_messages
 from rocketstream.protocol.record import encode_batch
 from rocketstream.spark import worker
 from rocketstream.spark.columns import Column
-from rocketstream.spark.driver.batch import batch_ranges
 from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.executor.rows import read_rows
 from rocketstream.spark.options import read_options
 from rocketstream.spark.scan import PartitionPlan, QueueRange, new_scan

@@ -152,16 +152,12 @@ AREAS = (
     Area(
         "spark",
         (
-            "spark/driver/admission.py",
-            "spark/driver/batch.py",
             "spark/driver/continuity.py",
             "spark/driver/offsets.py",
-            "spark/driver/partitions.py",
             "spark/driver/planning.py",
+            "spark/driver/positions.py",
             "spark/driver/pulls.py",
-            "spark/driver/queue_ends.py",
             "spark/driver/reporting.py",
-            "spark/driver/resolving.py",
             "spark/driver/streaming.py",
         ),
         ("unit/spark",),

@@ -15,8 +15,8 @@ from rocketstream.protocol.properties import encode_properties
 from rocketstream.protocol.record import encode_batch
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.columns import ALL_COLUMNS
-from rocketstream.spark.driver.batch import batch_ranges
 from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.executor.rows import read_rows
 from rocketstream.spark.options import read_options
 from rocketstream.spark.push.queries import STARTS_MAX, is_given_up

@@ -77,7 +77,7 @@ def test_the_source_runner_ends_orderly_at_sigterm(tmp_path: Path) -> None:
 import os, signal, sys, threading
 sys.modules["pyspark.sql.streaming.python_streaming_source_runner"] = sys
 from pathlib import Path
-from rocketstream.spark.driver.signals import stop_on_sigterm
+from rocketstream.spark.driver.runner import stop_on_sigterm
 stop_on_sigterm()
 try:
     os.kill(os.getpid(), signal.SIGTERM)
@@ -92,7 +92,7 @@ finally:
 
 def test_other_processes_keep_their_signals() -> None:
     """The planner and this test run are not the source runner."""
-    from rocketstream.spark.driver.signals import is_source_runner, stop_on_sigterm
+    from rocketstream.spark.driver.runner import is_source_runner, stop_on_sigterm
 
     before = signal.getsignal(signal.SIGTERM)
     stop_on_sigterm()

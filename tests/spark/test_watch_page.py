@@ -15,7 +15,7 @@ from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import ReadProgress
-from rocketstream.spark.options.progress import CLUSTER_ONLY
+from rocketstream.spark.options.formats import CLUSTER_ONLY
 from rocketstream.spark.progress.columns import CLUSTER_COLUMNS
 from tests.spark.support import Sent, numbered, send
 

@@ -58,7 +58,7 @@ PURE_THIRD_PARTY = {"isal", "orjson", "lz4", "zstandard", "numpy", "pyarrow"}
 # Names without I/O in modules that have more than those.
 PURE_IN_OTHERS = {
     "rocketstream.spark.losses.described",
-    "rocketstream.spark.driver.warnings.WARNINGS",
+    "rocketstream.spark.driver.runner.WARNINGS",
 }
 # The modules that have to be pure, and to say so. In the client only its ``core`` has to be pure.
 SAID_TO_BE_PURE = tuple(
@@ -102,9 +102,8 @@ ROOMS: dict[str, set[str]] = {
     "spark.measures": {"spark.driver"},
     "spark.format": {"spark.setup"},
     "spark.source": TASK | {"spark.format", "spark.reader", "spark.store", "spark.sink", "client"},
-    "spark.reader": TASK
-    | {"spark.format", "spark.driver", "spark.executor", "spark.store", "spark.parallelism"},
-    "spark.driver": TASK | CONNECTING | {"spark.parallelism", "protocol", "transport"},
+    "spark.reader": TASK | {"spark.format", "spark.driver", "spark.executor", "spark.store"},
+    "spark.driver": TASK | CONNECTING | {"protocol", "transport"},
     "spark.executor": TASK | CONNECTING | {"spark.arrow", "spark.worker", "protocol", "transport"},
     # Renders what the admin operations tell, as the command line does; no other room asks them.
     "spark.progress": {
@@ -154,7 +153,6 @@ ROOMS: dict[str, set[str]] = {
     "spark.columns": set(),
     "spark.options": {"protocol"},
     "spark.losses": set(),
-    "spark.parallelism": set(),
     "spark.patience": set(),
     "spark.worker": {
         "spark.connections",

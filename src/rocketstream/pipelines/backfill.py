@@ -18,8 +18,8 @@ from rocketstream.pipelines.inference import infer_bodies
 from rocketstream.pipelines.ingest import spark_errors
 from rocketstream.pipelines.places import Place, place_of
 from rocketstream.pipelines.targets import Target
-from rocketstream.spark.driver.batch import batch_ranges
 from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.options import read_options, store_options
 from rocketstream.spark.scan import QueueRange
 from rocketstream.spark.store.directory import queue_ids

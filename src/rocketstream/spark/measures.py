@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.driver.offsets import StreamOffset, ranges_between
-from rocketstream.spark.driver.warnings import WARNINGS
+from rocketstream.spark.driver.runner import WARNINGS
 
 OBSERVATION: Final = "rocketstream"
 """Name of the observed metrics that count bytes; Spark itself counts rows only."""

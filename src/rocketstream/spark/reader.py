@@ -10,22 +10,20 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import datasource as api
 
 from rocketstream.errors import NotSupportedError
-from rocketstream.spark.driver.batch import batch_ranges
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.offsets import StreamOffset
-from rocketstream.spark.driver.partitions import partition_plans
-from rocketstream.spark.driver.signals import stop_on_sigterm
+from rocketstream.spark.driver.planning import partition_plans
+from rocketstream.spark.driver.positions import batch_ranges
+from rocketstream.spark.driver.runner import WARNINGS, WarningTail, stop_on_sigterm
 from rocketstream.spark.driver.streaming import StreamSource
-from rocketstream.spark.driver.warnings import WARNINGS, WarningTail
 from rocketstream.spark.executor.rows import read_partition
 from rocketstream.spark.format import AvailableNow, called_by_spark, limits
 from rocketstream.spark.options import ReadOptions, StoreOptions
-from rocketstream.spark.parallelism import default_parallelism
 from rocketstream.spark.scan import PartitionPlan, QueueRange, Scan, tags_hint
 from rocketstream.spark.store.planning import (
     StorePlan,
@@ -41,6 +39,12 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("rocketstream.spark")
+
+
+CORES: Final = os.cpu_count() or 1
+"""How many tasks are taken to run at a time: Spark tells a source nothing of its executors where a
+read is planned, and many run on this machine alone.
+"""
 
 
 class RocketMQPartition(api.InputPartition):  # type: ignore[misc]
@@ -67,7 +71,7 @@ class RocketMQReader(api.DataSourceReader):  # type: ignore[misc]
         cluster = Cluster(self._scan.options)
         try:
             ranges = batch_ranges(self._scan.options, cluster)
-            return _input_partitions(self._scan, ranges, cluster)
+            return input_partitions(self._scan, ranges, cluster)
         finally:
             cluster.close()
 
@@ -97,8 +101,7 @@ class StoreReader(api.DataSourceReader):  # type: ignore[misc]
         with contextlib.closing(Snapshot(options)) as snapshot:
             ranges = store_ranges(options, snapshot)
             rows = sum(span.count for span in ranges)
-            cores = default_parallelism() or os.cpu_count() or 1
-            count = partition_count(rows, cores, options.min_partitions)
+            count = partition_count(rows, CORES, options.min_partitions)
             plans = store_plans(snapshot, ranges, count)
         return [StorePartition(plan) for plan in plans or [StorePlan(())]]
 
@@ -180,7 +183,7 @@ class RocketMQStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: i
         """Plan one micro-batch."""
         source = self._source()
         ranges = source.ranges(StreamOffset.from_json(start), StreamOffset.from_json(end))
-        return _input_partitions(self._scan, ranges, source.cluster)
+        return input_partitions(self._scan, ranges, source.cluster)
 
     @called_by_spark
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
@@ -217,7 +220,11 @@ def _warn_of_tags(options: ReadOptions | StoreOptions) -> None:
         logger.warning("option 'tags': %s", hint)
 
 
-def _input_partitions(
+def input_partitions(
     scan: Scan, ranges: Sequence[QueueRange], cluster: Cluster
 ) -> list[api.InputPartition]:
-    return [RocketMQPartition(plan) for plan in partition_plans(scan.options, ranges, cluster)]
+    """Return the partitions of some ranges, planned; waits for brokers that are away."""
+    queues = [span.queue for span in ranges]
+    addresses = cluster.patiently(lambda: cluster.addresses(queues), topics_known=True)
+    plans = partition_plans(scan.options, ranges, CORES, addresses)
+    return [RocketMQPartition(plan) for plan in plans]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rocketstream.spark import worker
-from rocketstream.spark.driver import queue_ends, streaming
+from rocketstream.spark.driver import continuity, streaming
 from tests.unit.spark.micro_batches import Query, Topics, names
 
 _names = names()
@@ -34,7 +34,7 @@ def query(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
     What is new is seen at the next question, without the pauses that spare a broker.
     """
-    monkeypatch.setattr(queue_ends, "ENDS_LIFETIME_MS", -1)
+    monkeypatch.setattr(continuity, "ENDS_LIFETIME_MS", -1)
     monkeypatch.setattr(streaming, "IDLE_WAIT_MS", 0)
     # Nor is a broker trusted to tell of it in time: it need not have, however soon we ask.
     monkeypatch.setattr(streaming, "IDLE_ENDS_MS", -1)

@@ -8,8 +8,8 @@ import pytest
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
-from rocketstream.spark.driver.admission import Admission
 from rocketstream.spark.driver.offsets import StreamOffset
+from rocketstream.spark.driver.planning import Admission
 from rocketstream.spark.options import TriggerLimits, read_options
 from rocketstream.testing.clock import ManualClock
 from tests.unit.spark.fake_cluster import A, B, FakeCluster

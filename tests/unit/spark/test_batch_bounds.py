@@ -16,11 +16,12 @@ import pytest
 from rocketstream.errors import ConfigurationError, DataLossError, RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.spark import worker
-from rocketstream.spark.driver.batch import batch_ranges
-from rocketstream.spark.driver.partitions import partition_plans
+from rocketstream.spark.columns import ALL_COLUMNS
+from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.options import read_options
 from rocketstream.spark.patience import Patience
-from rocketstream.spark.scan import QueueRange
+from rocketstream.spark.reader import input_partitions
+from rocketstream.spark.scan import PartitionPlan, QueueRange, new_scan
 from tests.unit.spark.fake_cluster import A, B, FakeCluster, pause
 from tests.unit.spark.micro_batches import Topics, batch_rows
 
@@ -242,5 +243,7 @@ def test_a_route_that_is_away_when_tasks_are_planned_is_waited_for(
         return {queue.broker_name: "h:2" for queue in queues}
 
     cluster.addresses = addresses  # type: ignore[method-assign]
-    (planned,) = partition_plans(cluster._options, [QueueRange(A, 0, 5)], cluster)
+    scan = new_scan(cluster._options, ALL_COLUMNS)
+    (partition,) = input_partitions(scan, [QueueRange(A, 0, 5)], cluster)
+    planned: PartitionPlan = partition.value
     assert (planned.spans, planned.addresses) == ((QueueRange(A, 0, 5),), {"broker": "h:2"})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.spark.driver.warnings import WARNINGS
+from rocketstream.spark.driver.runner import WARNINGS
 from rocketstream.spark.options import read_options, store_options
 from rocketstream.spark.reader import RocketMQReader, RocketMQStreamReader, StoreReader
 from rocketstream.spark.scan import new_scan

@@ -68,7 +68,7 @@ def test_the_whole_story_is_there_for_who_asks(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv(DEBUG_VARIABLE, "1")
     options = {"nameserver": "h:1", "topic": "T", "startingoffsets": "first"}
     lines = failure(RocketMQDataSource(options).reader, SCHEMA)
-    assert any("positions.py" in line for line in lines)
+    assert any("reading.py" in line for line in lines)
 
 
 def test_spark_sees_the_parameters_it_looks_for() -> None:

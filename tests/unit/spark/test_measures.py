@@ -11,7 +11,7 @@ import pytest
 
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.offsets import Mark, StreamOffset
-from rocketstream.spark.driver.warnings import KEPT_MAX, WarningTail
+from rocketstream.spark.driver.runner import KEPT_MAX, WarningTail
 from rocketstream.spark.measures import Measures, ReadProgress
 
 FIRST, SECOND = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)

@@ -18,10 +18,14 @@ from rocketstream.spark.options import (
     ReadOptions,
     read_options,
 )
-from rocketstream.spark.options.aliases import CLIENT_SETTINGS
-from rocketstream.spark.options.positions import END_OPTIONS, START_OPTIONS, STRATEGY_OPTION
-from rocketstream.spark.options.topics import TOPIC_OPTIONS
-from rocketstream.spark.options.trigger_limits import LIMIT_OPTIONS
+from rocketstream.spark.options.reading import (
+    CLIENT_SETTINGS,
+    END_OPTIONS,
+    LIMIT_OPTIONS,
+    START_OPTIONS,
+    STRATEGY_OPTION,
+    TOPIC_OPTIONS,
+)
 from rocketstream.spark.scan import new_scan
 
 

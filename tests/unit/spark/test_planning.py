@@ -70,7 +70,7 @@ def test_small_queues_do_not_starve_beside_large_ones() -> None:
     st.none() | st.integers(5_000, 90_000),
 )
 def test_every_offset_is_in_exactly_one_partition(
-    spans: list[QueueRange], cores: int | None, minimum: int | None, rows_max: int | None
+    spans: list[QueueRange], cores: int, minimum: int | None, rows_max: int | None
 ) -> None:
     """However split and packed, and none above what one may hold."""
     partitions = plan(spans, cores, minimum, rows_max)
@@ -122,14 +122,6 @@ def test_a_partition_holds_no_more_than_it_may() -> None:
     ]
     shared = plan([QueueRange(A, 0, 2), QueueRange(B, 0, 3)], cores=1, rows_max=5)
     assert shared == [(QueueRange(A, 0, 2), QueueRange(B, 0, 3))]
-
-
-def test_where_nobody_knows_the_cores_each_queue_with_rows_is_a_partition() -> None:
-    """As in Spark's Kafka source, but for queues of a few rows."""
-    eight = [QueueRange(MessageQueue("T", "b", q), 0, 5_000) for q in range(8)]
-    assert len(plan(eight, cores=None)) == 8
-    assert len(plan([QueueRange(span.queue, 0, 600) for span in eight], cores=None)) == 2
-    assert len(plan([QueueRange(span.queue, 0, 10) for span in eight], cores=None)) == 1
 
 
 # --- offsets by time ------------------------------------------------------------------------------
@@ -349,12 +341,10 @@ def test_who_gives_is_asked_again_until_one_row_is_left(
         (25_001, 1, 2),
         (50_000, 1, 2),
         (50_001, 1, 3),
-        (3_999, None, 1),
-        (4_000, None, 2),
     ],
 )
 def test_partitions_begin_to_be_worth_their_cost_at_exactly(
-    rows: int, cores: int | None, partitions: int
+    rows: int, cores: int, partitions: int
 ) -> None:
     """25,000 rows a partition; 2,000 in all for every core."""
     spans = [QueueRange(MessageQueue("T", "b", number), 0, 1) for number in range(7)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.spark.options.progress import FileOptions
+from rocketstream.spark.options.formats import FileOptions
 from rocketstream.spark.progress.columns import FILE_COLUMNS
 from rocketstream.spark.progress.files import read_files
 

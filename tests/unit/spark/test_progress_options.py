@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.spark.options.progress import (
+from rocketstream.spark.options.formats import (
     file_options,
     is_of_files,
     progress_options,

@@ -9,7 +9,7 @@ import pytest
 
 from rocketstream.errors import ConnectError, RocketMQError, SystemBusyError
 from rocketstream.model import MessageQueue
-from rocketstream.spark.driver.queue_ends import ENDS_LIFETIME_MS, QueueEnds
+from rocketstream.spark.driver.continuity import ENDS_LIFETIME_MS, QueueEnds
 from rocketstream.testing import ManualClock
 from tests.unit.spark.fake_cluster import A, B
 

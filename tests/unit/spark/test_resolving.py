@@ -9,8 +9,7 @@ import pytest
 
 from rocketstream.errors import ConfigurationError, DataLossError
 from rocketstream.model import MessageQueue
-from rocketstream.spark.driver.batch import batch_ranges
-from rocketstream.spark.driver.resolving import Resolver
+from rocketstream.spark.driver.positions import Resolver, batch_ranges
 from rocketstream.spark.options import read_options
 from rocketstream.spark.scan import QueueRange
 from tests.unit.spark.fake_cluster import A, B, C, FakeCluster

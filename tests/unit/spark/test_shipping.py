@@ -112,7 +112,7 @@ def test_progress_is_asked_where_the_package_is_not() -> None:
     """The services of ``Admin`` check arguments there too, by names a function brings along."""
     program = (
         "import sys; from functools import partial; from pyspark import cloudpickle; "
-        "from rocketstream.spark.options.progress import progress_options; "
+        "from rocketstream.spark.options.formats import progress_options; "
         "from rocketstream.spark.progress.snapshots import take; "
         "from rocketstream.spark.setup.shipping import ship_by_value; "
         "ship_by_value(); "

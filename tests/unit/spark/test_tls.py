@@ -11,8 +11,8 @@ from rocketstream.errors import ConfigurationError, ConnectError
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import worker
 from rocketstream.spark.columns import Column
-from rocketstream.spark.driver.batch import batch_ranges
 from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.executor.rows import read_rows
 from rocketstream.spark.options import ReadOptions, read_options
 from rocketstream.spark.scan import PartitionPlan, QueueRange, new_scan

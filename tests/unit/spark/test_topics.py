@@ -12,8 +12,8 @@ from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.driver.streaming import StreamSource
-from rocketstream.spark.driver.topics import matching
 from rocketstream.spark.options import read_options
+from rocketstream.spark.options.reading import matching
 from tests.spark.support import numbered, send
 
 LISTED = [

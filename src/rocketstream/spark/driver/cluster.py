@@ -1,6 +1,6 @@
 """The driver's questions to a cluster: which queues exist, and where they begin and end.
 
-``streaming`` and ``batch`` decide what follows from the answers.
+``streaming`` and ``positions`` decide what follows from the answers.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from rocketstream.spark.connections import admin_client, new_pool
 from rocketstream.spark.driver.offsets import Mark
 from rocketstream.spark.driver.planning import first_at
 from rocketstream.spark.driver.pulls import QueueEntry, ask_entry, entry_at, head_at, pull_one
-from rocketstream.spark.driver.topics import matching
 from rocketstream.spark.options import ReadOptions
+from rocketstream.spark.options.reading import matching
 from rocketstream.spark.patience import Patience
 
 logger = logging.getLogger("rocketstream.spark")

@@ -1,5 +1,7 @@
 """Continuity: whether the queues in a checkpoint still exist, and are still the same.
 
+The cluster's answers are kept for a moment (``QueueEnds``), so it is asked no more than needed.
+
 Law: a problem that may pass is waited for, then the loss is named; a row is never skipped silently.
 A queue that was replaced continues with the first row stored after the last row read.
 """
@@ -8,22 +10,91 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rocketstream._util.clock import Clock
-from rocketstream.errors import TransportError
+from rocketstream.errors import RocketMQError, TransportError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.offsets import Mark, StreamOffset
 from rocketstream.spark.driver.planning import first_at
-from rocketstream.spark.driver.queue_ends import QueueEnds
 from rocketstream.spark.losses import described, report_loss
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import QueueRange
 
 logger = logging.getLogger("rocketstream.spark")
+
+ENDS_LIFETIME_MS: Final = 100
+"""How old the known ends of queues may be."""
+
+
+class QueueEnds:
+    """The queues of a stream's topics and their ends; used by one thread.
+
+    Args:
+        cluster: the cluster to ask.
+        refresh_ms: how old the list of queues may be.
+        clock: measures the age of answers.
+    """
+
+    def __init__(self, cluster: Cluster, refresh_ms: float, clock: Clock) -> None:
+        self._cluster = cluster
+        self._refresh_ms = refresh_ms
+        self._clock = clock
+        self.last: dict[MessageQueue, int] = {}
+        """The ends as last seen."""
+        self._ends_at = float("-inf")
+        self._queues: list[MessageQueue] = []
+        self._queues_at = float("-inf")
+
+    def recent(self, held: Collection[str]) -> dict[MessageQueue, int]:
+        """Return ends at most 100 ms old; blocks, and raises the errors of the cluster's answers.
+
+        Args:
+            held: topics with known offsets; such a topic may have no route.
+        """
+        if self._clock.monotonic_ms() - self._ends_at > ENDS_LIFETIME_MS:
+            self.fresh(held)
+        return self.last
+
+    def are_younger(self, age_ms: float, held: Collection[str]) -> bool:
+        """Whether the ends are that young, and of the existing queues; blocks as ``queues``."""
+        if self._clock.monotonic_ms() - self._ends_at > age_ms:
+            return False
+        try:
+            return self.last.keys() == set(self.queues(held))
+        except RocketMQError:
+            return False  # the caller that asks for the ends gets the error again, and handles it
+
+    def fresh(self, held: Collection[str]) -> dict[MessageQueue, int]:
+        """Return newly asked ends."""
+        self.last = self._cluster.max_offsets(self.queues(held))
+        self._ends_at = self._clock.monotonic_ms()
+        return self.last
+
+    def queues(self, held: Collection[str]) -> list[MessageQueue]:
+        """Return the queues of the route, at most ``refresh_ms`` old."""
+        now = self._clock.monotonic_ms()
+        if now - self._queues_at > self._refresh_ms:
+            try:
+                self._queues = self._cluster.queues(refresh=True, held=held)
+            except TransportError as error:
+                if not self._queues:
+                    raise
+                logger.warning("queues not looked up anew: %s", error)
+            self._queues_at = now
+        return self._queues
+
+    def forget_ends(self) -> None:
+        """Ask for the ends again with the next question."""
+        self._ends_at = float("-inf")
+
+    def forget_queues(self) -> None:
+        """Ask for queues and ends again with the next question."""
+        self._queues_at = self._ends_at = float("-inf")
+
 
 BEHIND_MS: Final = 3_000
 """How long a queue may appear shorter than before, or removed from a broker that is still in the

@@ -1,6 +1,7 @@
-"""The plan of a micro-batch: which queue offsets go into it, and which into one Spark partition.
+"""The plan of a read: which queue offsets go into a micro-batch, and which into one partition.
 
-Pure: arithmetic on offsets; deterministic, so that a replay plans the same.
+Pure: arithmetic on offsets; deterministic, so that a replay plans the same. ``Admission`` is handed
+the clock and the sizes of messages.
 """
 
 from __future__ import annotations
@@ -8,14 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocketstream.model import MessageQueue
-from rocketstream.spark.scan import QueueRange
+from rocketstream.spark.options import ReadOptions, TriggerLimits
+from rocketstream.spark.scan import PartitionPlan, QueueRange
+
+if TYPE_CHECKING:
+    from rocketstream._util.clock import Clock
 
 ROWS_WORTH_A_PARTITION: Final = 25_000
 """A task costs 10 to 60 ms before its first row; below this many rows that is most of its time."""
 ROWS_WORTH_ALL_CORES: Final = 2_000
+SAMPLED_AT: Final = (0.0, 0.5, 1.0)
+"""The places among a queue's waiting messages where sizes are sampled: first, middle, last."""
+
+Ends = dict[MessageQueue, int]
+Sample = Callable[[Mapping[MessageQueue, int]], Mapping[MessageQueue, int]]
 
 
 def admit(
@@ -57,27 +67,91 @@ def _feed_the_starving(
                 heappush(givers, (share + 1, giver))
 
 
-def partition_count(ranges: Sequence[QueueRange], cores: int | None, minimum: int | None) -> int:
+class Admission:
+    """Applies the limits of a stream; used by one thread.
+
+    Args:
+        limits: the user's limits.
+        sample: returns the stored bytes of the messages at some offsets, without deleted ones; may
+            block.
+        clock: measures how long rows have waited.
+    """
+
+    def __init__(self, limits: TriggerLimits, sample: Sample, clock: Clock) -> None:
+        self._limits = limits
+        self._sample = sample
+        self._clock = clock
+        self._triggered_at = float("-inf")
+        self.holds_back = False
+        """Whether rows were made to wait for more rows the last time."""
+
+    def admitted(self, begins: Mapping[MessageQueue, int], ends: Ends, *, final: bool) -> Ends:
+        """Return new ends within the limits; the beginnings if rows must wait for more.
+
+        Args:
+            begins: the offset at which each queue continues.
+            ends: where each queue ends.
+            final: whether no more rows will come, so that none need to wait.
+        """
+        waiting = {queue: max(0, end - begins[queue]) for queue, end in ends.items()}
+        rows = sum(waiting.values())
+        self.holds_back = not final and self._is_too_little(rows)
+        if self.holds_back:
+            return {queue: begins[queue] for queue in ends}
+        limits = [rows for rows in (self._limits.rows_max,) if rows is not None]
+        if self._limits.bytes_max is not None and rows:
+            size = self._row_bytes(begins, waiting) * rows
+            if size:
+                limits.append(int(rows * self._limits.bytes_max / size))
+        return admit(begins, ends, min(limits)) if limits else ends
+
+    def triggered(self) -> None:
+        """Note that a batch begins."""
+        self._triggered_at = self._clock.monotonic_ms()
+
+    def _is_too_little(self, rows: int) -> bool:
+        least = self._limits.rows_min
+        if least is None or not 0 < rows < least:
+            return False
+        return self._clock.monotonic_ms() - self._triggered_at < self._limits.delay_max_ms
+
+    def _row_bytes(
+        self, begins: Mapping[MessageQueue, int], waiting: Mapping[MessageQueue, int]
+    ) -> float:
+        """Return roughly how many bytes a waiting row has, weighting queues by their rows."""
+        weighed: dict[MessageQueue, list[int]] = {}
+        for part in SAMPLED_AT:
+            places = {
+                # Not the very last: a record of 5.x that holds several rows is known by the next.
+                queue: begins[queue] + min(int((count - 1) * part), max(0, count - 2))
+                for queue, count in waiting.items()
+                if count
+            }
+            for queue, size in self._sample(places).items():
+                weighed.setdefault(queue, []).append(size)
+        rows = sum(waiting[queue] for queue in weighed)
+        total = sum(waiting[queue] * sum(sizes) / len(sizes) for queue, sizes in weighed.items())
+        return total / rows if rows else 0.0
+
+
+def partition_count(ranges: Sequence[QueueRange], cores: int, minimum: int | None) -> int:
     """Return how many partitions to plan for ``ranges``.
 
     Without ``minimum`` no queue is split, so a partition keeps each queue's order; small ranges
-    share a partition. Where the number of cores is unknown there is one partition per queue, as in
-    Spark's Kafka source, provided there are enough rows in all.
+    share a partition.
     """
     rows = sum(span.count for span in ranges)
     if minimum is not None:
         return max(1, min(minimum, rows))
     wanted = -(-rows // ROWS_WORTH_A_PARTITION)
-    if cores is None:
-        wanted = max(wanted, rows // ROWS_WORTH_ALL_CORES)
-    elif rows >= ROWS_WORTH_ALL_CORES:
+    if rows >= ROWS_WORTH_ALL_CORES:
         wanted = max(wanted, cores)
     return max(1, min(wanted, len(ranges)))
 
 
 def plan(
     ranges: Sequence[QueueRange],
-    cores: int | None,
+    cores: int,
     minimum: int | None = None,
     rows_max: int | None = None,
 ) -> list[tuple[QueueRange, ...]]:
@@ -87,7 +161,7 @@ def plan(
 
     Args:
         ranges: what to read.
-        cores: how many tasks run at a time, None for unknown.
+        cores: how many tasks run at a time.
         minimum: the least number of partitions, if there are enough rows; None for as many as are
             worth their cost.
         rows_max: how many offsets one partition has at most, None for any number.
@@ -101,6 +175,24 @@ def plan(
     if rows_max is not None:
         count, largest = max(count, -(-rows // rows_max)), min(largest, rows_max)
     return _pack(_split(ranges, largest), count, rows_max)
+
+
+def partition_plans(
+    options: ReadOptions, ranges: Sequence[QueueRange], cores: int, addresses: Mapping[str, str]
+) -> list[PartitionPlan]:
+    """Return one plan per Spark partition; an empty plan where there is nothing to read.
+
+    Args:
+        options: of the read.
+        ranges: what to read.
+        cores: how many tasks run at a time.
+        addresses: ``host:port`` of each broker.
+    """
+    planned = plan(ranges, cores, options.min_partitions, options.max_records_per_partition)
+    return [
+        PartitionPlan(spans, {s.queue.broker_name: addresses[s.queue.broker_name] for s in spans})
+        for spans in planned
+    ] or [PartitionPlan((), {})]
 
 
 def _split(ranges: Sequence[QueueRange], largest: int) -> list[QueueRange]:

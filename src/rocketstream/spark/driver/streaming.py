@@ -13,14 +13,13 @@ from typing import Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.model import MessageQueue
-from rocketstream.spark.driver.admission import Admission
 from rocketstream.spark.driver.cluster import Cluster
-from rocketstream.spark.driver.continuity import Continuity, topics_of
+from rocketstream.spark.driver.continuity import Continuity, QueueEnds, topics_of
 from rocketstream.spark.driver.held_pulls import HeldPulls
 from rocketstream.spark.driver.offsets import Mark, StreamOffset, following, ranges_between
-from rocketstream.spark.driver.queue_ends import QueueEnds
+from rocketstream.spark.driver.planning import Admission
+from rocketstream.spark.driver.positions import Resolver
 from rocketstream.spark.driver.reporting import Reporter, check_group
-from rocketstream.spark.driver.resolving import Resolver
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.scan import QueueRange
 

@@ -3,38 +3,40 @@
 Pure: text in, frozen values out. ``connecting`` has the options all formats share.
 """
 
-from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_options
-from rocketstream.spark.options.consuming import (
-    CONSUME_OPTIONS,
-    ConsumeOptions,
-    consume_options,
+from rocketstream.spark.options.connecting import (
+    CONNECT_OPTIONS,
+    ConnectOptions,
+    connect_options,
+    known,
+    since_1970,
 )
-from rocketstream.spark.options.parsing import known
-from rocketstream.spark.options.positions import (
+from rocketstream.spark.options.formats import (
+    CONSUME_OPTIONS,
+    STORE_OPTIONS,
+    WRITE_OPTIONS,
+    ConsumeOptions,
+    StoreOptions,
+    WriteOptions,
+    consume_options,
+    is_store_read,
+    store_options,
+    write_options,
+)
+from rocketstream.spark.options.reading import (
     AT_EARLIEST,
     AT_LATEST,
     EARLIEST,
     LATEST,
+    READ_OPTIONS,
     Mode,
     Position,
     QueueTable,
-)
-from rocketstream.spark.options.reading import (
-    READ_OPTIONS,
     ReadOptions,
+    TopicChoice,
+    TriggerLimits,
     is_permissive,
     read_options,
 )
-from rocketstream.spark.options.storing import (
-    STORE_OPTIONS,
-    StoreOptions,
-    is_store_read,
-    store_options,
-)
-from rocketstream.spark.options.times import since_1970
-from rocketstream.spark.options.topics import TopicChoice
-from rocketstream.spark.options.trigger_limits import TriggerLimits
-from rocketstream.spark.options.writing import WRITE_OPTIONS, WriteOptions, write_options
 
 __all__ = [
     "AT_EARLIEST",

@@ -1,18 +1,187 @@
-"""The addresses and keys of name servers and brokers: options that every format of ours has.
+"""The options all formats share: addresses and keys of a cluster; and how a text is a value.
 
-Pure: text in, a frozen value out.
+Pure: text in, values out; every mistake is a ConfigurationError that names the option, the given
+text and the accepted ones. No clock is read here: a time relative to now stays relative until a
+caller with a clock resolves it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import datetime
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from difflib import get_close_matches
+from typing import Any, Final, TypeVar
 
+from rocketstream._util.when import span_ms
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.addresses import parse_addresses
-from rocketstream.spark.options.parsing import bad, flag, number, required
+
+T = TypeVar("T")
+
+IGNORED_OPTIONS: Final = frozenset({"mergeschema", "recursivefilelookup"})
+"""Options Spark itself may pass to any source."""
+_OF_A_TABLE: Final = (
+    ". If this is a table: Spark hands none of a table's OPTIONS to a Python source. Create it "
+    "without and give them with each query, SELECT ... FROM the_table WITH (nameServer = '...', "
+    "topic = '...'), or in a view of that query"
+)
+PATH_OPTIONS: Final = frozenset({"path", "paths"})
+"""The options that ``load``, ``save`` and ``start`` make of their argument."""
+
+
+FOREIGN_NAMES: Final = {
+    "subscribe": "topic",
+    "subscribepattern": "topicPattern",
+    "kafka.bootstrap.servers": "nameServer",
+    "nameserver.addr": "nameServer",
+    "namesrvaddr": "nameServer",
+    "consumer.group": "group",
+    "consumergroup": "group",
+    "kafka.group.id": "group",
+    "consumer.topic": "topic",
+    "subexpression": "tags",
+    "consumer.tag": "tags",
+}
+"""Names of the same thing elsewhere: in Spark's Kafka source, in RocketMQ's Java clients."""
+
+
+def known(given: Mapping[str, str], accepted: Sequence[str]) -> dict[str, str]:
+    """Return the given options under their documented spelling; names match in any case.
+
+    Raises:
+        ConfigurationError: an option is not among those accepted.
+    """
+    spelled = {name.lower(): name for name in accepted}
+    values: dict[str, str] = {}
+    for key, value in given.items():
+        lower = key.lower()
+        if lower in spelled:
+            values[spelled[lower]] = value
+        elif lower in PATH_OPTIONS:
+            if value.strip():
+                raise ConfigurationError(
+                    f"a path is given, {value!r}, but this format reads no files: give options "
+                    f"instead. Accepted: {', '.join(accepted)}",
+                    option=key,
+                )
+        elif lower not in IGNORED_OPTIONS and not lower.startswith("spark."):
+            foreign = FOREIGN_NAMES.get(lower, "").lower()
+            close = [foreign] if foreign in spelled else get_close_matches(lower, spelled, 1)
+            hint = f"; did you mean {spelled[close[0]]!r}?" if close else "."
+            raise ConfigurationError(
+                f"unknown option {key!r}{hint} Accepted: {', '.join(accepted)}", option=key
+            )
+    return values
+
+
+def of_a_sink(given: Mapping[str, str]) -> dict[str, str]:
+    """Return options without those Spark passes to a sink but which are meant for the query."""
+    return {name: value for name, value in given.items() if name.lower() not in _OF_A_QUERY}
+
+
+_OF_A_QUERY: Final = PATH_OPTIONS | {"checkpointlocation", "queryname", "outputmode"}
+
+
+def required(values: Mapping[str, str], name: str, what: str) -> str:
+    """Return an option that must be given."""
+    value = values.get(name, "").strip()
+    if not value:
+        hint = "" if values else _OF_A_TABLE
+        raise ConfigurationError(f"option {name!r} is missing: give {what}{hint}", option=name)
+    return value
+
+
+def number(
+    values: Mapping[str, str], name: str, default: T, low: int, high: int = 2**63 - 1
+) -> int | T:
+    """Return a whole number within bounds; ``default`` when the option is not given."""
+    text = values.get(name)
+    if text is None:
+        return default
+    try:
+        number = int(text)
+    except ValueError:
+        number = low - 1
+    if not low <= number <= high:
+        span = f"from {low} to {high}" if high < 2**63 - 1 else f"of at least {low}"
+        raise bad(name, text, f"a whole number {span}")
+    return number
+
+
+def flag(values: Mapping[str, str], name: str, default: bool) -> bool:
+    """Return true or false; ``default`` when the option is not given."""
+    text = values.get(name)
+    if text is None:
+        return default
+    if text.strip().lower() not in {"true", "false"}:
+        raise bad(name, text, "true or false")
+    return text.strip().lower() == "true"
+
+
+def bad(name: str, value: str, accepted: str) -> ConfigurationError:
+    """Return the error for an option that cannot be used."""
+    return ConfigurationError(
+        f"option {name!r} is {value!r}; give {accepted}", option=name, value=value
+    )
+
+
+_NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+_SECONDS: Final = range(10**9, 10**11)
+"""As milliseconds these numbers are days of 1970 to 1973, as seconds days since 2001: nobody means
+the former.
+"""
+
+TIME_ACCEPTED: Final = (
+    "milliseconds since 1970 UTC (not seconds), ISO 8601 such as 2024-05-01T12:00:00Z, or a time "
+    "before now such as -10m (ms, s, m, h, d, w)"
+)
+LENGTH_ACCEPTED: Final = "a length of time such as 15m, 30s or 1h (ms, s, m, h, d, w)"
+
+
+def point_ms(text: str) -> int | None:
+    """Return a point in time; None for a text that is not one.
+
+    A number that is not negative is milliseconds since 1970 UTC. A negative number is that many
+    milliseconds before now, where ``since_1970`` sets now. A number that can only be seconds since
+    1970 is not a point in time: it would make a read begin at the oldest message.
+    """
+    text = text.strip()
+    if _NUMBER.fullmatch(text):
+        return None if int(text) in _SECONDS else int(text)
+    if text.startswith("-"):
+        length = length_ms(text[1:], bare_ms=False)
+        return None if length is None else -length or None
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        # Without a zone the text would mean another moment on every machine of a cluster.
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return max(0, int(moment.timestamp() * 1000))
+
+
+def since_1970(point: int, now_ms: int) -> int:
+    """Return a point in milliseconds since 1970; a relative one is counted from ``now_ms``."""
+    return point if point >= 0 else max(0, now_ms + point)
+
+
+def length_ms(text: str, bare_ms: bool = True) -> int | None:
+    """Return a length of time in milliseconds; None for a text that is not one.
+
+    Args:
+        text: a number with a unit, such as ``15m`` or ``2 minutes``.
+        bare_ms: whether a number without a unit is accepted, as milliseconds.
+    """
+    text = text.strip().lower()
+    if bare_ms and _NUMBER.fullmatch(text):
+        return int(text)
+    return span_ms(text)
+
 
 CONNECT_OPTIONS: Final = (
     "nameServer",

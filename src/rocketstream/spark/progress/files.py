@@ -19,7 +19,7 @@ from rocketstream.protocol import fastjson
 from rocketstream.protocol.bodies import ConsumerOffsetTable, OffsetSerializeWrapper
 from rocketstream.protocol.bodies.files import unsealed
 from rocketstream.protocol.names import offsets_place
-from rocketstream.spark.options.progress import FileOptions
+from rocketstream.spark.options.formats import FileOptions
 
 BROKER_FILE: Final = "consumerOffset.json"
 CLIENT_FILE: Final = "offsets.json"

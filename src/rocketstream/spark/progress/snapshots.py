@@ -12,7 +12,7 @@ from rocketstream.admin.groups import Groups
 from rocketstream.admin.rows import ProgressRow
 from rocketstream.admin.service import Reach
 from rocketstream.spark.connections import admin_client
-from rocketstream.spark.options.progress import ProgressOptions
+from rocketstream.spark.options.formats import ProgressOptions
 
 Row = tuple[Any, ...]
 

@@ -15,7 +15,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.arrow.plain import plain_batch
 from rocketstream.spark.format import AvailableNow, Format, called_by_spark, plans
-from rocketstream.spark.options.progress import (
+from rocketstream.spark.options.formats import (
     FileOptions,
     ProgressOptions,
     file_options,
