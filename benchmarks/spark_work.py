@@ -47,8 +47,7 @@ def session(folder: str, jars: str = "", more: dict[str, str] | None = None) -> 
     """
     from pyspark.sql import SparkSession
 
-    from rocketstream.spark.setup.java import use_java
-    from rocketstream.spark.setup.preparation import local_python
+    from rocketstream.spark.setup.preparation import local_python, use_java
 
     use_java()
     os.environ["PYSPARK_PYTHON"] = local_python()

@@ -35,7 +35,7 @@ from rocketstream.cli.dashboard import Wishes, check_installed, serving
 from rocketstream.errors import RocketMQError
 from rocketstream.pipelines.local_session import check_environment, start_session, stop_session
 from rocketstream.pipelines.progress import IngestProgress
-from rocketstream.spark.setup.java import Java
+from rocketstream.spark.setup.preparation import Java
 
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a job of seconds on two cores, compiling thoroughly costs more than it gains."""

@@ -6,7 +6,7 @@ Run by the Python of the project's environment.
 import sys
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.spark.setup.java import find_java
+from rocketstream.spark.setup.preparation import find_java
 
 if __name__ == "__main__":
     try:

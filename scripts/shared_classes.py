@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pyspark
 
-from rocketstream.spark.setup.java import use_java
-from rocketstream.spark.setup.preparation import local_python
+from rocketstream.spark.setup.preparation import local_python, use_java
 
 ARCHIVE = Path(sys.prefix, "share", "rocketstream", f"spark-{pyspark.__version__}.jsa")
 # What most sessions do: a query with a shuffle, Python rows in and out, a stream into files.

@@ -17,7 +17,7 @@ class DefaultSource(DataSource):  # type: ignore[misc]
     """Stands for ``rocketstream.spark.source.RocketMQDataSource`` until it is used."""
 
     def __init__(self, options: Any) -> None:
-        from rocketstream.spark.setup.requirements import check_requirements
+        from rocketstream.spark.setup.shipping import check_requirements
 
         check_requirements()
         from rocketstream.spark.source import RocketMQDataSource

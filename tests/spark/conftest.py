@@ -12,8 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.spark.setup.java import use_java
-from rocketstream.spark.setup.preparation import local_python
+from rocketstream.spark.setup.preparation import local_python, use_java
 from tests.plugins.environment import SHORT_LIVED_JVM
 
 CONFIGURATION = {

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pyspark
 
-from rocketstream.spark.setup.java import use_java
-from rocketstream.spark.setup.preparation import local_python
+from rocketstream.spark.setup.preparation import local_python, use_java
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent

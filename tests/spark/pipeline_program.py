@@ -9,8 +9,7 @@ from pathlib import Path
 from pyspark.pipelines.cli import run
 from pyspark.sql import SparkSession
 
-from rocketstream.spark.setup.java import use_java
-from rocketstream.spark.setup.preparation import local_python
+from rocketstream.spark.setup.preparation import local_python, use_java
 from tests.spark.support import CONNECT_ON_ANY_PORT, page_example
 
 SPEC = """name: orders

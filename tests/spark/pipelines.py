@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.spark.setup.java import use_java
-from rocketstream.spark.setup.preparation import local_python
+from rocketstream.spark.setup.preparation import local_python, use_java
 from tests.spark.support import CONNECT_ON_ANY_PORT
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import ReadProgress
 from rocketstream.spark.options.formats import CLUSTER_ONLY
-from rocketstream.spark.progress.columns import CLUSTER_COLUMNS
+from rocketstream.spark.progress.tables import CLUSTER_COLUMNS
 from tests.spark.support import Sent, numbered, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]

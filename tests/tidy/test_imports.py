@@ -75,7 +75,7 @@ SAID_TO_BE_PURE = tuple(
 # what both need stands beside them, and ``reader``, whose classes pyspark calls in both places,
 # above them.
 TASK = {"spark.columns", "spark.options", "spark.scan"}
-CONNECTING = {"spark.connections", "spark.losses", "spark.patience", "spark.tls"}
+CONNECTING = {"spark.connections", "spark.losses", "spark.patience"}
 # What was seen of a cluster, as values, and what they mean.
 SEEN = {"admin.core", "admin.rows", "admin.state"}
 SERVICES = {
@@ -144,7 +144,6 @@ ROOMS: dict[str, set[str]] = {
         "spark.driver",
         "spark.options",
         "spark.patience",
-        "spark.tls",
         "client",
         "protocol",
     },
@@ -157,13 +156,10 @@ ROOMS: dict[str, set[str]] = {
     "spark.worker": {
         "spark.connections",
         "spark.options",
-        "spark.tls",
         "protocol",
         "transport",
     },
-    "spark.environment": {"client", "transport"},
-    "spark.connections": {"spark.options", "spark.tls", "client", "transport"},
-    "spark.tls": {"spark.options", "transport"},
+    "spark.connections": {"spark.options", "client", "transport"},
     # The rooms of the operations: what is asked, below what is made of it, below ``Admin``. Every
     # change passes ``safety``; looking at a cluster, or at how far groups are, stands below them.
     "admin": {

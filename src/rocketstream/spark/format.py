@@ -15,8 +15,7 @@ from typing import Any, Final, TypeVar
 from pyspark.sql.datasource import DataSource
 
 from rocketstream.errors import ClientStateError, InternalError, RocketMQError
-from rocketstream.spark.setup.requirements import check_requirements
-from rocketstream.spark.setup.shipping import make_constants_picklable
+from rocketstream.spark.setup.shipping import check_requirements, make_constants_picklable
 
 try:
     from pyspark.sql.streaming import datasource as _limits

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from rocketstream.protocol.compression import load_codecs
-from rocketstream.spark.connections import new_pool
+from rocketstream.spark.connections import new_pool, tls_settings
 from rocketstream.spark.options import ConnectOptions
-from rocketstream.spark.tls import tls_settings
 from rocketstream.transport.blocking_pool import BlockingPool
 
 T = TypeVar("T")

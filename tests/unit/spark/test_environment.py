@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.spark.environment import _TLS, with_environment
+from rocketstream.spark.connections import _TLS, with_environment
 from rocketstream.spark.options.connecting import CONNECT_OPTIONS
 
 BOTH = {"accessKey": "desk", "secretKey": "s=e:cret"}

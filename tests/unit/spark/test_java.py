@@ -15,13 +15,14 @@ import pytest
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.setup import preparation
-from rocketstream.spark.setup.java import find_java, use_java
 from rocketstream.spark.setup.preparation import (
     check_lookup,
+    find_java,
     local_python,
     other_python,
     prepare,
     this_python,
+    use_java,
 )
 
 WHOLE = "java.base jdk.incubator.vector java.logging"

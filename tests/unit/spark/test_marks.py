@@ -9,6 +9,7 @@ import pytest
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.spark.driver import continuity
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.offsets import Mark
 from rocketstream.spark.driver.pulls import QueueEntry, entry_at
@@ -111,6 +112,7 @@ def test_a_micro_batch_is_planned_without_the_bodies_of_every_queue(
     embedded: EmbeddedCluster, great: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One message of each broker tells when it was stored; the index tells place and size."""
+    monkeypatch.setattr(continuity, "ENDS_LIFETIME_MS", -1)
     source = StreamSource(great._options, great)
     answers = Answers(monkeypatch)
     first = source.latest(source.initial(), True)

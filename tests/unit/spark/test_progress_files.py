@@ -8,8 +8,7 @@ import pytest
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.options.formats import FileOptions
-from rocketstream.spark.progress.columns import FILE_COLUMNS
-from rocketstream.spark.progress.files import read_files
+from rocketstream.spark.progress.tables import FILE_COLUMNS, read_files
 
 BROKER = b'{"offsetTable":{"orders@billing":{1:5,0:2},"%RETRY%billing@billing":{0:7}}}'
 CLIENT = b'{"offsetTable":{{"brokerName":"broker-a","queueId":3,"topic":"orders"}:17}}'

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rocketstream.errors import ConfigurationError, ConnectError
-from rocketstream.spark.progress.columns import CLUSTER_COLUMNS
 from rocketstream.spark.progress.history import History, SnapshotOffset
-from rocketstream.spark.progress.snapshots import Row
+from rocketstream.spark.progress.tables import CLUSTER_COLUMNS, Row
 from rocketstream.testing.clock import ManualClock
 
 BEGIN = SnapshotOffset()

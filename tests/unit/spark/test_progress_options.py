@@ -12,7 +12,7 @@ from rocketstream.spark.options.formats import (
     is_of_files,
     progress_options,
 )
-from rocketstream.spark.progress.columns import CLUSTER_COLUMNS, choose, picked
+from rocketstream.spark.progress.tables import CLUSTER_COLUMNS, choose, picked
 
 NAMESRV = {"nameServer": "h:9876"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketstream.errors import NotSupportedError
-from rocketstream.spark.setup.requirements import check_place, check_requirements
+from rocketstream.spark.setup.shipping import check_place, check_requirements
 
 
 def test_an_installed_package_is_accepted(tmp_path: Path) -> None:

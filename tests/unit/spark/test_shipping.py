@@ -113,7 +113,7 @@ def test_progress_is_asked_where_the_package_is_not() -> None:
     program = (
         "import sys; from functools import partial; from pyspark import cloudpickle; "
         "from rocketstream.spark.options.formats import progress_options; "
-        "from rocketstream.spark.progress.snapshots import take; "
+        "from rocketstream.spark.progress.tables import take; "
         "from rocketstream.spark.setup.shipping import ship_by_value; "
         "ship_by_value(); "
         "options = progress_options({'nameServer': '127.0.0.1:1', 'groups': 'billing'}); "

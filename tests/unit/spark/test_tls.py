@@ -11,12 +11,12 @@ from rocketstream.errors import ConfigurationError, ConnectError
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import worker
 from rocketstream.spark.columns import Column
+from rocketstream.spark.connections import tls_context
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.executor.rows import read_rows
 from rocketstream.spark.options import ReadOptions, read_options
 from rocketstream.spark.scan import PartitionPlan, QueueRange, new_scan
-from rocketstream.spark.tls import tls_context
 from rocketstream.transport.tls import server_context
 from tests.spark.support import numbered, send
 from tests.unit.transport.conftest import CERT, KEY

@@ -20,7 +20,7 @@ from rocketstream.spark.losses import report_loss
 from rocketstream.spark.options import read_options
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import new_scan
-from rocketstream.spark.setup import requirements
+from rocketstream.spark.setup import shipping
 from rocketstream.testing.clock import ManualClock
 
 
@@ -104,7 +104,7 @@ def test_what_is_missing_is_said_in_words(
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     with pytest.raises(NotSupportedError, match=text):
-        requirements.check_requirements()
+        shipping.check_requirements()
 
 
 def test_scans_and_losses_survive_pickling() -> None:

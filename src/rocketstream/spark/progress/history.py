@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import ConfigurationError, RocketMQError
-from rocketstream.spark.progress.snapshots import Row, failed
+from rocketstream.spark.progress.tables import Row, failed
 
 logger = logging.getLogger("rocketstream.spark")
 

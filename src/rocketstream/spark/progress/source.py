@@ -22,17 +22,18 @@ from rocketstream.spark.options.formats import (
     is_of_files,
     progress_options,
 )
-from rocketstream.spark.progress.columns import (
+from rocketstream.spark.progress.history import History, SnapshotOffset
+from rocketstream.spark.progress.tables import (
     CLUSTER_COLUMNS,
     FILE_COLUMNS,
     Chosen,
+    Row,
     choose,
     ddl,
     picked,
+    read_files,
+    take,
 )
-from rocketstream.spark.progress.files import read_files
-from rocketstream.spark.progress.history import History, SnapshotOffset
-from rocketstream.spark.progress.snapshots import Row, take
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -29,12 +29,11 @@ from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import GetConsumerListByGroupRequestHeader
 from rocketstream.protocol.names import check_consumer_group, retry_topic
-from rocketstream.spark.connections import admin_client, secrets_of
+from rocketstream.spark.connections import admin_client, secrets_of, tls_context
 from rocketstream.spark.driver.reporting import CLAIM_MARK
 from rocketstream.spark.options import CONNECT_OPTIONS, ConnectOptions, connect_options, known
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.push.member import Directly, Facts, Progress, SparkMember
-from rocketstream.spark.tls import tls_context
 
 logger = logging.getLogger("rocketstream.spark")
 

@@ -1,4 +1,4 @@
 """The needs of Spark before it can read: a Java, a Python, its packages, and this package.
 
-Law: only ``shipping`` imports Spark, and only to teach its pickler.
+Law: only ``shipping`` imports Spark.
 """

@@ -23,7 +23,7 @@ from rocketstream.spark.options import (
     since_1970,
 )
 from rocketstream.spark.scan import QueueRange
-from rocketstream.spark.store.directory import QueueIndex
+from rocketstream.spark.store.files import QueueIndex
 from rocketstream.spark.store.snapshot import Snapshot
 
 _CUT_TRIES: Final = 40

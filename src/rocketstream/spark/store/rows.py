@@ -25,11 +25,11 @@ from rocketstream.spark.arrow.whole import Checks
 from rocketstream.spark.columns import Column
 from rocketstream.spark.losses import described, report_loss
 from rocketstream.spark.options import StoreOptions
-from rocketstream.spark.store.commit_log import CommitLog
-from rocketstream.spark.store.directory import (
+from rocketstream.spark.store.files import (
     FILLER_SIZE,
     UNIT,
     BasedFile,
+    CommitLog,
     OpenFiles,
     QueueIndex,
     based_files,

@@ -20,13 +20,14 @@ from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.record import RecordHead
 from rocketstream.spark.driver.planning import first_at
 from rocketstream.spark.options import StoreOptions
-from rocketstream.spark.store.commit_log import CommitLog, Stop
-from rocketstream.spark.store.directory import (
+from rocketstream.spark.store.files import (
     FILLER_SIZE,
     NO_UNIT,
     PACKED_UNIT,
+    CommitLog,
     OpenFiles,
     QueueIndex,
+    Stop,
     all_queues,
     based_files,
     queue_directory,
