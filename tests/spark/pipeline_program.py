@@ -1,4 +1,4 @@
-"""Runs docs/spark.md's declarative pipeline on Spark Connect: ``NAMESRV ROOT``."""
+"""Runs docs/spark-writing.md's declarative pipeline on Spark Connect: ``NAMESRV ROOT``."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from rocketstream.spark.push.queries import STARTS_MAX, is_given_up
 from rocketstream.spark.scan import PartitionPlan, new_scan
 from rocketstream.transport.blocking_connection import BlockingConnection
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+PAGES = Path(__file__).resolve().parents[2] / "docs"
 EXAMPLE = re.compile(r"<!-- test: (\w+) -->\n```python\n(.*?)```", re.DOTALL)
 BATCH = 50
 CONNECT_ON_ANY_PORT: Final = {"SPARK_TESTING": "1"}
@@ -106,9 +106,10 @@ def numbered(first: int, count: int, **properties: str) -> list[Sent]:
 
 
 def page_example(name: str) -> str:
-    """Return an example of docs/spark.md, as printed."""
-    found: dict[str, str] = dict(EXAMPLE.findall(PAGE.read_text(encoding="utf-8")))
-    return found[name]
+    """Return an example of the pages about Spark, as printed."""
+    texts = [page.read_text(encoding="utf-8") for page in PAGES.glob("spark*.md")]
+    (found,) = (text for all_ in map(EXAMPLE.findall, texts) for n, text in all_ if n == name)
+    return str(found)
 
 
 def stored(cluster: EmbeddedCluster | str, topic: str) -> list[dict[str, Any]]:

@@ -23,7 +23,9 @@ WITHOUT_CHMOD = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""What docs/spark.md advises for checkpoints on a local disk; Apache's broker sees the defaults."""
+"""The advice of docs/spark-operating.md for checkpoints on a local disk; Apache's broker sees the
+defaults.
+"""
 
 pytestmark = [
     pytest.mark.spark,

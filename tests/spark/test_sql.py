@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 
 from rocketstream.server.embedded import EmbeddedCluster
-from tests.spark.support import numbered, send
+from tests.spark.support import PAGES, numbered, page_example, send, stored
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -26,27 +28,35 @@ def topic(spark: Any, new_topic: NewTopic) -> Any:
     """Names for a table and views that are dropped again."""
     topic = new_topic(queues=1)
     yield topic
-    for view in ("fresh", "frozen"):
+    for view in ("orders", "frozen"):
         spark.sql(f"DROP VIEW IF EXISTS {view}")
     spark.sql("DROP TABLE IF EXISTS rmq")
 
 
 @pytest.mark.core
-def test_options_in_the_query_read_a_topic_as_it_is_now(
+def test_the_pages_queries_read_a_topic_as_it_is_now(
     spark: Any, cluster: EmbeddedCluster, topic: str
 ) -> None:
-    """As docs/spark.md has it: a table without options, then the options beside its name."""
+    """docs/spark.md, as printed: a table without options, then the options beside its name."""
+    text = (PAGES / "spark.md").read_text(encoding="utf-8")
+    (printed,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
+    printed = printed.replace("127.0.0.1:9876", cluster.namesrv_addr).replace("Orders", topic)
+    table, query, view = (line.strip() for line in printed.strip().split(";\n"))
     send(cluster, topic, 0, numbered(0, 5))
     options = f"(nameServer = '{cluster.namesrv_addr}', topic = '{topic}')"
-    spark.sql("CREATE TABLE rmq USING rocketmq")
-    spark.sql(f"CREATE VIEW fresh AS SELECT * FROM rmq WITH {options}")
-    spark.sql(f"CREATE TEMPORARY VIEW frozen USING rocketmq OPTIONS {options}")
-    views = (f"rmq WITH {options}", "fresh", "frozen")
-    assert [counted(spark, view) for view in views] == [5, 5, 5]
+    frozen = f"TEMPORARY VIEW frozen USING rocketmq OPTIONS {options}"
+    for statement in (table, view.rstrip(";"), f"CREATE {frozen}"):
+        spark.sql(statement)
+
+    def seen() -> list[int]:
+        rows = spark.sql(query).collect()
+        return [sum(row[1] for row in rows), counted(spark, "orders"), counted(spark, "frozen")]
+
+    assert seen() == [5, 5, 5]
     send(cluster, topic, 0, numbered(5, 3))
-    assert [counted(spark, view) for view in views] == [8, 8, 5]
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW frozen USING rocketmq OPTIONS {options}")
-    assert counted(spark, "frozen") == 8
+    assert seen()[:2] == [8, 8]
+    spark.sql(f"CREATE OR REPLACE {frozen}")
+    assert seen() == [8, 8, 8]
 
 
 def test_a_table_made_with_options_says_that_spark_dropped_them(
@@ -57,6 +67,32 @@ def test_a_table_made_with_options_says_that_spark_dropped_them(
     spark.sql(f"CREATE TABLE rmq USING rocketmq OPTIONS {options}")
     with pytest.raises(PySparkException, match=r"hands none of a table's OPTIONS .* WITH \("):
         counted(spark, "rmq")
+
+
+def test_rows_are_inserted_by_sql(spark: Any, cluster: EmbeddedCluster, topic: str) -> None:
+    options = f"(nameServer = '{cluster.namesrv_addr}', topic = '{topic}')"
+    spark.sql("CREATE TABLE rmq (body STRING, tags STRING) USING rocketmq")
+    spark.sql(f"INSERT INTO rmq WITH {options} SELECT 'one', 'a'")
+    assert [bytes(row["body"]) for row in stored(cluster, topic)] == [b"one"]
+
+
+def test_the_page_begins_with_a_stream(
+    spark: Any,
+    cluster: EmbeddedCluster,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """docs/spark.md, as printed."""
+    send(cluster, topic, 0, numbered(0, 3))
+    monkeypatch.setattr("rocketstream.spark.prepare", lambda: None)
+    text = page_example("start").replace("127.0.0.1:9876", cluster.namesrv_addr)
+    text = text.replace('"Orders"', repr(topic)).replace("/checkpoints", str(tmp_path))
+    names: dict[str, Any] = {}
+    exec(compile(text, "docs/spark.md", "exec"), names)  # noqa: S102
+    names["query"].processAllAvailable()
+    names["query"].stop()
+    assert sum(batch.numInputRows for batch in names["query"].recentProgress) == 3
 
 
 def test_rows_pass_in_arrows_large_types(spark: Any, cluster: EmbeddedCluster, topic: str) -> None:

@@ -97,10 +97,11 @@ def test_what_is_written_is_read_back(
 def test_the_pages_example_writes_its_orders(
     spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic
 ) -> None:
-    """docs/spark.md, as printed."""
+    """docs/spark-writing.md, as printed."""
     topic = new_topic(queues=2)
     text = page_example("write").replace("127.0.0.1:9876", cluster.namesrv_addr)
-    exec(compile(text.replace('"Orders"', repr(topic)), "docs/spark.md", "exec"), {"spark": spark})  # noqa: S102
+    code = compile(text.replace('"Orders"', repr(topic)), "docs/spark-writing.md", "exec")
+    exec(code, {"spark": spark})  # noqa: S102
     rows = stored(cluster, topic)
     assert {(row["keys"], row["tags"], bytes(row["body"]).decode()) for row in rows} == {
         ("1", "Oslo", '{"id":1,"city":"Oslo","price":20}'),

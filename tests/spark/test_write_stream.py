@@ -63,7 +63,7 @@ def test_a_replayed_batch_is_seen_once_by_a_reader_with_the_recipe(
     text = page_example("exactly_once").replace("127.0.0.1:9876", cluster.namesrv_addr)
     text = text.replace('"Orders"', repr(sink)).replace("/tables/orders", str(tmp_path / "table"))
     text = text.replace("/checkpoints/orders", str(tmp_path / "other"))
-    exec(compile(text, "docs/spark.md", "exec"), {"spark": spark})  # noqa: S102
+    exec(compile(text, "docs/spark-writing.md", "exec"), {"spark": spark})  # noqa: S102
     table = spark.read.parquet(str(tmp_path / "table"))
     assert sorted(int(row.body) for row in table.select("body").collect()) == list(range(60))
 
