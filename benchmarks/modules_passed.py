@@ -1,4 +1,4 @@
-"""`python -m benchmarks.modules_passed`: how many of our modules a message passes, and a group why.
+"""`python -m benchmarks.modules_passed`: modules that a message, a group why, a micro-batch pass.
 
 Law: counts calls in this process alone; the broker, and whoever else takes part, are processes of
 their own. A change is a call into, or a return to, another module than the one before on its
@@ -16,6 +16,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
+
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 import rocketstream
 from rocketstream import (
@@ -26,6 +38,8 @@ from rocketstream import (
     PushConsumer,
 )
 from rocketstream.admin import Admin
+from rocketstream.spark.columns import COLUMNS
+from rocketstream.spark.source import RocketMQDataSource
 
 PACKAGE = str(Path(rocketstream.__file__).parent)
 TOPIC = "passed"
@@ -33,6 +47,16 @@ FIRST = rocketstream.ConsumeFromWhere.FIRST_OFFSET
 PATIENCE_S = 60.0
 REVOKED_S = 3.0
 """Until a member that has come has its queues."""
+AGED_S = 0.2
+"""Longer than the known ends of queues are trusted."""
+_TYPES = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "binary": BinaryType(),
+    "timestamp": TimestampType(),
+    "map<string,string>": MapType(StringType(), StringType()),
+}
 OTHER_MEMBER = """
 import sys
 from rocketstream import ConsumeOrderlyStatus, PushConsumer
@@ -187,13 +211,36 @@ def of_a_why(passed: Passed, namesrv: str) -> str:
     return passed.told("Admin.groups.why")
 
 
+def of_a_micro_batch(passed: Passed, namesrv: str) -> str:
+    """The calls Spark makes for one micro-batch of a stream that has read one before."""
+    every = StructType([StructField(name, _TYPES[kind]) for name, kind in COLUMNS.items()])
+    given = {"nameserver": namesrv, "topic": TOPIC, "startingoffsets": "earliest"}
+    reader, task = (RocketMQDataSource(given).streamReader(every) for _ in range(2))
+
+    def batch(start: dict[str, Any]) -> dict[str, Any]:
+        end = reader.latestOffset(start, None)
+        for partition in reader.partitions(start, end):
+            for _ in task.read(partition):
+                pass
+        return end
+
+    end = batch(reader.initialOffset())
+    command(namesrv, "send", TOPIC, "counted")
+    time.sleep(AGED_S)
+    with passed.counted():
+        batch(end)
+    reader.stop()
+    driver = sum(name.startswith("spark/") for name in passed.modules)
+    return passed.told("latestOffset to record batch") + f", {driver} of them of spark"
+
+
 def main() -> int:
     """Count and print."""
     passed = Passed()
     threading.setprofile(passed)
     sys.setprofile(passed)
     with served() as namesrv:
-        for count in (of_a_send, of_a_message, of_a_revoke, of_a_why):
+        for count in (of_a_send, of_a_message, of_a_revoke, of_a_why, of_a_micro_batch):
             sys.stdout.write(count(passed, namesrv) + "\n")
             sys.stdout.flush()
     return 0

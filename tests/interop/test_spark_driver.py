@@ -14,7 +14,7 @@ from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.held_pulls import HeldPulls
 from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.driver.streaming import StreamSource
-from rocketstream.spark.executor.rows import read_rows
+from rocketstream.spark.executor.fetch import read_rows
 from rocketstream.spark.options import Mode, read_options
 from rocketstream.spark.scan import PartitionPlan, new_scan
 from tests.interop.cluster import ApacheCluster

@@ -21,7 +21,7 @@ from rocketstream.spark import worker
 from rocketstream.spark.columns import Column
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.positions import batch_ranges
-from rocketstream.spark.executor.rows import read_rows
+from rocketstream.spark.executor.fetch import read_rows
 from rocketstream.spark.options import read_options
 from rocketstream.spark.scan import PartitionPlan, QueueRange, new_scan
 from rocketstream.transport.blocking_connection import BlockingConnection

@@ -228,7 +228,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "pyarrow": (
         "rocketstream.pipelines.protobuf",
         "rocketstream.spark.arrow",
-        "rocketstream.spark.executor.rows",
+        "rocketstream.spark.executor.fetch",
         "rocketstream.spark.progress.source",
         "rocketstream.spark.reader",
         "rocketstream.spark.store.rows",

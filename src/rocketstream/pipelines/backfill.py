@@ -23,8 +23,7 @@ from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.options import read_options, store_options
 from rocketstream.spark.scan import QueueRange
 from rocketstream.spark.store.files import queue_ids
-from rocketstream.spark.store.planning import store_ranges
-from rocketstream.spark.store.snapshot import Snapshot
+from rocketstream.spark.store.snapshot import Snapshot, store_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

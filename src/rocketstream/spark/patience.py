@@ -1,13 +1,21 @@
-"""The bound on how long a failure that may pass is waited for.
+"""The bound on how long a failure that may pass is waited for, and the loop that asks again.
 
 Callers know which step is tried again, and which failures may pass.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Callable
+from typing import TypeVar
 
 from rocketstream._util.clock import Clock
+from rocketstream.errors import RocketMQError
+
+logger = logging.getLogger("rocketstream.spark")
+
+T = TypeVar("T")
 
 
 class Patience:
@@ -41,3 +49,21 @@ class Patience:
         """Wait a little, longer each time: 50 ms to 1 s."""
         self._pause_ms = min(1_000.0, self._pause_ms * 2 or 50.0)
         self._never.wait(self._pause_ms / 1000)
+
+
+def patiently(
+    ask: Callable[[], T], patience: Patience, may_pass: Callable[[RocketMQError], bool]
+) -> T:
+    """Ask, and ask again after failures that may pass, as long as patience lasts; blocks.
+
+    Raises:
+        RocketMQError: the failure that cannot pass, or the last one.
+    """
+    while True:
+        try:
+            return ask()
+        except RocketMQError as error:
+            if not may_pass(error) or patience.exhausted():
+                raise
+            logger.warning("no answer from the cluster, asking again: %s", error)
+            patience.pause()

@@ -21,18 +21,18 @@ from rocketstream.spark.driver.planning import partition_plans
 from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.driver.runner import WARNINGS, WarningTail, stop_on_sigterm
 from rocketstream.spark.driver.streaming import StreamSource
-from rocketstream.spark.executor.rows import read_partition
+from rocketstream.spark.executor.fetch import read_partition
 from rocketstream.spark.format import AvailableNow, called_by_spark, limits
 from rocketstream.spark.options import ReadOptions, StoreOptions
 from rocketstream.spark.scan import PartitionPlan, QueueRange, Scan, tags_hint
-from rocketstream.spark.store.planning import (
+from rocketstream.spark.store.rows import StoreScan, read_store
+from rocketstream.spark.store.snapshot import (
+    Snapshot,
     StorePlan,
     partition_count,
     store_plans,
     store_ranges,
 )
-from rocketstream.spark.store.rows import StoreScan, read_store
-from rocketstream.spark.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa

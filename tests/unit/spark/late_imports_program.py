@@ -14,7 +14,7 @@ from rocketstream.protocol.record import RecordFields, encode_batch, encode_reco
 from rocketstream.spark.arrow.decode import decode_permissive
 from rocketstream.spark.arrow.layout import Piece
 from rocketstream.spark.columns import ALL_COLUMNS, ERROR, Column
-from rocketstream.spark.executor import rows
+from rocketstream.spark.executor import fetch
 from rocketstream.spark.worker import prepare
 from rocketstream.transport.blocking_connection import BlockingConnection
 
@@ -50,7 +50,7 @@ def task() -> int:
     return count
 
 
-assert rows.read_rows is not None
+assert fetch.read_rows is not None
 prepare()
 loaded = set(sys.modules)
 assert task() > 1_200

@@ -27,8 +27,7 @@ from rocketstream.protocol.record import RecordFields, encode_record
 from rocketstream.spark import worker
 from rocketstream.spark.columns import ALL_COLUMNS
 from rocketstream.spark.executor import fetch as fetching
-from rocketstream.spark.executor.fetch import fetch
-from rocketstream.spark.executor.rows import read_rows
+from rocketstream.spark.executor.fetch import fetch, read_rows
 from rocketstream.spark.losses import Losses
 from rocketstream.spark.options import read_options
 from rocketstream.spark.patience import Patience

@@ -23,9 +23,8 @@ from rocketstream.server.store import MessageStore
 from rocketstream.spark.columns import Column, choose
 from rocketstream.spark.options import store_options
 from rocketstream.spark.store.files import PACKED_UNIT
-from rocketstream.spark.store.planning import partition_count, store_plans, store_ranges
 from rocketstream.spark.store.rows import StoreRead, new_store_scan
-from rocketstream.spark.store.snapshot import Snapshot
+from rocketstream.spark.store.snapshot import Snapshot, partition_count, store_plans, store_ranges
 from rocketstream.testing.clock import ManualClock
 from tests.unit.store.kit import FOREVER_MS, make_record, opened, put, small_config
 

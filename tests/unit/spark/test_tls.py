@@ -14,7 +14,7 @@ from rocketstream.spark.columns import Column
 from rocketstream.spark.connections import tls_context
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.positions import batch_ranges
-from rocketstream.spark.executor.rows import read_rows
+from rocketstream.spark.executor.fetch import read_rows
 from rocketstream.spark.options import ReadOptions, read_options
 from rocketstream.spark.scan import PartitionPlan, QueueRange, new_scan
 from rocketstream.transport.tls import server_context

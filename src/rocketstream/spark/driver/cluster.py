@@ -26,20 +26,18 @@ from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import GetConsumerConnectionListRequestHeader
 from rocketstream.protocol.record import RecordHead
-from rocketstream.spark.connections import admin_client, new_pool
+from rocketstream.spark.connections import admin_client
 from rocketstream.spark.driver.offsets import Mark
 from rocketstream.spark.driver.planning import first_at
 from rocketstream.spark.driver.pulls import QueueEntry, ask_entry, entry_at, head_at, pull_one
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.options.reading import matching
-from rocketstream.spark.patience import Patience
+from rocketstream.spark.patience import Patience, patiently
 
 logger = logging.getLogger("rocketstream.spark")
 
 T = TypeVar("T")
 
-_AT_ONCE: Final = 32
-"""Most requests sent before the first answer is read: few enough for the buffers of a socket."""
 _NO_SUCH_QUEUE: Final = "is not exist!"
 """The broker's words for a queue that holds no message: the account and the request are fine."""
 _NO_MESSAGE: Final = frozenset(
@@ -63,13 +61,11 @@ class Cluster:
         self._options = options
         self._clock = clock
         self._client = admin_client(options)
-        self._pulls = new_pool(options)
         self._without_index: set[str] = set()
 
     def close(self) -> None:
         """Close every connection."""
         self._client.close()
-        self._pulls.close()
 
     def queues(self, *, refresh: bool = False, held: Collection[str] = ()) -> list[MessageQueue]:
         """Return the readable queues to read, sorted.
@@ -267,22 +263,21 @@ class Cluster:
     def _answers(
         self, broker_name: str, questions: Mapping[MessageQueue, RemotingCommand]
     ) -> dict[MessageQueue, RemotingCommand]:
-        """Ask a broker about some queues: one round trip for 32 of them."""
-        found: dict[MessageQueue, RemotingCommand] = {}
-        left = list(questions.items())
-        while left:
-            some, left = left[:_AT_ONCE], left[_AT_ONCE:]
-            try:
-                with self._pulls.connection(self._client.address(broker_name)) as connection:
-                    asked = {connection.submit(command): queue for queue, command in some}
-                    for _ in some:
-                        answer = connection.receive(self._options.request_timeout_ms)
-                        found[asked[answer.opaque]] = answer
-            except TransportError:
-                # The next attempt must go to where the broker is by then.
-                with contextlib.suppress(TransportError, BrokerError, RouteNotFoundError):
-                    self._client.address(broker_name, refresh=True)
-                raise
+        """Ask a broker about some queues, many requests under way at a time."""
+        queues, found = list(questions), dict[MessageQueue, RemotingCommand]()
+
+        def read(place: int, answer: RemotingCommand) -> None:
+            answer.body = bytes(answer.body)
+            found[queues[place]] = answer
+
+        try:
+            address = self._client.address(broker_name)
+            self._client.request_each(address, list(questions.values()), read)
+        except TransportError:
+            # The next attempt must go to where the broker is by then.
+            with contextlib.suppress(TransportError, BrokerError, RouteNotFoundError):
+                self._client.address(broker_name, refresh=True)
+            raise
         return found
 
     # --- the group --------------------------------------------------------------------------------
@@ -351,16 +346,13 @@ class Cluster:
             topics_known: whether a topic without a route means that a broker is away, not a typing
                 error.
         """
-        patience = Patience(self._options.retry_timeout_ms, self._clock)
-        while True:
-            try:
-                return ask()
-            except (TransportError, BrokerError, RouteNotFoundError) as error:
-                passing = topics_known or not isinstance(error, RouteNotFoundError)
-                if not (error.retriable and passing) or patience.exhausted():
-                    raise
-                logger.warning("no answer from the cluster, asking again: %s", error)
-                patience.pause()
+
+        def may_pass(error: RocketMQError) -> bool:
+            if isinstance(error, RouteNotFoundError):
+                return topics_known
+            return isinstance(error, (TransportError, BrokerError)) and error.retriable
+
+        return patiently(ask, Patience(self._options.retry_timeout_ms, self._clock), may_pass)
 
     def _store_time(self, queue: MessageQueue, offset: int) -> int:
         heads = self._heads(queue.broker_name, {queue: offset}, exactly=False)

@@ -35,7 +35,7 @@ from rocketstream.spark.store.files import (
     based_files,
     queue_directory,
 )
-from rocketstream.spark.store.planning import StorePlan, StoreSpan
+from rocketstream.spark.store.snapshot import StorePlan, StoreSpan
 from rocketstream.spark.worker import prepare
 
 if TYPE_CHECKING:
