@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 NAMES_MAX = 3
 _LIKENESS_MIN = 0.75
@@ -158,6 +158,23 @@ def likely_names(guess: str, spellings: Mapping[str, str]) -> list[str]:
         close = difflib.get_close_matches(folded, by_folded, NAMES_MAX, _LIKENESS_MIN)
         found = [by_folded[each] for each in close]
     return list(dict.fromkeys(found))[:NAMES_MAX]
+
+
+def like(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'a', 'b'?``, or an empty text when no known name is similar."""
+    # Ignore case first: an upper-case topic is the commonest slip.
+    by_folded: dict[str, str] = {}
+    for each in known:
+        by_folded.setdefault(each.casefold(), each)
+    folded = name.casefold()
+    close = difflib.get_close_matches(folded, by_folded, n=NAMES_MAX, cutoff=0.6)
+    if folded:
+        # A name cut short, or with an extra part, may share too few letters to count as close.
+        close += sorted(each for each in by_folded if folded in each or each in folded)
+    close = list(dict.fromkeys(close))[:NAMES_MAX]
+    if not close:
+        return ""
+    return "; did you mean " + " or ".join(repr(by_folded[each]) for each in close) + "?"
 
 
 def _words(name: str) -> list[str]:

@@ -491,7 +491,7 @@ def test_a_group_that_hangs_on_its_first_message_has_all_of_it_as_lag(
                     found = admin.groups.lag(names.group, names.topic)
                 except RocketMQError:
                     return []
-                return [(row.consumer_offset, row.lag) for row in found]
+                return [(row.committed_offset, row.lag) for row in found]
 
             wait_until(lambda: rows() == [(0, 30)], "the start in the broker's table")
         gate.opened.set()

@@ -37,7 +37,7 @@ def filled(cluster: Cluster, names: Names) -> Names:
 def is_consumed(admin: Admin, names: Names, group: str | None = None) -> bool:
     """Whether a group has committed everything in every queue."""
     rows = admin.groups.lag(group or names.group, names.topic)
-    return [row.lag for row in rows if row.consumer_offset is not None] == [0] * QUEUES
+    return [row.lag for row in rows if row.committed_offset is not None] == [0] * QUEUES
 
 
 def move(admin: Admin, names: Names, target: ResetTarget) -> ResetDone:

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from rocketstream._util.workers import Workers
 from rocketstream.admin import Admin, AuditLog
-from rocketstream.admin.state import BrokerState, ClusterState, GroupState, TopicState
+from rocketstream.admin.state import BrokerState, ClusterState, GroupState, TopicQueue, TopicState
 from rocketstream.dashboard import Cluster, Settings, create_app
 from rocketstream.testing.clock import START_MS, ManualClock
 from rocketstream.watch import Collector, History
@@ -34,7 +34,12 @@ def shop(at_ms: int = START_MS, lag: int = 7, *more: GroupState) -> ClusterState
         "billing", at_ms, queue(end=1_000, committed=1_000 - lag, next_stored_ms=at_ms - 5_000)
     )
     topic = TopicState(
-        "orders", "normal", at_ms, "RW", (("broker-a", 0, 0, 1_000, at_ms - 100),), ("billing",)
+        "orders",
+        "normal",
+        at_ms,
+        "RW",
+        (TopicQueue("orders", "broker-a", 0, 0, 1_000, at_ms - 100),),
+        ("billing",),
     )
     facts = {"putTps": "12.5 1 1"}
     broker = BrokerState("c", "broker-a", at_ms, {0: "127.0.0.1:10911"}, "V4_9_8", facts)

@@ -136,7 +136,7 @@ def test_producers_and_consumers_work_with_the_rights_they_have(guarded: ApacheC
         wait_until(lambda: {"orders 0", "by hand", "two"} <= set(seen), "all messages", 60)
     with Admin(guarded.namesrv_addr, **account("operator")) as admin:
         wait_until(
-            lambda: admin.groups.lag("desk", "orders")[0].consumer_offset == len(seen),
+            lambda: admin.groups.lag("desk", "orders")[0].committed_offset == len(seen),
             "the offset of everything",
         )
     lite = LitePullConsumer("desk", config=config)

@@ -71,7 +71,7 @@ class Given:
 
     def committed(self, admin: Admin) -> dict[int, int | None]:
         return {
-            row.queue_id: row.consumer_offset for row in admin.groups.lag(self.group, self.topic)
+            row.queue_id: row.committed_offset for row in admin.groups.lag(self.group, self.topic)
         }
 
 

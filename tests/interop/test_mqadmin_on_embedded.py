@@ -69,7 +69,7 @@ def java_member(java: JavaPrograms, cluster: EmbeddedCluster, out: Path) -> Iter
         with Admin(namesrv) as admin:
             wait_until(
                 lambda: all(
-                    row.consumer_offset is not None for row in admin.groups.lag(GROUP, TOPIC)
+                    row.committed_offset is not None for row in admin.groups.lag(GROUP, TOPIC)
                 ),
                 "an offset of every queue",
             )

@@ -151,7 +151,7 @@ def test_a_command_that_is_refused_says_what_is_missing_and_does_nothing(
     with Admin(guarded.namesrv_addr, **account("operator")) as admin:
         assert "stray" not in {row.topic for row in admin.topics.all()}
         (row,) = admin.groups.lag("shop", "orders")
-        assert row.consumer_offset == 1
+        assert row.committed_offset == 1
 
 
 def test_a_right_to_a_topic_that_is_missing_is_said_of_that_topic(

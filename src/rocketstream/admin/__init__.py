@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rocketstream.admin.admin import Admin as Admin
-    from rocketstream.admin.core.lag import total_lag as total_lag
     from rocketstream.admin.core.moves import ResetDone as ResetDone
     from rocketstream.admin.core.moves import ResetKind as ResetKind
     from rocketstream.admin.core.moves import ResetPlan as ResetPlan
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from rocketstream.admin.rows import ConnectionRow as ConnectionRow
     from rocketstream.admin.rows import ConsumedRow as ConsumedRow
     from rocketstream.admin.rows import ConsumePlan as ConsumePlan
-    from rocketstream.admin.rows import GroupRow as GroupRow
-    from rocketstream.admin.rows import LagRow as LagRow
     from rocketstream.admin.rows import MemberRow as MemberRow
     from rocketstream.admin.rows import ProgressRow as ProgressRow
     from rocketstream.admin.rows import RouteRow as RouteRow
@@ -52,16 +49,19 @@ if TYPE_CHECKING:
     from rocketstream.admin.rows import SubscriptionRow as SubscriptionRow
     from rocketstream.admin.rows import TimeSpanRow as TimeSpanRow
     from rocketstream.admin.rows import TopicRow as TopicRow
-    from rocketstream.admin.rows import TopicStatusRow as TopicStatusRow
     from rocketstream.admin.rows import TrackRow as TrackRow
     from rocketstream.admin.safety.audit import AuditLog as AuditLog
     from rocketstream.admin.safety.audit import ReadOnlyError as ReadOnlyError
+    from rocketstream.admin.state import GroupState as GroupState
+    from rocketstream.admin.state import QueueKind as QueueKind
+    from rocketstream.admin.state import QueueState as QueueState
+    from rocketstream.admin.state import TopicQueue as TopicQueue
+    from rocketstream.admin.state import TopicState as TopicState
 
 _HOMES = {
     name: module
     for module, found in {
         "admin": "Admin",
-        "core.lag": "total_lag",
         "core.moves": "ResetDone ResetKind ResetPlan ResetRow ResetTarget",
         "core.steps": "ChangeDone ChangePlan",
         "letters.causes": "LetterFilter",
@@ -72,10 +72,11 @@ _HOMES = {
         "messages.search": "MessageFilter SearchPage TailRound",
         "messages.shown": "ShownMessage",
         "messages.trace": "TraceEnd TraceSend TraceTimeline TraceTry",
-        "rows": "BrokerRow ConnectionRow ConsumePlan ConsumedRow GroupRow LagRow MemberRow "
+        "rows": "BrokerRow ConnectionRow ConsumePlan ConsumedRow MemberRow "
         "ProgressRow RouteRow RunningInfoRow RunningQueueRow SubscriptionRow TimeSpanRow TopicRow "
-        "TopicStatusRow TrackRow",
+        "TrackRow",
         "safety.audit": "AuditLog ReadOnlyError",
+        "state": "GroupState QueueKind QueueState TopicQueue TopicState",
     }.items()
     for name in found.split()
 }

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rocketstream.admin.core.figures import BrokerFigures, figures
 from rocketstream.admin.rows import BrokerRow
 from rocketstream.admin.service import Service, question
+from rocketstream.admin.state import BrokerFigures, figures
 from rocketstream.admin.wire import questions
 from rocketstream.admin.wire.looking import beside
 from rocketstream.errors import (

@@ -11,13 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstream._util.stopping import wait_unless_stopped
 from rocketstream.admin.core import joining
-from rocketstream.admin.core.fields import known_ms
-from rocketstream.admin.core.joining import BrokerAnswers, member_rows
-from rocketstream.admin.core.lag import offsets_of_group
+from rocketstream.admin.core.joining import BrokerAnswers, member_rows, offsets_of_group
 from rocketstream.admin.rows import (
     ConnectionRow,
-    GroupRow,
-    LagRow,
     MemberRow,
     ProgressRow,
     RunningInfoRow,
@@ -26,7 +22,7 @@ from rocketstream.admin.rows import (
     TimeSpanRow,
 )
 from rocketstream.admin.service import Service, change, question
-from rocketstream.admin.state import GroupState, QueueKind, QueueState, WhyReport
+from rocketstream.admin.state import GroupState, QueueKind, QueueState, WhyReport, known_ms
 from rocketstream.admin.survey import SweepScope, groups_at
 from rocketstream.admin.sweep import Sweep
 from rocketstream.admin.topics import Topics, offset_at
@@ -72,34 +68,7 @@ class Groups(Service):
         return sorted(name for name in found if not names.is_system_group(name))
 
     @question
-    def all(self) -> list[GroupRow]:
-        """Return every consumer group the brokers know, except upstream's own groups.
-
-        Raises:
-            ConnectError: no name server answered.
-            RouteNotFoundError: there is no broker.
-        """
-        return [
-            GroupRow(
-                group=state.group,
-                members=None if state.members is None else len(state.members),
-                message_model=state.message_model,
-                topics=_topics(state),
-                lag=state.lag,
-                queues_unknown=state.queues_unknown,
-                time_lag_ms=state.time_lag_ms,
-                expired=state.expired,
-                retrying=state.retrying,
-                delayed=state.delayed,
-                delayed_is_exact=state.delayed_is_exact,
-                dead_letters=state.dead_letters,
-                errors=state.errors,
-            )
-            for state in self.states()
-        ]
-
-    @question
-    def lag(self, group: str, topic: str | None = None) -> list[LagRow]:
+    def lag(self, group: str, topic: str | None = None) -> tuple[QueueState, ...]:
         """Return how far a group is in each queue it consumes (C-526 to C-529).
 
         The queues of ``state``, without dead letters. Needs no route of the retry topic, so
@@ -113,7 +82,7 @@ class Groups(Service):
             ConfigurationError: no broker knows the group.
             RouteNotFoundError: ``topic`` is given and unknown.
         """
-        return lag_rows(self.state(group, topic, matching=False))
+        return self.state(group, topic, matching=False).consumed
 
     @question
     def state(
@@ -135,7 +104,7 @@ class Groups(Service):
         return Sweep(self._reach).group(group, topic, matching=matching, owners=owners)
 
     @question
-    def states(self, topic: str | None = None) -> list[GroupState]:
+    def all(self, topic: str | None = None) -> list[GroupState]:
         """Return every group at one moment, except upstream's own, without topics no group
         consumes.
 
@@ -434,36 +403,6 @@ class Groups(Service):
         if not found:
             raise _nobody(group, client_id)
         return found
-
-
-def lag_rows(state: GroupState) -> list[LagRow]:
-    """Return the rows of a group's queues, except its dead letters."""
-    return [
-        LagRow(
-            group=state.group,
-            topic=queue.topic,
-            broker_name=queue.broker_name,
-            queue_id=queue.queue_id,
-            broker_offset=queue.max_offset,
-            consumer_offset=queue.committed_offset,
-            lag=queue.lag,
-            last_consumed_ms=queue.last_consumed_ms,
-            time_lag_ms=queue.time_lag_ms(state.taken_ms),
-            client_id=queue.client_id,
-            kind=queue.kind,
-            min_offset=queue.min_offset,
-            expired=queue.expired,
-            matching=queue.matching,
-            matching_is_exact=queue.matching_is_exact,
-            error=queue.error,
-        )
-        for queue in state.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
-    ]
-
-
-def _topics(state: GroupState) -> tuple[str, ...]:
-    queues = state.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
-    return tuple(sorted({queue.topic for queue in queues}))
 
 
 def _nobody(group: str, client_id: str | None = None) -> BrokerError:

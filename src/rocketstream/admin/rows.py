@@ -60,29 +60,6 @@ class RouteRow:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class TopicStatusRow:
-    """The offsets and the newest message of one queue.
-
-    Attributes:
-        min_offset: offset of the oldest message kept.
-        max_offset: offset the next message will get.
-        last_update_ms: when the newest message was stored; None for an empty queue.
-    """
-
-    topic: str
-    broker_name: str
-    queue_id: int
-    min_offset: int
-    max_offset: int
-    last_update_ms: int | None
-
-    @property
-    def message_count(self) -> int:
-        """Messages kept in the queue."""
-        return self.max_offset - self.min_offset
-
-
-@dataclass(frozen=True, slots=True, order=True)
 class MemberRow:
     """One connected member of a consumer group.
 
@@ -97,83 +74,6 @@ class MemberRow:
     language: str
     version: int
     twins: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRow:
-    """One consumer group.
-
-    Attributes:
-        members: connected members; None when a broker did not answer the question.
-        message_model: ``CLUSTERING`` or ``BROADCASTING``; None while no member is connected.
-        topics: topics with committed offsets, retry topic included.
-        lag: messages not yet consumed over all queues whose lag is known, including those of its
-            retry topic; None when no queue's lag is known.
-        queues_unknown: queues whose committed offset is not known, not counted in ``lag``.
-        time_lag_ms: how long the group's oldest waiting message has waited.
-        expired: messages deleted before the group consumed them.
-        retrying: messages in its retry topic, to be consumed again.
-        delayed: messages that failed and wait for their delay to end.
-        delayed_is_exact: False where ``delayed`` is only a lower bound.
-        dead_letters: messages the group gave up, kept in its dead-letter topic.
-        errors: what could not be asked, and why.
-    """
-
-    group: str
-    members: int | None
-    message_model: str | None
-    topics: tuple[str, ...]
-    lag: int | None
-    queues_unknown: int
-    time_lag_ms: int | None = None
-    expired: int | None = None
-    retrying: int | None = None
-    delayed: int | None = None
-    delayed_is_exact: bool = True
-    dead_letters: int | None = None
-    errors: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LagRow:
-    """How far one group is in one queue.
-
-    Attributes:
-        broker_offset: offset the next message will get; None when that is not known.
-        consumer_offset: committed offset, that of the next message to consume; None when none is
-            stored.
-        lag: messages kept and not consumed: ``broker_offset - consumer_offset`` less ``expired``;
-            None when that is not known.
-        last_consumed_ms: store time of the last consumed message; None when there is none
-            (never consumed, or the message is deleted).
-        time_lag_ms: age of the oldest message not yet consumed, 0 when caught up; None when
-            not known.
-        client_id: the member that owns the queue now; None when nobody does or the member did not
-            answer.
-        kind: ``topic`` or ``retry`` (the group's own retry topic).
-        min_offset: offset of the oldest message kept.
-        expired: messages deleted before the group consumed them; they are not lag.
-        matching: of ``lag``, the messages the group's filter wants, where they were counted.
-        matching_is_exact: False where ``matching`` was estimated.
-        error: why something is None; None where everything is known.
-    """
-
-    group: str
-    topic: str
-    broker_name: str
-    queue_id: int
-    broker_offset: int | None
-    consumer_offset: int | None
-    lag: int | None
-    last_consumed_ms: int | None
-    time_lag_ms: int | None
-    client_id: str | None
-    kind: str = "topic"
-    min_offset: int | None = None
-    expired: int | None = None
-    matching: int | None = None
-    matching_is_exact: bool = True
-    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,15 @@ Pure: frozen values. None means "not known", with the reason beside it; zero mea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from rocketstream.admin.rows import MemberRow, SubscriptionRow
+from rocketstream.protocol import names
+from rocketstream.protocol.codes import Perm
 
 
 class QueueKind(StrEnum):
@@ -142,27 +145,39 @@ class GroupState:
         return tuple(queue for queue in self.queues if queue.kind in kinds)
 
     @property
+    def consumed(self) -> tuple[QueueState, ...]:
+        """The queues it consumes: all but its dead letters."""
+        return self.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
+
+    @property
+    def member_count(self) -> int | None:
+        """How many members are connected; None when not known."""
+        return None if self.members is None else len(self.members)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics it has queues in, its retry topic included."""
+        return tuple(sorted({queue.topic for queue in self.consumed}))
+
+    @property
     def lag(self) -> int | None:
         """Messages waiting in topic and retry queues; None as ``sum_of`` says."""
-        found = self.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
-        return sum_of(found, [q.lag for q in found])
+        return sum_of(self.consumed, [q.lag for q in self.consumed])
 
     @property
     def waiting(self) -> int | None:
         """Messages the group will get: as ``lag``, or those its filter wants if that is known."""
-        found = self.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
-        return sum_of(found, [q.waiting for q in found])
+        return sum_of(self.consumed, [q.waiting for q in self.consumed])
 
     @property
     def ages_unknown(self) -> int:
         """How many queues do not say for how long their next message has waited."""
-        found = self.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
-        return sum(q.time_lag_ms(self.taken_ms) is None for q in found)
+        return sum(q.time_lag_ms(self.taken_ms) is None for q in self.consumed)
 
     @property
     def queues_unknown(self) -> int:
         """How many queues have an unknown lag: of these a broker told all but a commit, or not."""
-        return sum(q.lag is None for q in self.of_kind(QueueKind.TOPIC, QueueKind.RETRY))
+        return sum(q.lag is None for q in self.consumed)
 
     @property
     def expired(self) -> int | None:
@@ -191,7 +206,30 @@ class GroupState:
     @property
     def time_lag_ms(self) -> int | None:
         """How long its oldest waiting message has waited; None as ``longest_of`` says."""
-        return longest_of(self.of_kind(QueueKind.TOPIC, QueueKind.RETRY), self.taken_ms)
+        return longest_of(self.consumed, self.taken_ms)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicQueue:
+    """The offsets and the newest message of one queue.
+
+    Attributes:
+        min_offset: offset of the oldest message kept.
+        max_offset: offset the next message will get.
+        last_update_ms: when the newest message was stored; None for an empty queue.
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    last_update_ms: int | None
+
+    @property
+    def message_count(self) -> int:
+        """Messages kept in the queue."""
+        return self.max_offset - self.min_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +239,7 @@ class TopicState:
     Attributes:
         kind: ``normal``, ``retry``, ``dead letter`` or ``system``.
         permission: ``RW``, ``R`` or ``W``; None when no broker answered.
-        queues: ``(broker name, queue id, min offset, max offset, newest store time in ms or
-            None)``, sorted.
+        queues: its queues, sorted by broker and id.
         consumers: groups with progress in it or members subscribing it; None when not known.
         errors: what could not be asked, and why.
     """
@@ -211,7 +248,7 @@ class TopicState:
     kind: str
     taken_ms: int
     permission: str | None = None
-    queues: tuple[tuple[str, int, int, int, int | None], ...] = ()
+    queues: tuple[TopicQueue, ...] = ()
     consumers: tuple[str, ...] | None = None
     errors: tuple[str, ...] = ()
 
@@ -220,7 +257,53 @@ class TopicState:
         """Messages kept; None while no broker says which queues there are."""
         if self.errors and not self.queues:
             return None
-        return sum(high - low for _, _, low, high, _ in self.queues)
+        return sum(queue.message_count for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadPool:
+    """Requests waiting for a thread pool of a broker.
+
+    Attributes:
+        waiting: how many requests wait.
+        head_wait_ms: how long the first of them has waited; None when not reported.
+    """
+
+    waiting: int
+    head_wait_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFigures:
+    """A broker's own figures; None where it does not report one.
+
+    Attributes:
+        version: its version as it names it (``V4_9_7``).
+        booted_ms: when it started, ms since 1970.
+        put_tps: messages a second stored, over the last 10 s.
+        get_tps: messages a second fetched, over the last 10 s.
+        put_total: messages stored since it started.
+        get_total: messages fetched since it started.
+        disk_used: share of the fullest disk its commit log is on, 0 to 1.
+        log_bytes: bytes kept in the commit log.
+        earliest_ms: store time of the oldest message kept.
+        active: whether it accepts messages; reported by 5.x brokers, else None.
+        pools: the waiting requests, by pool (``send``, ``pull``, ``query`` …).
+        page_cache_lock_ms: how long the store has been locked for the append under way.
+    """
+
+    version: str | None = None
+    booted_ms: int | None = None
+    put_tps: float | None = None
+    get_tps: float | None = None
+    put_total: int | None = None
+    get_total: int | None = None
+    disk_used: float | None = None
+    log_bytes: int | None = None
+    earliest_ms: int | None = None
+    active: bool | None = None
+    pools: Mapping[str, ThreadPool] = field(default_factory=dict)
+    page_cache_lock_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,4 +527,102 @@ def total(values: Iterable[int | None]) -> int | None:
         if value is None:
             return None
         found += value
+    return found
+
+
+# --- fields of an answer --------------------------------------------------------------------------
+
+
+def topic_kind(topic: str, system: Collection[str]) -> str:
+    """Return ``retry``, ``dead letter``, ``system`` or ``normal``.
+
+    Args:
+        system: the names the name server lists as system topics, which include clusters and
+            brokers.
+    """
+    if topic.startswith(names.RETRY_PREFIX):
+        return "retry"
+    if topic.startswith(names.DLQ_PREFIX):
+        return "dead letter"
+    owner = topic.removesuffix(names.REPLY_TOPIC_SUFFIX)  # every cluster has its own reply topic
+    if topic in system or names.is_system_topic(topic) or (owner != topic and owner in system):
+        return "system"
+    return "normal"
+
+
+def permission(perm: int) -> str:
+    """Return ``RW``, ``R``, ``W`` or nothing."""
+    return ("R" if perm & Perm.READ else "") + ("W" if perm & Perm.WRITE else "")
+
+
+def known_ms(timestamp: int) -> int | None:
+    """Return a store time; None where there is none."""
+    return timestamp if timestamp > 0 else None
+
+
+def figures(facts: Mapping[str, str]) -> BrokerFigures:
+    """Return the figures in a broker's answer, of any version from 4.0 on."""
+    low, high = _integer(facts, "commitLogMinOffset"), _integer(facts, "commitLogMaxOffset")
+    earliest_ms = _integer(facts, "earliestMessageTimeStamp")
+    active = facts.get("brokerActive")
+    return BrokerFigures(
+        version=facts.get("brokerVersionDesc") or None,
+        booted_ms=_integer(facts, "bootTimestamp"),
+        put_tps=_latest(facts, "putTps"),
+        get_tps=_latest(facts, "getTransferredTps", "getTransferedTps"),
+        put_total=_integer(facts, "msgPutTotalTodayNow"),
+        get_total=_integer(facts, "msgGetTotalTodayNow"),
+        disk_used=_fullest(facts),
+        log_bytes=high - low if low is not None and high is not None and high >= low else None,
+        earliest_ms=earliest_ms if earliest_ms is not None and earliest_ms > 0 else None,
+        active=active == "true" if active in ("true", "false") else None,
+        pools=_pools(facts),
+        page_cache_lock_ms=_integer(facts, "pageCacheLockTimeMills"),
+    )
+
+
+def _integer(facts: Mapping[str, str], name: str) -> int | None:
+    try:
+        return int(facts[name])
+    except (KeyError, ValueError):
+        return None
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def _latest(facts: Mapping[str, str], *names: str) -> float | None:
+    """Return the first of the rates over 10 s, 1 min and 10 min, which come as one text."""
+    for name in names:
+        words = facts.get(name, "").split()
+        if words:
+            return _number(words[0])
+    return None
+
+
+def _fullest(facts: Mapping[str, str]) -> float | None:
+    """Return the fullest disk; there is a figure for each path (``commitLogDiskRatio_/data1``)."""
+    told = [
+        ratio
+        for name, text in facts.items()
+        if name == "commitLogDiskRatio" or name.startswith("commitLogDiskRatio_")
+        if (ratio := _number(text)) is not None
+    ]
+    return max(told, default=None)
+
+
+def _pools(facts: Mapping[str, str]) -> dict[str, ThreadPool]:
+    ending = "ThreadPoolQueueSize"
+    found = {}
+    for name in facts:
+        waiting = _integer(facts, name) if name.endswith(ending) else None
+        if waiting is not None:
+            pool = name.removesuffix(ending)
+            head = _integer(facts, f"{pool}ThreadPoolQueueHeadWaitTimeMills")
+            found[pool] = ThreadPool(waiting, head)
     return found

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 
 from rocketstream import limits
 from rocketstream.admin.core import joining
-from rocketstream.admin.core.fields import topic_kind
 from rocketstream.admin.core.joining import BrokerAnswers
-from rocketstream.admin.core.likeness import like
 from rocketstream.admin.memory import BrokerMemory
 from rocketstream.admin.service import Reach
-from rocketstream.admin.state import BrokerState, ClusterState, GroupState, TopicState
+from rocketstream.admin.state import BrokerState, ClusterState, GroupState, TopicState, topic_kind
 from rocketstream.admin.survey import (
     Survey,
     SweepScope,
@@ -40,6 +38,7 @@ from rocketstream.errors import (
     TransportError,
 )
 from rocketstream.protocol import names
+from rocketstream.suggestions import like
 
 if TYPE_CHECKING:
     from rocketstream.protocol.bodies import ConsumerRunningInfo
@@ -171,7 +170,7 @@ class Sweep:
         )
 
     def groups(self, topic: str | None = None) -> list[GroupState]:
-        """Return every group at one moment; see ``Groups.states``."""
+        """Return every group at one moment; see ``Groups.all``."""
         if topic is not None:
             self._wire.route(topic)
         scope = SweepScope(_wants(None), None if topic is None else frozenset({topic}))

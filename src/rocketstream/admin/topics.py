@@ -9,9 +9,9 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rocketstream.admin.core.fields import known_ms, permission, topic_kind
-from rocketstream.admin.rows import RouteRow, TopicRow, TopicStatusRow
+from rocketstream.admin.rows import RouteRow, TopicRow
 from rocketstream.admin.service import Reach, Service, change, question
+from rocketstream.admin.state import TopicQueue, known_ms, permission, topic_kind
 from rocketstream.errors import (
     ConfigurationError,
     RequestTimeoutError,
@@ -145,20 +145,20 @@ class Topics(Service):
         )
 
     @question
-    def status(self, topic: str) -> list[TopicStatusRow]:
+    def status(self, topic: str) -> list[TopicQueue]:
         """Return the offsets of each queue of a topic (C-538), from the masters.
 
         Raises:
             RouteNotFoundError: the name server does not know the topic.
         """
-        rows: list[TopicStatusRow] = []
+        rows: list[TopicQueue] = []
         for part in self.route(topic):
             if part.address is None:
                 continue
             table = self._wire.topic_stats(part.address, topic).offset_table
             for queue, stats in table.items():
                 rows.append(
-                    TopicStatusRow(
+                    TopicQueue(
                         topic=queue.topic,
                         broker_name=queue.broker_name,
                         queue_id=queue.queue_id,
@@ -194,9 +194,7 @@ class Topics(Service):
         return Sweep(self._reach).topic(topic)
 
 
-def offset_at(
-    reach: Reach, queue: MessageQueue, row: TopicStatusRow | None, timestamp_ms: int
-) -> int:
+def offset_at(reach: Reach, queue: MessageQueue, row: TopicQueue | None, timestamp_ms: int) -> int:
     """Return where a queue's messages of a time begin; its end where all are older.
 
     Args:

@@ -44,7 +44,8 @@ _SPANS: Final = frozenset(
 """Times that are spans; all others whose names end in ``_ms`` are moments."""
 _HIDDEN: Final = frozenset(
     {
-        "DecodedBody.value", "QueueState.key", "ResetRow.queue", "TraceTimeline.is_empty",
+        "DecodedBody.value", "GroupState.consumed", "GroupState.member_count", "GroupState.topics",
+        "QueueState.key", "ResetRow.queue", "TraceTimeline.is_empty",
         "WhyReport.pinned", "WhyReport.state",
     }
 )  # fmt: skip

@@ -94,7 +94,7 @@ class Change:
             asks: False for a plan that only adds something: it is carried out without asking.
         """
         if self.as_json and (self.dry_run or not plan.changes):
-            print_json(plan_json(plan))
+            print_json(plan)
             return
         if not self.as_json:
             _show_steps(plan)
@@ -222,7 +222,7 @@ def setting_text(value: Any, none: str = NONE, name: str = "") -> str:
 
 def _show_done(done: ChangeDone, as_json: bool) -> None:
     if as_json:
-        print_json(done_json(done))
+        print_json(done)
         return
     for each in done.steps:
         if each.done is not True:
@@ -232,39 +232,3 @@ def _show_done(done: ChangeDone, as_json: bool) -> None:
     made = sum(each.done is True for each in done.steps)
     action = done.plan.operation.replace(".", " ")
     print_line(f"{action} {done.plan.name}: {made} of {plural(len(done.steps), 'step')} read back")
-
-
-def plan_json(plan: ChangePlan) -> dict[str, Any]:
-    """Return a plan as JSON values."""
-    return {
-        "operation": plan.operation,
-        "name": plan.name,
-        "losses": list(plan.losses),
-        "warnings": list(plan.warnings),
-        "problems": list(plan.problems),
-        "steps": [_step_json(step) for step in plan.steps],
-    }
-
-
-def done_json(done: ChangeDone) -> dict[str, Any]:
-    """Return the result of a plan as JSON values."""
-    return {
-        "operation": done.plan.operation,
-        "name": done.plan.name,
-        "steps": [
-            {**_step_json(each.step), "done": each.done, "note": each.note} for each in done.steps
-        ],
-    }
-
-
-def _step_json(step: Step) -> dict[str, Any]:
-    queue = step.queue
-    return {
-        "step": str(step.kind),
-        "where": step.where,
-        "name": step.name,
-        "topic": queue.topic if queue is not None else None,
-        "queueId": queue.queue_id if queue is not None else None,
-        "before": dict(step.before) if isinstance(step.before, dict) else step.before,
-        "after": dict(step.after) if isinstance(step.after, dict) else step.after,
-    }

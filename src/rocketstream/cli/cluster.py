@@ -120,12 +120,7 @@ def status(namesrv: str, as_json: bool) -> None:
         brokers = admin.brokers.status()
         servers = admin.cluster.name_servers()
     if as_json:
-        print_json(
-            {
-                "brokers": [broker_json(row) for row in brokers],
-                "nameServers": [json_of(row) for row in servers],
-            }
-        )
+        print_json({"brokers": brokers, "nameServers": servers})
         return
     print_brokers(brokers)
     print_line("")
@@ -157,7 +152,7 @@ def list_brokers(namesrv: str, as_json: bool) -> None:
     with looking(namesrv) as admin:
         rows = admin.brokers.status()
     if as_json:
-        print_json([broker_json(row) for row in rows])
+        print_json(rows)
     else:
         print_brokers(rows)
 
@@ -207,16 +202,6 @@ def disk_colour(cell: str) -> str | None:
     return "red" if full else None
 
 
-def broker_json(row: BrokerStatusRow) -> dict[str, Any]:
-    """Return a broker as JSON."""
-    shown = json_of(row)
-    if row.figures is not None:
-        shown["figures"] = json_of(row.figures)
-        pools = row.figures.pools.items()
-        shown["figures"]["pools"] = {name: json_of(pool) for name, pool in pools}
-    return shown
-
-
 @broker.command(
     "status", cls=Watched, epilog="Example: `rocketstream broker status broker-a --all`"
 )
@@ -230,7 +215,7 @@ def broker_status(broker: str, everything: bool, namesrv: str, as_json: bool) ->
     with looking(namesrv) as admin:
         rows = admin.brokers.status(broker)
     if as_json:
-        print_json([broker_json(row) for row in rows])
+        print_json(rows)
         return
     for place, row in enumerate(rows):
         if place:
@@ -309,7 +294,7 @@ def list_name_servers(namesrv: str, as_json: bool) -> None:
     """Show for each of the name servers given whether it answers and which brokers it knows."""
     rows = _name_servers(namesrv)
     if as_json:
-        print_json([json_of(row) for row in rows])
+        print_json(rows)
     else:
         print_name_servers(rows)
 

@@ -18,7 +18,6 @@ from rocketstream.cli.failure import say
 from rocketstream.cli.message import looking_admin, mask, print_messages
 from rocketstream.cli.output import (
     json_line,
-    json_of,
     print_json,
     print_line,
     print_table,
@@ -132,7 +131,7 @@ def list_letters(
     with looking_admin(namesrv, mask) as admin:
         letters = admin.letters.of_cause(group, wanted, most=most)
     if as_json:
-        print_json([letter.as_json() for letter in letters])
+        print_json(letters)
         return
     print_messages(letters, time_title="Given up")
     print_line(plural(len(letters), "letter"))
@@ -167,15 +166,7 @@ def causes(
     with looking_admin(namesrv, mask) as admin:
         found = admin.letters.by_cause(group, wanted, most=most)
     if as_json:
-        print_json(
-            {
-                "group": found.group,
-                "letters": found.letters,
-                "kept": found.kept,
-                "isComplete": found.is_complete,
-                "causes": [_cause_json(each) for each in found],
-            }
-        )
+        print_json(found)
         return
     columns = (
         Column("Cause", lambda each: each.id, keep=True),
@@ -200,13 +191,6 @@ def _what(cause: LetterCause) -> str:
     topic = next(iter(cause.topics)) or "an unknown topic"
     tries = plural(cause.tries or 0, "time")
     return f"not told: from {topic}, tag {cause.tag or NONE}, sent back {tries}"
-
-
-def _cause_json(cause: LetterCause) -> dict[str, Any]:
-    return json_of(cause) | {
-        "topics": {topic or _UNKNOWN_ORIGIN: n for topic, n in cause.topics.items()},
-        "example": cause.example.as_json(),
-    }
 
 
 def _list_groups(namesrv: str, as_json: bool) -> None:

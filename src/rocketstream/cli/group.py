@@ -28,7 +28,7 @@ from rocketstream.cli.output import (
 from rocketstream.cli.tables import Column, fold, shown
 
 if TYPE_CHECKING:
-    from rocketstream.admin.rows import GroupRow, RunningInfoRow, RunningQueueRow
+    from rocketstream.admin.rows import RunningInfoRow, RunningQueueRow
     from rocketstream.admin.state import Cause, GroupState, QueueState, WhyReport
 
     Lags = Mapping[tuple[str, str, int], int | None]
@@ -90,7 +90,7 @@ def list_groups(namesrv: str, as_json: bool) -> None:
             colour=lost,
         ),
         Column("Expired", lambda row: _known(row.expired), number=True, importance=5, colour=lost),
-        Column("Members", lambda row: number(row.members), number=True, importance=6),
+        Column("Members", lambda row: number(row.member_count), number=True, importance=6),
         Column("Model", lambda row: row.message_model or NONE, importance=2),
         Column("Topics", lambda row: ", ".join(row.topics) or NONE, importance=3),
     )
@@ -110,7 +110,7 @@ def lost(cell: str) -> str | None:
     return None if cell in ("0", NONE) else "red"
 
 
-def retrying(row: GroupRow) -> str:
+def retrying(row: GroupState) -> str:
     """Return how many messages will be tried again, ``12+`` where there may be more."""
     if row.retrying is None and row.delayed is None:
         return UNKNOWN
@@ -122,11 +122,11 @@ def _known(count: int | None) -> str:
     return NONE if count is None else number(count)
 
 
-def _has_nothing(row: GroupRow) -> bool:
+def _has_nothing(row: GroupState) -> bool:
     return row.lag is None and not row.queues_unknown and not row.errors
 
 
-def _lag_of(row: GroupRow) -> str:
+def _lag_of(row: GroupState) -> str:
     lag = NONE if _has_nothing(row) else number(row.lag)
     if row.queues_unknown and row.lag is not None:
         lag += f" + {plural(row.queues_unknown, 'queue')} unknown"
@@ -178,26 +178,26 @@ def lag(
     Exit codes: 0; 3 where a bound of --max or --max-age is exceeded; 1 where the bounded figure is
     unknown.
     """
-    from rocketstream.admin.groups import lag_rows
-
     with looking(namesrv) as admin:
         if group is not None:
             states = [admin.groups.state(group, topic)]
         else:
-            states = admin.groups.states(topic)
+            states = admin.groups.all(topic)
     if as_json:
-        print_json([json_of(row) for state in states for row in lag_rows(state)])
+        print_json([_lag_json(state, queue) for state in states for queue in state.consumed])
     else:
         print_states(states, named=group is None)
     _judge(states, max_, max_age)
 
 
+def _lag_json(state: GroupState, queue: QueueState) -> dict[str, Any]:
+    time_lag_ms = queue.time_lag_ms(state.taken_ms)
+    return {"group": state.group, **json_of(queue), "timeLagMs": time_lag_ms}
+
+
 def print_states(states: Sequence[GroupState], *, named: bool) -> None:
     """Print the queues of groups as a table, and further remarks on each group."""
-    from rocketstream.admin.state import QueueKind
-
-    kinds = (QueueKind.TOPIC, QueueKind.RETRY)
-    rows = [(state, queue) for state in states for queue in state.of_kind(*kinds)]
+    rows = [(state, queue) for state in states for queue in state.consumed]
     queues = [queue for _, queue in rows]
     owners = {queue.client_id for queue in queues}
     several = len(owners - {None}) > 1 or named
@@ -355,7 +355,7 @@ def why(group: str, watch_for: int | None, namesrv: str, as_json: bool) -> None:
         window = admin.groups.watch(group, watch_for / 1_000) if watch_for else ()
         report = admin.groups.why(group, window=window)
     if as_json:
-        print_json(report_json(report))
+        print_json(report)
     else:
         print_why(report)
 
@@ -397,15 +397,6 @@ def _folded(text: str, width: int, indent: str = "") -> None:
     print_line("\n".join([first, *(indent + line for line in rest)]))
 
 
-def report_json(report: WhyReport) -> dict[str, object]:
-    """Return a report as ``--json`` prints it."""
-    told = json_of(report)
-    told["verdict"] = json_of(report.verdict)
-    told["causes"] = [json_of(cause) for cause in report.causes]
-    del told["pinned"], told["state"]  # they are among the causes, and in `group lag`
-    return told
-
-
 # --- members --------------------------------------------------------------------------------------
 
 
@@ -423,7 +414,6 @@ def members(group: str, namesrv: str, as_json: bool) -> None:
         told["members"] = [
             json_of(each) | {"versionName": version_name(each.version)} for each in row.members
         ]
-        told["subscriptions"] = [json_of(each) for each in row.subscriptions]
         print_json(told)
         return
     columns = (
@@ -468,7 +458,7 @@ def running_info(
         rows = admin.groups.running_info(group, client, stacks=stack)
         lags = {} if as_json else _lags(admin, group)
     if as_json:
-        print_json([_running_json(row) for row in rows])
+        print_json(rows)
         return
     for place, row in enumerate(rows):
         if place:
@@ -484,13 +474,6 @@ def _lags(admin: Any, group: str) -> Lags:
     except RocketMQError:
         return {}  # shown as unknown
     return {(q.topic, q.broker_name, q.queue_id): q.lag for q in queues}
-
-
-def _running_json(row: RunningInfoRow) -> dict[str, object]:
-    return json_of(row) | {
-        "subscriptions": [json_of(each) for each in row.subscriptions],
-        "queues": [json_of(each) for each in row.queues],
-    }
 
 
 def print_running(row: RunningInfoRow, lags: Lags, settings: bool) -> None:

@@ -22,7 +22,7 @@ from rocketstream.cli.output import print_json, print_line, print_prose, print_t
 from rocketstream.cli.tables import Column
 
 if TYPE_CHECKING:
-    from rocketstream.admin import Admin, ResetDone, ResetPlan, ResetRow, ResetTarget
+    from rocketstream.admin import Admin, ResetDone, ResetPlan, ResetTarget
     from rocketstream.model import MessageQueue
 
 # --- moving ---------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def undo(file: str, no_wait: bool, change: Change) -> None:
 def _move(admin: Admin, plan: ResetPlan, change: Change, no_wait: bool) -> None:
     """Show a plan; ask; carry it out; show the result."""
     if change.as_json and (change.dry_run or not plan.moves):
-        print_json(plan_json(plan))
+        print_json(plan)
         return
     if not change.as_json:
         _show_rows(plan)
@@ -265,7 +265,7 @@ def _show_rows(plan: ResetPlan) -> None:
 
 def _show_done(done: ResetDone, as_json: bool, *, waited: bool) -> None:
     if as_json:
-        print_json(_done_json(done))
+        print_json(done)
         return
     for each in done.rows:
         if each.moved is not True:
@@ -285,58 +285,6 @@ def _show_done(done: ResetDone, as_json: bool, *, waited: bool) -> None:
         print_line(f"{done.plan.group}: its members are on their way; not waited for")
     if done.undo_path:
         print_line(f"to take it back: rocketstream group undo {done.undo_path}")
-
-
-def plan_json(plan: ResetPlan) -> dict[str, Any]:
-    """Return a plan as JSON values."""
-    return {
-        "group": plan.group,
-        "topic": plan.topic,
-        "target": plan.target.describe(),
-        "how": plan.how(),
-        "members": list(plan.members),
-        "newGroup": plan.new_group,
-        "repeated": plan.repeated,
-        "skipped": plan.skipped,
-        "expired": plan.expired,
-        "problems": list(plan.problems),
-        "warnings": list(plan.warnings),
-        "queues": [_row_json(row) for row in plan.rows],
-    }
-
-
-def _row_json(row: ResetRow) -> dict[str, Any]:
-    return {
-        "topic": row.topic,
-        "brokerName": row.broker_name,
-        "queueId": row.queue_id,
-        "minOffset": row.min_offset,
-        "maxOffset": row.max_offset,
-        "fromOffset": row.from_offset,
-        "toOffset": row.to_offset,
-        "repeated": row.repeated,
-        "skipped": row.skipped,
-        "expired": row.expired,
-        "clamped": row.clamped,
-        "by": str(row.by),
-    }
-
-
-def _done_json(done: ResetDone) -> dict[str, Any]:
-    return {
-        "group": done.plan.group,
-        "undo": done.undo_path,
-        "queues": [
-            {
-                **_row_json(each.row),
-                "storedOffset": each.stored_offset,
-                "moved": each.moved,
-                "note": each.note,
-            }
-            for each in done.rows
-        ],
-        "leftAlone": [_row_json(row) for row in done.left],
-    }
 
 
 # --- settings -------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from rocketstream.cli.commands import TIME, Commands, Whole, names, shows, toget
 from rocketstream.cli.commands import topic as topic_argument
 from rocketstream.cli.failure import say
 from rocketstream.cli.output import (
-    json_of,
     print_fields,
     print_json,
     print_line,
@@ -186,7 +185,7 @@ def view(topic: str, msg_id: str, how: Any, mask: str | None, namesrv: str, as_j
     if not found.messages:
         raise OffsetNotFoundError(22, f"no message {msg_id!r} in topic {topic!r}")
     if as_json:
-        print_json(found.messages[0].as_json())
+        print_json(found.messages[0])
         return
     print_message(found.messages[0])
     if len(found.messages) > 1:
@@ -212,7 +211,7 @@ def query(topic: str, key: str, most: int, mask: str | None, namesrv: str, as_js
     _warn(found)
     messages = found.messages[::-1]
     if as_json:
-        print_json([message.as_json() for message in messages])
+        print_json(messages)
     else:
         print_messages(messages)
         print_line(plural(len(messages), "message"))
@@ -319,16 +318,7 @@ def _warn(page: SearchPage) -> None:
 def _show(page: SearchPage, as_json: bool) -> None:
     _warn(page)
     if as_json:
-        print_json(
-            {
-                "messages": [message.as_json() for message in page.messages],
-                "examined": page.examined,
-                "endedBy": page.ended_by,
-                "reachedTimestamp": page.reached_ms,
-                "resume": page.resume,
-                "problems": list(page.problems),
-            }
-        )
+        print_json(page)
         return
     print_messages(page.messages)
     print_line(f"{plural(len(page.messages), 'message')} of {page.examined:,} looked at")
@@ -399,7 +389,7 @@ def consume(topic: str, msg_id: str, group: str, client: str, change: Change) ->
         )
         row = admin.messages.consume(group, client, topic, msg_id)
     if change.as_json:
-        print_json(json_of(row))
+        print_json(row)
         return
     remark = f": {row.remark}" if row.remark else ""
     print_line(f"{row.client_id} {row.result} after {span(row.spent_ms)}{remark}")

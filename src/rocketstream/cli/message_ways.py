@@ -16,7 +16,7 @@ from rocketstream.cli.commands import JSON_LINES, Seconds, Whole, shows
 from rocketstream.cli.commands import topic as topic_argument
 from rocketstream.cli.failure import say
 from rocketstream.cli.message import conditions, decodes, looking_admin, mask, message_id
-from rocketstream.cli.output import json_line, json_of, print_json, print_line, render
+from rocketstream.cli.output import json_line, print_json, print_line, render
 from rocketstream.cli.tables import Column
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def tail(
                 say(f"warning: {plural(found.passed_over, 'message')} passed over: too fast")
             for message in found.messages:
                 if as_json:
-                    print_line(json_line(message.as_json()))
+                    print_line(json_line(message))
                 else:
                     body = message.body.text or f"({message.body.problem or 'empty'})"
                     head = f"{moment(message.store_ms)} {message.queue_id}/{message.queue_offset}"
@@ -128,7 +128,7 @@ def trace(
     for problem in told.problems:
         say(f"warning: {problem}")
     if as_json:
-        print_json(_json(told))
+        print_json(told)
         return
     rows = sorted(_rows(told), key=lambda row: row[0])
     first = rows[0][0] if rows else 0
@@ -176,16 +176,3 @@ def _bar(at: int, cost: int, whole: int) -> str:
     begin = round(at / whole * (_BAR_CELLS - 1))
     cells = max(1, round(cost / whole * _BAR_CELLS))
     return "·" * begin + "■" * min(cells, _BAR_CELLS - begin)
-
-
-def _json(told: TraceTimeline) -> dict[str, object]:
-    return {
-        "topic": told.topic,
-        "msgId": told.msg_id,
-        "storeTimestamp": told.store_ms,
-        "storeHost": told.store_host,
-        "sends": [json_of(send) for send in told.sends],
-        "tries": [json_of(each) for each in told.tries],
-        "ends": [json_of(end) for end in told.ends],
-        "problems": list(told.problems),
-    }

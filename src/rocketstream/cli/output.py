@@ -9,7 +9,7 @@ import dataclasses
 import io
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from rocketstream.cli.tables import Cell, Column, fold, lay, shown, shown_json, width
@@ -70,13 +70,13 @@ def render(
     """Print rows as JSON, or as a table with a line below it.
 
     Args:
-        rows: dataclasses, or tables ready for JSON.
+        rows: values of the model, or tables ready for JSON.
         columns: how a row's cells are made.
         as_json: ``--json``.
         footer: the line.
     """
     if as_json:
-        print_json([row if isinstance(row, dict) else json_of(row) for row in rows])
+        print_json(list(rows))
     else:
         cells = [[column.cell(row) for column in columns] for row in rows]
         print_table(columns, cells, footer=footer)
@@ -134,13 +134,13 @@ def print_line(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as indented JSON."""
-    print_line(_dumped(value, indent=2))
+    """Print a value of the model, or one ready for JSON, indented."""
+    print_line(_dumped(json_of(value), indent=2))
 
 
 def json_line(value: Any) -> str:
-    """Return a value as JSON on one line."""
-    return _dumped(value, separators=(",", ":"))
+    """Return it as JSON on one line."""
+    return _dumped(json_of(value), separators=(",", ":"))
 
 
 def _dumped(value: Any, **form: Any) -> str:
@@ -160,9 +160,56 @@ def _can_print(text: str) -> bool:
     return True
 
 
-def json_of(row: Any) -> dict[str, Any]:
-    """Return a row (a dataclass) with its names in camelCase, as RocketMQ's own JSON has them."""
-    return {_camel(f.name): getattr(row, f.name) for f in dataclasses.fields(row)}
+_TOLD: Final = {
+    "ChangeDone": "operation=plan.operation name=plan.name steps",
+    "ChangePlan": "operation name losses warnings problems steps",
+    "GroupState": "group members=member_count message_model topics lag queues_unknown time_lag_ms "
+    "expired retrying delayed delayed_is_exact dead_letters errors",
+    "LetterCauses": "group letters kept is_complete causes",
+    "QueueState": "topic broker_name queue_id broker_offset=max_offset "
+    "consumer_offset=committed_offset lag last_consumed_ms client_id kind min_offset expired "
+    "matching matching_is_exact error",
+    "ResetDone": "group=plan.group undo=undo_path queues=rows left_alone=left",
+    "ResetDoneRow": "*row stored_offset moved note",
+    "ResetPlan": "group topic target=target.describe how members new_group repeated skipped "
+    "expired problems warnings queues=rows",
+    "ResetRow": "topic broker_name queue_id min_offset max_offset from_offset to_offset repeated "
+    "skipped expired clamped by",
+    "SearchPage": "messages examined ended_by reached_timestamp=reached_ms resume problems",
+    "Step": "step=kind where name topic=queue.topic queue_id=queue.queue_id before after",
+    "StepDone": "*step done note",
+    "TraceTimeline": "topic msg_id store_timestamp=store_ms store_host sends tries ends problems",
+    "WhyReport": "group verdict causes unknown took_ms",
+}
+"""What JSON tells of values that are not told field by field; ``*`` is all of a part."""
+_UNKNOWN_ORIGIN: Final = "(origin not known)"
+
+
+def json_of(value: Any) -> Any:
+    """Return a value of the model as JSON, with names in camelCase as RocketMQ's own JSON has
+    them."""
+    if hasattr(value, "as_json"):
+        return value.as_json()
+    if isinstance(value, Mapping):
+        return {_UNKNOWN_ORIGIN if k is None else k: json_of(each) for k, each in value.items()}
+    if dataclasses.is_dataclass(value):
+        told = _TOLD.get(type(value).__name__)
+        names = told.split() if told else [field.name for field in dataclasses.fields(value)]
+        row: dict[str, Any] = {}
+        for name in names:
+            if name.startswith("*"):
+                row |= json_of(getattr(value, name[1:]))
+            else:
+                name, _, path = name.partition("=")
+                row[_camel(name)] = json_of(_at(value, path or name))
+        return row
+    return [json_of(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _at(value: Any, path: str) -> Any:
+    for name in path.split("."):
+        value = None if value is None else getattr(value, name)
+    return value() if callable(value) else value
 
 
 def _camel(name: str) -> str:

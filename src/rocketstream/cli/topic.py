@@ -11,7 +11,7 @@ from rocketstream.admin.core.words import NONE, UNKNOWN, moment, number, plural
 from rocketstream.cli.changing import FORCE, PERMISSIONS, Change, changes
 from rocketstream.cli.commands import Commands, Watched, Whole, looking, pairs, shows, together
 from rocketstream.cli.commands import topic as topic_argument
-from rocketstream.cli.output import json_of, print_json, print_line, render
+from rocketstream.cli.output import print_json, print_line, render
 from rocketstream.cli.tables import Column
 from rocketstream.errors import ClientStateError
 
@@ -68,7 +68,7 @@ def create(
     for each in late:
         raise ClientStateError(f"topic {topic!r} at {each.step.where}: {each.note}")
     if change.as_json:
-        print_json([json_of(row) for row in rows])
+        print_json(rows)
         return
     brokers = ", ".join(row.broker_name for row in rows)
     what = "created" if plan.changes else "there is already"

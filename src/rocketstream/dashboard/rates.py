@@ -29,9 +29,9 @@ class TopicRates:
     def add(self, state: ClusterState) -> None:
         """Add the result of a sweep."""
         ends = {
-            (name, broker, queue): high
-            for name, topic in state.topics.items()
-            for broker, queue, _, high, _ in topic.queues
+            (queue.topic, queue.broker_name, queue.queue_id): queue.max_offset
+            for topic in state.topics.values()
+            for queue in topic.queues
         }
         if self._seen and state.taken_ms <= self._seen[-1][0]:
             self._seen.clear()  # the clock went back: earlier states give no rate

@@ -404,8 +404,8 @@ def _add_topic(
 
 def _ends(topic: TopicState) -> Counter[str]:
     ends: Counter[str] = Counter()
-    for broker, _, _, high, _ in topic.queues:
-        ends[broker] += high
+    for queue in topic.queues:
+        ends[queue.broker_name] += queue.max_offset
     return ends
 
 

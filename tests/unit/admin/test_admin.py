@@ -76,12 +76,12 @@ def test_group_that_only_committed_offsets_can_be_examined(
     with BlockingAdminClient(rocketmq_cluster.namesrv_addr) as client:
         client.update_consumer_offset("reader", MessageQueue("orders", "broker-a", 1), 0)
     rows = admin.groups.lag("reader")
-    assert [(row.queue_id, row.consumer_offset, row.lag) for row in rows] == [
+    assert [(row.queue_id, row.committed_offset, row.lag) for row in rows] == [
         (0, None, 0),
         (1, 0, 0),
     ]
     (group,) = admin.groups.all()
-    assert (group.group, group.members, group.topics) == ("reader", 0, ("orders",))
+    assert (group.group, group.member_count, group.topics) == ("reader", 0, ("orders",))
 
 
 def test_unknown_group_is_refused_by_name(admin: Admin) -> None:
@@ -126,7 +126,7 @@ def test_group_can_begin_after_the_newest_message(
     queue = MessageQueue("orders", "broker-a", 0)
     assert admin.groups.begin("late", "orders") == {queue: 3}
     (row,) = admin.groups.lag("late")
-    assert (row.consumer_offset, row.lag) == (3, 0)
+    assert (row.committed_offset, row.lag) == (3, 0)
     assert admin.groups.begin("late", "orders") == {}
 
 
@@ -157,5 +157,5 @@ def test_only_connected_member_is_named_as_owner(
             (1, consumer.client_id),
         ]
         (group,) = admin.groups.all()
-        assert (group.members, group.message_model) == (1, "CLUSTERING")
+        assert (group.member_count, group.message_model) == (1, "CLUSTERING")
     assert admin.groups.members("readers") == []

@@ -8,7 +8,7 @@ import pytest
 
 from rocketstream import Message, Producer
 from rocketstream.admin import Admin
-from rocketstream.admin.core.figures import BrokerFigures, ThreadPool, figures
+from rocketstream.admin.state import BrokerFigures, ThreadPool, figures
 from rocketstream.errors import ConfigurationError, RouteNotFoundError
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand

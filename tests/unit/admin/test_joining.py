@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from rocketstream.admin.core.fields import topic_kind
 from rocketstream.admin.core.filtering import Count
 from rocketstream.admin.core.joining import (
     BrokerAnswers,
@@ -15,12 +14,14 @@ from rocketstream.admin.core.joining import (
     about_times,
     by_group,
     group_state,
+    groups_of_offsets,
     kind_of,
     member_rows,
+    offsets_of_group,
     times_of,
     topics_of,
 )
-from rocketstream.admin.state import GroupState, QueueKind, QueueState
+from rocketstream.admin.state import GroupState, QueueKind, QueueState, topic_kind
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
     Connection,
@@ -334,3 +335,14 @@ def test_two_programs_with_one_id_are_one_member_from_two_places() -> None:
     twins = [seen("10.0.0.7:41"), seen("10.0.0.8:52", "10.0.0.7:42")]
     (row,) = member_rows(twins)
     assert (row.client_id, row.address, row.twins) == ("c1", "10.0.0.7:42", ("10.0.0.8:52",))
+
+
+def test_offset_tables_are_read_by_their_last_at_sign() -> None:
+    """Keys are ``topic@group`` (wire-and-storage 3.4)."""
+    tables = {"broker-a": {"orders@g": {0: 5, 1: 6}, "%RETRY%g@g": {0: 1}, "orders@h": {0: 9}}}
+    assert offsets_of_group(tables, "g") == {
+        MessageQueue("orders", "broker-a", 0): 5,
+        MessageQueue("orders", "broker-a", 1): 6,
+        MessageQueue("%RETRY%g", "broker-a", 0): 1,
+    }
+    assert groups_of_offsets(tables) == {"g": {"orders", "%RETRY%g"}, "h": {"orders"}}

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketstream.admin.core.likeness import like
 from rocketstream.admin.core.moves import (
     GroupMember,
     QueueFacts,
@@ -25,6 +24,7 @@ from rocketstream.admin.core.moves import (
 )
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
+from rocketstream.suggestions import like
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 

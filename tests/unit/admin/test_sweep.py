@@ -188,7 +188,7 @@ def test_a_cluster_that_lets_nobody_in_is_not_an_empty_one(
 ) -> None:
     faults.answer(monkeypatch, denied("No accessKey is configured"))
     for ask in (
-        admin.groups.states,
+        admin.groups.all,
         lambda: admin.groups.state("billing"),
         lambda: admin.topics.state("orders"),
     ):
@@ -220,7 +220,7 @@ def test_a_cluster_that_is_silent_is_not_an_empty_one(
 ) -> None:
     faults.silence(monkeypatch, RequestCode.GET_BROKER_RUNTIME_INFO)
     with pytest.raises(ConnectError, match=r"broker broker-a at .* does not answer"):
-        admin.groups.states()
+        admin.groups.all()
 
 
 def delayed(admin: Admin, group: str = "billing") -> tuple[int | None, bool]:

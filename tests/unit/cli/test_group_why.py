@@ -8,6 +8,7 @@ import pytest
 
 from rocketstream.admin.state import Cause, CauseKind, GroupVerdict, Verdict, WhyReport
 from rocketstream.cli import group as group_commands
+from rocketstream.cli.output import json_of
 from rocketstream.cli.tables import width
 
 CLIENT = "172.17.240.101@4711#1234567890123456"
@@ -76,7 +77,7 @@ def test_what_steers_a_terminal_is_shown_as_text(capsys: pytest.CaptureFixture[s
 
 
 def test_the_report_as_json_has_everything() -> None:
-    told = json.loads(json.dumps(group_commands.report_json(REPORT)))
+    told = json.loads(json.dumps(json_of(REPORT)))
     assert told["verdict"]["verdict"] == "STALLED"
     assert told["causes"][0]["kind"] == "starved pool"
     assert told["causes"][0]["evidence"][0] == "nothing was finished for 5 min"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rocketstream.admin.rows import TopicStatusRow
+from rocketstream.admin.state import TopicQueue
 from rocketstream.cli.output import json_line, json_of
 
 
 def test_rows_have_rocketmq_style_names_in_json() -> None:
-    row = TopicStatusRow("t", "broker-a", 0, 1, 2, None)
+    row = TopicQueue("t", "broker-a", 0, 1, 2, None)
     assert json_of(row) == {
         "topic": "t",
         "brokerName": "broker-a",

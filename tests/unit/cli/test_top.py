@@ -24,6 +24,7 @@ from rocketstream.admin.state import (
     GroupState,
     GroupVerdict,
     QueueKind,
+    TopicQueue,
     TopicState,
     Verdict,
     WhyReport,
@@ -99,9 +100,17 @@ def update_of(
     *found: tuple[GroupState, Verdict], outage: Outage | None = None, at_ms: int = START_MS
 ) -> Update:
     broker = BrokerState("east", "broker-a", at_ms, {0: "10.0.0.1:10911"}, "V4_9_7", {"a": "b"})
-    orders = TopicState("orders", "normal", at_ms, "RW", (("broker-a", 0, 0, 10_000_000, at_ms),))
+    orders = TopicState(
+        "orders",
+        "normal",
+        at_ms,
+        "RW",
+        (TopicQueue("orders", "broker-a", 0, 0, 10_000_000, at_ms),),
+    )
     orders = dataclasses.replace(orders, consumers=tuple(g.group for g, _ in found))
-    hidden = TopicState("%RETRY%x", "retry", at_ms, "RW", (("broker-a", 0, 0, 5, at_ms),))
+    hidden = TopicState(
+        "%RETRY%x", "retry", at_ms, "RW", (TopicQueue("%RETRY%x", "broker-a", 0, 0, 5, at_ms),)
+    )
     state = ClusterState(
         at_ms,
         20,

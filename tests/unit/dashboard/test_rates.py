@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketstream.admin.state import ClusterState, TopicState
+from rocketstream.admin.state import ClusterState, TopicQueue, TopicState
 from rocketstream.dashboard.rates import TopicRates
 
 
@@ -12,7 +12,7 @@ def sweep(at_ms: int, **ends: tuple[int, ...]) -> ClusterState:
             name,
             "normal",
             at_ms,
-            queues=tuple(("b", n, 0, high, None) for n, high in enumerate(highs)),
+            queues=tuple(TopicQueue(name, "b", n, 0, high, None) for n, high in enumerate(highs)),
         )
         for name, highs in ends.items()
     }

@@ -16,6 +16,7 @@ from rocketstream.admin.state import (
     GroupVerdict,
     QueueKind,
     QueueState,
+    TopicQueue,
     TopicState,
     Verdict,
 )
@@ -82,7 +83,11 @@ def billing(at_ms: int = START_MS, committed: int = 90) -> GroupState:
 
 OK = {"billing": GroupVerdict("billing", Verdict.STALLED, "x", since_ms=START_MS, consume_rate=2.5)}
 ORDERS = TopicState(
-    "orders", "normal", START_MS, "RW", (("broker-a", 0, 0, 100, 1), ("broker-a", 1, 0, 50, 1))
+    "orders",
+    "normal",
+    START_MS,
+    "RW",
+    (TopicQueue("orders", "broker-a", 0, 0, 100, 1), TopicQueue("orders", "broker-a", 1, 0, 50, 1)),
 )
 TOPIC_LABELS = {"cluster": "east", "broker": "broker-a", "topic": "orders"}
 
@@ -202,7 +207,7 @@ def test_rates_come_from_two_sweeps() -> None:
     then_ms = START_MS - 10_000
     then = dataclasses.replace(ORDERS, taken_ms=then_ms)
     before = state_at(then_ms, billing(then_ms, committed=40), topics=(then,))
-    grown = dataclasses.replace(ORDERS, queues=(("broker-a", 0, 0, 180, 1),))
+    grown = dataclasses.replace(ORDERS, queues=(TopicQueue("orders", "broker-a", 0, 0, 180, 1),))
     now = state_at(START_MS, billing(), topics=(grown,))
     scraped = told(now, OK, before=before)
     assert value(scraped, "rocketmq_consumer_tps", topic="orders", group="billing") == 5

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rocketstream._util.stopping import wait_unless_stopped
-from rocketstream.admin.core.joining import kind_of
-from rocketstream.admin.core.lag import groups_of_offsets, offsets_of_group
-from rocketstream.admin.core.likeness import like
+from rocketstream.admin.core.joining import groups_of_offsets, kind_of, offsets_of_group
 from rocketstream.admin.core.moves import (
     GroupMember,
     QueueFacts,
@@ -50,6 +48,7 @@ from rocketstream.errors import (
 )
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
+from rocketstream.suggestions import like
 
 if TYPE_CHECKING:
     from rocketstream.protocol.bodies import ConsumerConnection

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from rocketstream.admin.changes.resets import GroupFacts, Resets
 from rocketstream.admin.changes.transfer import Transfers
-from rocketstream.admin.core.lag import offsets_of, offsets_of_group
-from rocketstream.admin.core.likeness import like
+from rocketstream.admin.core.joining import offsets_of, offsets_of_group
 from rocketstream.admin.core.steps import (
     ChangeDone,
     ChangePlan,
@@ -46,6 +45,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import SubscriptionGroupConfig
 from rocketstream.protocol.codes import Perm, ResponseCode
+from rocketstream.suggestions import like
 
 _LOOK_EVERY_S: Final = 0.05
 _KEPT: Final = ("readQueueNums", "writeQueueNums", "perm")

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rocketstream.admin.core.lag import offsets_of
+from rocketstream.admin.core.joining import offsets_of
 from rocketstream.admin.core.moves import QueueFacts, ResetTarget, row_of
 from rocketstream.admin.core.steps import (
     ChangePlan,

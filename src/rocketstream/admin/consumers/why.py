@@ -30,7 +30,6 @@ from rocketstream.admin.core.evidence import (
     not_told,
     tags_seen,
 )
-from rocketstream.admin.core.fields import permission
 from rocketstream.admin.core.held import queue_of
 from rocketstream.admin.core.joining import Matching
 from rocketstream.admin.core.windows import MATCH_ALL
@@ -44,6 +43,7 @@ from rocketstream.admin.state import (
     QueueKind,
     QueueState,
     WhyReport,
+    permission,
 )
 from rocketstream.admin.sweep import Sweep
 from rocketstream.admin.wire import questions

@@ -7,14 +7,21 @@ Law: a figure that a broker did not answer stays None, with the reason beside it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rocketstream.admin.core.fields import known_ms, permission
 from rocketstream.admin.core.filtering import Count
 from rocketstream.admin.rows import MemberRow, SubscriptionRow
-from rocketstream.admin.state import GroupState, QueueKind, QueueState, TopicState
+from rocketstream.admin.state import (
+    GroupState,
+    QueueKind,
+    QueueState,
+    TopicQueue,
+    TopicState,
+    known_ms,
+    permission,
+)
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 
@@ -34,6 +41,10 @@ NO_TIMES: Times = (None, None)
 CLOCK_TOLERANCE_MS = 1_000
 """A broker's clock that differs by less counts as ours, so that its times need no correction.
 """
+
+
+Tables = Mapping[str, Mapping[str, Mapping[int, int]]]
+"""Each broker's offsets by ``topic@group`` and queue (code 43)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +141,34 @@ def by_group(table: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, Mapp
     for key, offsets in table.items():
         if (place := names.offsets_place(key)) is not None:
             found.setdefault(place[1], {})[place[0]] = offsets
+    return found
+
+
+def offsets_of(
+    tables: Tables, is_meant: Callable[[str], bool]
+) -> dict[tuple[str, MessageQueue], int]:
+    """Return the committed offsets of the groups that are meant, by group and queue."""
+    return {
+        (group, MessageQueue(topic, broker_name, queue_id)): offset
+        for broker_name, table in tables.items()
+        for group, topics in by_group(table).items()
+        if is_meant(group)
+        for topic, offsets in topics.items()
+        for queue_id, offset in offsets.items()
+    }
+
+
+def offsets_of_group(tables: Tables, group: str) -> dict[MessageQueue, int]:
+    """Return the group's committed offsets by queue."""
+    return {queue: offset for (_, queue), offset in offsets_of(tables, group.__eq__).items()}
+
+
+def groups_of_offsets(tables: Tables) -> dict[str, set[str]]:
+    """Return topics per group, for every group that ever committed an offset."""
+    found: dict[str, set[str]] = {}
+    for table in tables.values():
+        for group, topics in by_group(table).items():
+            found.setdefault(group, set()).update(topics)
     return found
 
 
@@ -396,7 +435,7 @@ def topic_state(
     consumers: Collection[str] | None,
 ) -> TopicState:
     """Return the state of a topic from all brokers' answers."""
-    queues: list[tuple[str, int, int, int, int | None]] = []
+    queues: list[TopicQueue] = []
     errors: list[str] = []
     perm: int | None = None
     for broker in brokers:
@@ -406,7 +445,7 @@ def topic_state(
         for queue_id, held in sorted(broker.ends.get(topic, {}).items()):
             low, high = max(held.min_offset, 0), max(held.max_offset, 0)
             last_ms = known_ms(held.last_update_timestamp)
-            queues.append((broker.name, queue_id, low, high, last_ms))
+            queues.append(TopicQueue(topic, broker.name, queue_id, low, high, last_ms))
         asked = ("topics", about_ends(topic), "consumers")
         why = [broker.error, *(broker.refused.get(what) for what in asked)]
         errors += [text for text in why if text]
@@ -415,7 +454,7 @@ def topic_state(
         kind=kind,
         taken_ms=taken_ms,
         permission=None if perm is None else permission(perm),
-        queues=tuple(sorted(queues, key=lambda queue: queue[:2])),
+        queues=tuple(sorted(queues, key=lambda queue: (queue.broker_name, queue.queue_id))),
         consumers=None if consumers is None else tuple(sorted(consumers)),
         errors=tuple(errors),
     )

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from rocketstream.admin.core.likeness import like
 from rocketstream.admin.core.words import some
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.codes import Perm
+from rocketstream.suggestions import like
 
 Settings = Mapping[str, Any]
 QUEUES_MAX: Final = 65_536

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from rocketstream._util.clock import Clock
 from rocketstream._util.stopping import check_stop, wait_unless_stopped
-from rocketstream.admin.core.lag import groups_of_offsets
+from rocketstream.admin.core.joining import groups_of_offsets
 from rocketstream.admin.letters.causes import (
     PROGRESS_GROUP,
     LetterFilter,

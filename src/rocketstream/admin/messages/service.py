@@ -9,7 +9,6 @@ import functools
 
 from rocketstream import limits
 from rocketstream.admin.core.joining import member_rows
-from rocketstream.admin.core.likeness import like
 from rocketstream.admin.messages.bodies import AUTO, BodyFormat
 from rocketstream.admin.messages.lookup import MESSAGES_MAX, Lookup
 from rocketstream.admin.messages.paging import Range, SearchPlace
@@ -33,6 +32,7 @@ from rocketstream.errors import ConfigurationError, RocketMQError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import TRACE_TOPIC
+from rocketstream.suggestions import like
 
 
 class Messages(Service):

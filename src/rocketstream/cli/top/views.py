@@ -500,7 +500,9 @@ class Topics:
 
 
 def _topic_row(topic: TopicState, seen: ViewData) -> Row:
-    newest = max((stored for *_, stored in topic.queues if stored is not None), default=None)
+    newest = max(
+        (q.last_update_ms for q in topic.queues if q.last_update_ms is not None), default=None
+    )
     age = None if newest is None else max(seen.now_ms - newest, 0)
     known = not topic.errors
     arrives = _arrives(topic, seen)
@@ -540,7 +542,7 @@ def _arrives(topic: TopicState, seen: ViewData) -> float | None:
     if former is None or before is None or topic.errors or before.errors:
         return None
     seconds = (seen.state.taken_ms - former.taken_ms) / 1_000
-    grown = sum(q[3] for q in topic.queues) - sum(q[3] for q in before.queues)
+    grown = sum(q.max_offset for q in topic.queues) - sum(q.max_offset for q in before.queues)
     return None if seconds <= 0 or grown < 0 else grown / seconds
 
 
