@@ -11,9 +11,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from rocketstream import Message, Producer
-from rocketstream.admin import Admin, Masking
+from rocketstream.admin import Admin, Masking, ResetRow
+from rocketstream.admin.safety.undo import write_undo
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.dashboard import TokenFile
+from rocketstream.dashboard.pages.reset import undo_files
 from rocketstream.dashboard.tokens import add_token, read_roles
 from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
@@ -103,6 +105,16 @@ def test_a_reset_is_shown_made_read_back_written_down_and_taken_back(
     assert [(x["phase"], x["operation"], x["who"], x["face"]) for x in lines] == [
         (phase, "group.reset", "local", "dashboard") for phase in ("begin", "done") * 2
     ]
+
+
+def test_undo_files_of_another_cluster_are_not_offered(tmp_path: Path) -> None:
+    """Clusters have groups of one name, and one directory of undo files on a machine."""
+    row = ResetRow("orders", "broker-a", 0, 0, 9, 4, 9, 9)
+    for cluster in ("east", "west"):
+        path = write_undo(tmp_path, "billing", [row], 1, namesrv="n:9876", cluster=cluster)
+        assert path.name.startswith(f"billing-{cluster}-1-")
+    (mine,) = undo_files(tmp_path, "billing", {"east"})
+    assert mine.undo.cluster == "east"
 
 
 def undo_of(rig: LiveRig) -> str:

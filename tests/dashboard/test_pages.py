@@ -214,6 +214,17 @@ def test_figures_of_a_broker_that_is_down_stay_with_their_age() -> None:
             assert '>7</span><small class="old">10 s ago</small>' in text, path
 
 
+def test_figures_of_a_topic_whose_broker_is_silent_stay_dim_with_their_age() -> None:
+    with browsing() as (browser, rig):
+        state = shop(START_MS + 10_000)
+        topic = dataclasses.replace(state.topics["orders"], queues=(), errors=("silent",))
+        rig.sweep(dataclasses.replace(state, topics={"orders": topic}))
+        for path in ("/topics", "/topic?name=orders"):
+            text = browser.get(path).text
+            assert '>1,000</span><small class="old">10 s ago</small>' in text, path
+        assert '<tr class="old" id="tq-broker-a-0">' in text
+
+
 def test_a_remedy_leads_to_the_page_that_does_it_with_its_fields_filled_in() -> None:
     with browsing() as (browser, rig):
         commands = (

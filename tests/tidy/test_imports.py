@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "transport": GROUND | {"protocol"},
     "client": GROUND | {"suggestions", "protocol", "transport"},
     "server": GROUND | {"protocol", "transport"},
-    "admin": GROUND | {"protocol", "transport", "client"},
+    "admin": GROUND | {"suggestions", "protocol", "transport", "client"},
     "spark": GROUND | {"protocol", "transport", "client", "admin"},
     "pipelines": GROUND | {"spark"},
     # What keeps looking at a cluster, and its faces: renderers of what admin tells.
@@ -169,6 +169,7 @@ ROOMS: dict[str, set[str]] = {
         "admin.messages",
         "admin.rows",
         "admin.safety",
+        "admin.state",
     },
     "admin.aio": SERVICES | {"admin.admin", "admin.service"},
     "admin.admin": SERVICES | {"admin.safety", "admin.service", "client"},
@@ -202,7 +203,7 @@ ROOMS: dict[str, set[str]] = {
     "admin.safety": {"admin.wire", "admin.core", "client"},
     "admin.wire": {"client", "protocol"},
     "admin.core": {"admin.rows", "admin.state", "protocol"},
-    "admin.state": {"admin.rows"},
+    "admin.state": {"admin.rows", "protocol"},
     "admin.rows": set(),
 }
 

@@ -227,6 +227,11 @@ class TopicQueue:
     last_update_ms: int | None
 
     @property
+    def key(self) -> tuple[str, str, int]:
+        """Topic, broker name and queue id, by which it is found in another state."""
+        return self.topic, self.broker_name, self.queue_id
+
+    @property
     def message_count(self) -> int:
         """Messages kept in the queue."""
         return self.max_offset - self.min_offset

@@ -45,7 +45,7 @@ _SPANS: Final = frozenset(
 _HIDDEN: Final = frozenset(
     {
         "DecodedBody.value", "GroupState.consumed", "GroupState.member_count", "GroupState.topics",
-        "QueueState.key", "ResetRow.queue", "TraceTimeline.is_empty",
+        "QueueState.key", "ResetRow.queue", "TopicQueue.key", "TraceTimeline.is_empty",
         "WhyReport.pinned", "WhyReport.state",
     }
 )  # fmt: skip

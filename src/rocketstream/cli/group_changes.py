@@ -172,7 +172,7 @@ def clone(
 
 @click.command(
     epilog="Example: `rocketstream group undo "
-    "~/.local/state/rocketstream/undo/billing-1714564800000-1f2e3d4c.json`"
+    "~/.local/state/rocketstream/undo/billing-east-1714564800000-1f2e3d4c.json`"
 )
 @click.argument(
     "file", metavar="FILE", type=click.Path(), help="What a reset wrote before it began."

@@ -9,7 +9,7 @@ stays unknown: the last known one stands beside it with its moment.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -20,6 +20,7 @@ from rocketstream.admin.state import (
     GroupState,
     GroupVerdict,
     PinnedMessage,
+    TopicState,
     Verdict,
     WhyReport,
 )
@@ -107,6 +108,7 @@ class Update:
         at_ms: the moment it holds for, ms since 1970: that of its newest finding; None before the
             first sweep.
         looks: the newest look into each group, of the last minutes.
+        last_topics: as ``last_known``, of each topic that a broker does not tell of now.
         last_known: of each group whose lag is unknown now, or not asked because of an outage, the
             last state that had it, for faces to show with its age. Never counted in a sum.
     """
@@ -121,6 +123,7 @@ class Update:
     at_ms: int | None = None
     looks: Mapping[str, GroupLook] = field(default_factory=dict)
     last_known: Mapping[str, GroupState] = field(default_factory=dict)
+    last_topics: Mapping[str, TopicState] = field(default_factory=dict)
 
 
 class Judge(Protocol):
@@ -153,6 +156,7 @@ class Model:
         self._judged: dict[str, GroupVerdict] = {}
         self._unjudged: set[str] = set()
         self._known: dict[str, GroupState] = {}
+        self._topics: dict[str, TopicState] = {}
         self._changes: list[VerdictChange] = []
         self.update = Update(None, MappingProxyType({}))
         """The value that readers get."""
@@ -199,6 +203,12 @@ class Model:
             before=former.state if former.outage is None else None,
             at_ms=state.taken_ms,
         )
+        down = {each.broker_name for each in self.update.down}
+        self._topics = {
+            name: known if known is not None and _is_partial(topic, known, down) else topic
+            for name, topic in state.topics.items()
+            for known in [self._topics.get(name)]
+        }
 
     def looked(self, report: WhyReport) -> GroupLook:
         """Take what a look into a group found; return it with its verdict."""
@@ -268,6 +278,7 @@ class Model:
             changes=changes,
             looks=MappingProxyType(dict(self._looks)),
             last_known=MappingProxyType(self._last_known(update)),
+            last_topics=MappingProxyType(self._last_topics(update)),
         )
         return self.update
 
@@ -312,6 +323,21 @@ class Model:
             if (update.outage is not None or group.lag is None)
             and (known := self._known.get(name)) is not None
         }
+
+    def _last_topics(self, update: Update) -> dict[str, TopicState]:
+        topics = {} if update.state is None else update.state.topics
+        return {
+            name: known
+            for name, known in self._topics.items()
+            if name in topics and (update.outage is not None or known is not topics[name])
+        }
+
+
+def _is_partial(topic: TopicState, known: TopicState, down: Collection[str]) -> bool:
+    """Return whether a broker that told of a topic before does not tell of it now."""
+    told = {queue.broker_name for queue in topic.queues}
+    gone = {queue.broker_name for queue in known.queues} - told
+    return bool(gone) and (bool(topic.errors) or not gone.isdisjoint(down))
 
 
 def brokers_down(

@@ -140,8 +140,11 @@ def _added(window: list[GroupState], state: GroupState, pace: _Pace) -> list[Gro
 
 def _sharing(state: GroupState, before: GroupState) -> GroupState:
     """Return a state that reuses the values of the previous one wherever they are equal."""
-    known = {(q.topic, q.broker_name, q.queue_id, q.kind): q for q in before.queues}
-    queues = tuple(_same(known, queue) for queue in state.queues)
+    known = {queue.key: queue for queue in before.queues}
+    queues = tuple(
+        old if (old := known.get(queue.key)) is not None and old == queue else queue
+        for queue in state.queues
+    )
     return dataclasses.replace(
         state,
         group=before.group,
@@ -151,13 +154,6 @@ def _sharing(state: GroupState, before: GroupState) -> GroupState:
         if state.subscriptions == before.subscriptions
         else state.subscriptions,
     )
-
-
-def _same(
-    known: Mapping[tuple[str, str, int, QueueKind], QueueState], queue: QueueState
-) -> QueueState:
-    before = known.get((queue.topic, queue.broker_name, queue.queue_id, queue.kind))
-    return before if before is not None and before == queue else queue
 
 
 BYTES_MAX: Final = 64 << 20

@@ -19,6 +19,8 @@ from rocketstream.admin.state import (
     ClusterState,
     GroupState,
     PinnedMessage,
+    TopicQueue,
+    TopicState,
     Verdict,
     WhyReport,
 )
@@ -592,6 +594,29 @@ def test_figures_of_before_an_outage_are_marked_as_those_of_their_moment() -> No
     assert update.last_known["billing"].taken_ms == START_MS
     rig.sweep()
     assert rig.collector.update().last_known == {}, "the group is gone"
+
+
+def test_topics_a_broker_no_longer_tells_of_keep_their_last_figures() -> None:
+    def told(at_ms: int, *queues: TopicQueue, error: str | None = None) -> ClusterState:
+        errors = () if error is None else (error,)
+        topic = TopicState("orders", "normal", at_ms, queues=queues, errors=errors)
+        return dataclasses.replace(cluster(at_ms), topics={"orders": topic})
+
+    here, there = TopicQueue("orders", "a", 0, 0, 5, 1), TopicQueue("orders", "b", 0, 0, 7, 1)
+    rig = Rig(
+        told(START_MS, here, there),
+        told(START_MS + 10_000, here, error="b is silent"),
+        told(START_MS + 20_000, here, there),
+        told(START_MS + 30_000, here),
+    )
+    rig.sweep()
+    assert rig.collector.update().last_topics == {}
+    rig.sweep()
+    assert rig.collector.update().last_topics["orders"].taken_ms == START_MS
+    rig.sweep()
+    assert rig.collector.update().last_topics == {}
+    rig.sweep()
+    assert rig.collector.update().last_topics == {}, "the topic has fewer queues"
 
 
 def test_an_interval_below_a_second_is_refused() -> None:

@@ -220,7 +220,10 @@ class Resets(Service):
         with self._changes.open("group.reset", arguments, before) as made:
             directory = Path(undo_directory) if undo_directory else default_undo_directory()
             namesrv = ";".join(self._client.name_servers)
-            path = write_undo(directory, plan.group, move, self._clock.now_ms(), namesrv)
+            path = write_undo(
+                directory, plan.group, move, self._clock.now_ms(),
+                namesrv=namesrv, cluster=self._cluster_of(move),
+            )  # fmt: skip
             made.after = {"undo": str(path)}
             try:
                 self._carry_out(made, plan, move)
@@ -269,6 +272,11 @@ class Resets(Service):
         if file.namesrv != here:
             warnings.append(f"the file was made at name server {file.namesrv}, this is {here}")
         return replace(plan, warnings=tuple(warnings))
+
+    def _cluster_of(self, rows: Sequence[ResetRow]) -> str:
+        brokers = self._wire.cluster_info().broker_addr_table
+        found = {brokers[row.broker_name].cluster for row in rows if row.broker_name in brokers}
+        return min(found, default="")
 
     # --- planning --------------------------------------------------------------------------------
 

@@ -69,6 +69,8 @@ def read_document(path: str | os.PathLike[str], kind: DocumentKind) -> dict[str,
 
 
 _UNDO_FILE: Final = DocumentKind("undo file", "rocketstream-undo", version=1, bytes_max=64 << 20)
+_NAME_CHARS_MAX: Final = 100
+"""Two names and a time fit the 255 bytes a file name may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Undo:
         group: the group that was moved.
         taken_ms: when the offsets were read, ms since 1970.
         namesrv: the name servers of its cluster.
+        cluster: the name of its cluster; empty in files of earlier releases.
         before: the offset of each queue before; None where none was stored.
         after: the offset each queue was sent to.
     """
@@ -88,6 +91,7 @@ class Undo:
     namesrv: str
     before: dict[MessageQueue, int | None]
     after: dict[MessageQueue, int]
+    cluster: str = ""
 
 
 def default_undo_directory() -> Path:
@@ -95,8 +99,19 @@ def default_undo_directory() -> Path:
     return state_directory() / "undo"
 
 
+def undo_name(name: str) -> str:
+    """Return a group's or cluster's name as it stands in the names of undo files."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:_NAME_CHARS_MAX]
+
+
 def write_undo(
-    directory: Path, group: str, rows: Iterable[ResetRow], taken_ms: int, namesrv: str
+    directory: Path,
+    group: str,
+    rows: Iterable[ResetRow],
+    taken_ms: int,
+    *,
+    namesrv: str,
+    cluster: str,
 ) -> Path:
     """Write the queues' present offsets to the disk, and return the file.
 
@@ -109,6 +124,7 @@ def write_undo(
         "group": group,
         "takenMs": taken_ms,
         "namesrv": namesrv,
+        "cluster": cluster,
         "queues": [
             {
                 "topic": row.topic,
@@ -120,7 +136,7 @@ def write_undo(
             for row in rows
         ],
     }
-    name = re.sub(r"[^A-Za-z0-9_-]", "_", group)
+    name = f"{undo_name(group)}-{undo_name(cluster)}"
     path = directory / f"{name}-{taken_ms}-{new_uuid()[:8]}.json"
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -162,6 +178,7 @@ def _read(value: dict[str, Any]) -> Undo:
         group=str(value["group"]),
         taken_ms=int(value["takenMs"]),
         namesrv=str(value["namesrv"]),
+        cluster=str(value.get("cluster", "")),
         before=before,
         after=after,
     )

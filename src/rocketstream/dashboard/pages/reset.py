@@ -5,6 +5,7 @@ Law: only a plan that was shown is carried out.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +13,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from rocketstream.admin import Admin, ResetPlan, ResetTarget
-from rocketstream.admin.safety.undo import Undo, read_undo
+from rocketstream.admin.safety.undo import Undo, read_undo, undo_name
 from rocketstream.admin.state import QueueKind
 from rocketstream.dashboard.jobs import Job
 from rocketstream.dashboard.site import Ask, PageError, get, number, post, time_ms, tried
@@ -40,27 +41,24 @@ class UndoFile:
     undo: Undo
 
 
-def undo_files(directory: Path, group: str) -> list[UndoFile]:
-    """Return a group's undo files, the newest first, without unreadable ones."""
+def undo_files(directory: Path, group: str, clusters: Collection[str]) -> list[UndoFile]:
+    """Return a group's undo files, the newest first, without unreadable ones and those of other
+    clusters; files of earlier releases name none."""
     try:
         names = sorted((path.name for path in directory.glob("*.json")), reverse=True)
     except OSError:
         return []
     found: list[UndoFile] = []
     for name in names:
-        if not name.startswith(_file_start(group)):
+        if not name.startswith(f"{undo_name(group)}-"):
             continue
         try:
             undo = read_undo(directory / name)
         except ConfigurationError:
             continue
-        if undo.group == group:
+        if undo.group == group and (not undo.cluster or undo.cluster in clusters):
             found.append(UndoFile(name, undo))
     return sorted(found, key=lambda file: -file.undo.taken_ms)[:UNDO_SHOWN]
-
-
-def _file_start(group: str) -> str:
-    return "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in group) + "-"
 
 
 def target_of(ask: Ask) -> ResetTarget:
@@ -110,7 +108,8 @@ async def page(ask: Ask) -> Response:
     group = state.groups.get(name) if state else None
     topics = sorted({q.topic for q in group.of_kind(QueueKind.TOPIC)}) if group else []
     directory = ask.site.settings.undo_files
-    files = await ask.site.desk.locally(lambda: undo_files(directory, name))
+    clusters = {broker.cluster for broker in state.brokers} if state else set()
+    files = await ask.site.desk.locally(lambda: undo_files(directory, name, clusters))
     plan, problem, code = None, None, 200
     if ask.value("undo") or ask.value("target"):
         plan, problem, code = await tried(_plan(ask, name, files))

@@ -11,7 +11,14 @@ from typing import Final
 from starlette.responses import Response
 
 from rocketstream import limits
-from rocketstream.admin.state import GroupState, GroupVerdict, TopicState, longest_of, sum_of
+from rocketstream.admin.state import (
+    GroupState,
+    GroupVerdict,
+    TopicQueue,
+    TopicState,
+    longest_of,
+    sum_of,
+)
 from rocketstream.dashboard.pages.overview import verdict_of
 from rocketstream.dashboard.rates import TopicRates
 from rocketstream.dashboard.site import Ask, get, pick
@@ -58,6 +65,15 @@ def consumers(update: Update, topic: TopicState) -> list[Consumer]:
     return sorted(found, key=lambda each: -(each.lag or 0))
 
 
+def shown_queues(
+    topic: TopicState, last: TopicState | None, *, is_outage: bool
+) -> list[tuple[TopicQueue, bool]]:
+    """Return a topic's queues, and for each whether its figures are those of ``last``."""
+    told = {} if is_outage else {queue.key: queue for queue in topic.queues}
+    old = {} if last is None else {queue.key: queue for queue in last.queues}
+    return [(queue, key not in told) for key, queue in sorted((old | told).items())]
+
+
 async def list_page(ask: Ask) -> Response:
     """Return the page of all topics of a kind."""
     update = ask.update()
@@ -86,12 +102,14 @@ async def page(ask: Ask) -> Response:
     name = ask.need("name")
     update = ask.update()
     topic: TopicState = pick(update, "topic", name)
+    last = update.last_topics.get(name)
+    queues = shown_queues(topic, last, is_outage=update.outage is not None)
     rates: TopicRates = ask.site.rates
     return ask.page(
-        "topic", title=name, name=name, topic=topic, rates=rates,
+        "topic", title=name, name=name, topic=topic, last=last, rates=rates,
         consumers=consumers(update, topic),
-        queues=topic.queues[: limits.DASHBOARD_ROWS_MAX],
-        left_out=max(len(topic.queues) - limits.DASHBOARD_ROWS_MAX, 0),
+        queues=queues[: limits.DASHBOARD_ROWS_MAX],
+        left_out=max(len(queues) - limits.DASHBOARD_ROWS_MAX, 0),
     )  # fmt: skip
 
 
