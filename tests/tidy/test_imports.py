@@ -181,7 +181,7 @@ ROOMS: dict[str, set[str]] = {
     | {"admin.wire", "protocol"},
     "admin.letters": {"admin.messages", "admin.service", "admin.sweep"}
     | {"admin.core", "client", "protocol"},
-    "admin.messages": SEEN | {"admin.service", "admin.topics", "protocol"},
+    "admin.messages": SEEN | {"admin.service", "admin.topics", "protocol", "suggestions"},
     "admin.changes": {
         "admin.core",
         "admin.safety",
@@ -190,11 +190,12 @@ ROOMS: dict[str, set[str]] = {
         "admin.sweep",
         "admin.topics",
         "protocol",
+        "suggestions",
     },
     "admin.cluster": SEEN | {"admin.service", "admin.sweep", "admin.wire", "protocol"},
     "admin.topics": SEEN | {"admin.service", "admin.sweep", "protocol"},
     "admin.sweep": SEEN
-    | {"admin.memory", "admin.service", "admin.survey", "admin.wire", "protocol"},
+    | {"admin.memory", "admin.service", "admin.survey", "admin.wire", "protocol", "suggestions"},
     "admin.survey": SEEN | {"admin.filtered", "admin.memory", "admin.wire", "client", "protocol"},
     "admin.filtered": SEEN | {"admin.wire", "protocol"},
     # What all services share.
@@ -202,7 +203,7 @@ ROOMS: dict[str, set[str]] = {
     "admin.memory": SEEN,
     "admin.safety": {"admin.wire", "admin.core", "client"},
     "admin.wire": {"client", "protocol"},
-    "admin.core": {"admin.rows", "admin.state", "protocol"},
+    "admin.core": {"admin.rows", "admin.state", "protocol", "suggestions"},
     "admin.state": {"admin.rows", "protocol"},
     "admin.rows": set(),
 }
