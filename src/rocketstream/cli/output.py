@@ -181,7 +181,7 @@ _TOLD: Final = {
     "TraceTimeline": "topic msg_id store_timestamp=store_ms store_host sends tries ends problems",
     "WhyReport": "group verdict causes unknown took_ms",
 }
-"""What JSON tells of values that are not told field by field; ``*`` is all of a part."""
+"""The names in the JSON of values that are not told field by field; ``*`` is all of a part."""
 _UNKNOWN_ORIGIN: Final = "(origin not known)"
 
 
