@@ -64,6 +64,26 @@ def test_a_broker_holds_pulls_and_answers_when_a_message_comes(
     source.stop()
 
 
+def test_brokers_show_the_index_that_marks_and_sizes_are_read_from(
+    apache_cluster: ApacheCluster, drive: Drive
+) -> None:
+    """4.9 and 5.x: what the index tells of a row is what the message itself tells."""
+    topic = apache_cluster.create_topic(apache_cluster.unique("indexed"), queues=3)
+    send_many(apache_cluster.namesrv_addr, topic, 30)
+    cluster = drive(topic=topic)
+    ends = cluster.max_offsets(cluster.queues())
+    rows = {queue: end - 1 for queue, end in ends.items() if end}
+    marks, sizes = cluster.marks(rows), cluster.row_bytes(rows)
+    assert marks.keys() == sizes.keys() == rows.keys()
+    assert len(rows) > 1
+    assert not cluster._without_index
+    assert cluster.marks_again(rows, marks, rows) == marks
+    pulled = {queue: cluster.marks({queue: at})[queue] for queue, at in rows.items()}
+    assert all(marks[queue].is_of(mark) for queue, mark in pulled.items())
+    cluster._without_index.update(queue.broker_name for queue in rows)
+    assert cluster.row_bytes(rows) == sizes
+
+
 def test_a_pattern_is_about_what_somebody_sent(apache_cluster: ApacheCluster, drive: Drive) -> None:
     """Of all that Apache's name server lists, nothing of the system and no dead letters."""
     topic = apache_cluster.create_topic(apache_cluster.unique("pattern"), queues=1)

@@ -354,3 +354,42 @@ def _until(holds: Callable[[], bool], seconds: float = 30) -> None:
             return
         pause.wait(0.05)
     pytest.fail("it never came to hold")
+
+
+def test_two_streams_of_one_topic_in_one_session_know_nothing_of_each_other(
+    spark: Any,
+    cluster: EmbeddedCluster,
+    new_topic: NewTopic,
+    stream: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    """Other limits, columns and places; one is stopped and started while the other runs."""
+    topic = new_topic(queues=2)
+    for queue_id in range(2):
+        send(cluster, topic, queue_id, numbered(queue_id * 50, 50))
+    frames = {
+        "small": stream(topic, "body BINARY", maxOffsetsPerTrigger=7),
+        "whole": stream(topic, "queueOffset BIGINT, body BINARY"),
+    }
+    seen: dict[str, list[int]] = {name: [] for name in frames}
+
+    def start(name: str) -> Any:
+        def note(batch: Any, _: int) -> None:
+            seen[name] += [int(bytes(row.body)) for row in batch.collect()]
+
+        writer = frames[name].writeStream.foreachBatch(note)
+        return writer.option("checkpointLocation", str(tmp_path / name)).start()
+
+    queries = {name: start(name) for name in frames}
+    for query in queries.values():
+        query.processAllAvailable()
+    queries["small"].stop()
+    send(cluster, topic, 0, numbered(100, 20))
+    queries["whole"].processAllAvailable()
+    again = start("small")
+    again.processAllAvailable()
+    again.stop()
+    queries["whole"].stop()
+    assert {name: sorted(numbers) for name, numbers in seen.items()} == {
+        name: list(range(120)) for name in frames
+    }
