@@ -25,6 +25,7 @@ from rocketstream import (
 )
 from rocketstream.admin import Admin
 from rocketstream.admin.state import CauseKind, Verdict
+from rocketstream.admin.wire import questions
 from rocketstream.model import MessageQueue
 
 OK = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
@@ -169,7 +170,7 @@ class Ground:
             queues.setdefault(queue.broker_name, set()).add(queue)
         masters = self._admin._wire.masters()
         for broker_name, each in queues.items():
-            self._admin._wire.lock(masters[broker_name], topic, GHOST, each)
+            self._admin._wire.ask(masters[broker_name], questions.lock_of(topic, GHOST, each))
 
 
 class LeavesTheFirstOut:

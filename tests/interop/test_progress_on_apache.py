@@ -22,6 +22,7 @@ from rocketstream import (
 from rocketstream.admin import Admin
 from rocketstream.admin.filtered import count_matching
 from rocketstream.admin.state import CauseKind, QueueKind, QueueState
+from rocketstream.admin.wire import questions
 from rocketstream.admin.wire.questions import Asking
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import RequestCode
@@ -158,7 +159,7 @@ def counted(admin: Admin, at: MessageQueue, expression: str, start: int, kind: s
         max_offset=admin._client.max_offset(at),
         committed_offset=start,
     )
-    config = admin._wire.topic_configs(asking.address)[at.topic]
+    config = admin._wire.ask(asking.address, questions.TOPICS)[at.topic]
     wanted = build_subscription(at.topic, expression, 0, kind)
     found = count_matching(asking, state, wanted, config=config)
     assert found.error is None
@@ -321,7 +322,7 @@ def test_the_filtered_lag_of_batch_queues_is_right_or_unknown(
     topic = cluster.create_topic(
         cluster.unique("batchy"), queues=2, attributes="+queue.type=BatchCQ"
     )
-    config = admin._wire.topic_configs(admin._client.master(BROKER_NAME))[topic]
+    config = admin._wire.ask(admin._client.master(BROKER_NAME), questions.TOPICS)[topic]
     assert config.attributes == {"queue.type": "BatchCQ"}
     single, batched = queue(topic, 0), queue(topic, 1)
     with Producer("progress", namesrv_addr=cluster.namesrv_addr) as producer:

@@ -86,6 +86,8 @@ SERVICES = {
     "admin.messages",
     "admin.topics",
 }
+CHANGING = "rocketstream.admin.wire.changes"
+CHANGERS = {"admin.safety", "admin.wire"}
 ROOMS: dict[str, set[str]] = {
     "spark": {
         "spark.consumer",
@@ -179,9 +181,10 @@ ROOMS: dict[str, set[str]] = {
     "admin.consumers": SEEN
     | {"admin.filtered", "admin.letters", "admin.messages", "admin.service", "admin.sweep"}
     | {"admin.wire", "protocol"},
-    "admin.letters": {"admin.messages", "admin.service", "admin.sweep"}
+    "admin.letters": {"admin.messages", "admin.service", "admin.sweep", "admin.wire"}
     | {"admin.core", "client", "protocol"},
-    "admin.messages": SEEN | {"admin.service", "admin.topics", "protocol", "suggestions"},
+    "admin.messages": SEEN
+    | {"admin.service", "admin.topics", "admin.wire", "protocol", "suggestions"},
     "admin.changes": {
         "admin.core",
         "admin.safety",
@@ -189,11 +192,12 @@ ROOMS: dict[str, set[str]] = {
         "admin.state",
         "admin.sweep",
         "admin.topics",
+        "admin.wire",
         "protocol",
         "suggestions",
     },
     "admin.cluster": SEEN | {"admin.service", "admin.sweep", "admin.wire", "protocol"},
-    "admin.topics": SEEN | {"admin.service", "admin.sweep", "protocol"},
+    "admin.topics": SEEN | {"admin.service", "admin.sweep", "admin.wire", "protocol"},
     "admin.sweep": SEEN
     | {"admin.memory", "admin.service", "admin.survey", "admin.wire", "protocol", "suggestions"},
     "admin.survey": SEEN | {"admin.filtered", "admin.memory", "admin.wire", "client", "protocol"},
@@ -383,7 +387,9 @@ def closed_doors(module: Module) -> list[str]:
         if target.split(".")[0] != PACKAGE or target == PACKAGE:
             continue
         other = room(target)
-        if other not in {own} | ROOMS[own] | GROUND:
+        if target.startswith(CHANGING) and own not in CHANGERS:
+            wrong.append(f"{module.place}:{line} imports {target}")
+        elif other not in {own} | ROOMS[own] | GROUND:
             wrong.append(f"{module.place}:{line} imports {target}")
     return wrong
 
@@ -412,11 +418,11 @@ def test_each_room_keeps_to_its_law(module: Module) -> None:
         ("spark.setup.java", "from rocketstream.spark.options import read_options"),
         ("spark.options", "from rocketstream.spark.scan import Scan"),
         ("admin.sweep", "from rocketstream.admin.changes.resets import ResetAdmin"),
+        ("admin.changes.resets", "from rocketstream.admin.wire.changes import ChangingWire"),
         ("admin.sweep", "from rocketstream.admin.safety.audit import ChangeGate"),
         ("admin.wire.questions", "from rocketstream.admin.core import joining"),
         ("admin.messages.search", "from ..wire import changes"),
         ("admin.messages.viewing", "from rocketstream.admin.changes.resets import ResetAdmin"),
-        ("admin.changes.resets", "from rocketstream.admin.wire.changes import ChangingWire"),
         ("admin.consumers.why", "from rocketstream.admin import Admin"),
     ],
 )

@@ -198,7 +198,7 @@ class Brokers(Service):
         Raises:
             ConfigurationError: there is no such broker.
         """
-        return self._wire.broker_config(self._processes(broker)[0].address)
+        return self._wire.ask(self._processes(broker)[0].address, questions.BROKER_CONFIG)
 
     @question
     def delay_levels(self, topic: str) -> tuple[str, ...]:
@@ -216,7 +216,7 @@ class Brokers(Service):
             addresses = [d.broker_addrs[MASTER_ID] for d in brokers if MASTER_ID in d.broker_addrs]
         except RouteNotFoundError:  # the send will create the topic
             addresses = list(self._wire.masters().values())
-        told = [_told(partial(self._wire.broker_config, each)) for each in addresses]
+        told = [_told(partial(self._wire.ask, each, questions.BROKER_CONFIG)) for each in addresses]
         levels = [tuple((each or {}).get("messageDelayLevel", "").split()) for each in told]
         fewest = min((len(each) for each in levels if each), default=len(DEFAULT_DELAY_LEVELS))
         return next((each for each in levels if len(each) == fewest), DEFAULT_DELAY_LEVELS)

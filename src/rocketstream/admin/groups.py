@@ -63,7 +63,7 @@ class Groups(Service):
             ConnectError: no name server answered.
         """
         masters = list(self._wire.masters().values())
-        told = beside(self._wire.group_configs, masters)
+        told = beside(lambda each: self._wire.ask(each, questions.GROUPS), masters)
         found = {name for each in told for name in each}
         return sorted(name for name in found if not names.is_system_group(name))
 
@@ -323,7 +323,7 @@ class Groups(Service):
         """
         rows: list[TimeSpanRow] = []
         for address in self._wire.topic_masters(topic).values():
-            spans = self._wire.time_span(address, topic, group).consume_time_span_set
+            spans = self._wire.ask(address, questions.span_of(topic, group)).consume_time_span_set
             rows += [_span_row(span.message_queue, span) for span in spans if span.message_queue]
         return sorted(rows, key=lambda row: (row.broker_name, row.queue_id))
 

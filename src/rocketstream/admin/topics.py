@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rocketstream.admin.rows import RouteRow, TopicRow
 from rocketstream.admin.service import Reach, Service, change, question
 from rocketstream.admin.state import TopicQueue, known_ms, permission, topic_kind
+from rocketstream.admin.wire import questions
 from rocketstream.errors import (
     ConfigurationError,
     RequestTimeoutError,
@@ -53,7 +54,7 @@ class Topics(Service):
         system = self._wire.system_topic_names()
         configs: dict[str, list[tuple[str, TopicConfig]]] = {}
         for broker_name, address in self._wire.masters().items():
-            table = self._wire.topic_configs(address)
+            table = self._wire.ask(address, questions.TOPICS)
             for topic, config in table.items():
                 configs.setdefault(topic, []).append((broker_name, config))
         topics = set(self._wire.topic_names()) | set(configs)
@@ -155,7 +156,7 @@ class Topics(Service):
         for part in self.route(topic):
             if part.address is None:
                 continue
-            table = self._wire.topic_stats(part.address, topic).offset_table
+            table = self._wire.ask(part.address, questions.ends_of(topic)).offset_table
             for queue, stats in table.items():
                 rows.append(
                     TopicQueue(
@@ -178,7 +179,7 @@ class Topics(Service):
         """
         groups: set[str] = set()
         for address in self._wire.topic_masters(topic).values():
-            groups |= self._wire.groups_of(address, topic)
+            groups |= self._wire.ask(address, questions.consumers_of(topic))
         return sorted(groups)
 
     @question

@@ -15,6 +15,7 @@ from rocketstream.admin import Admin, LetterFilter
 from rocketstream.admin.letters import redrive
 from rocketstream.admin.letters.causes import PROGRESS_GROUP, progress_group
 from rocketstream.admin.letters.redrive import Pace
+from rocketstream.admin.wire import questions
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import ClientStateError, ConfigurationError, RouteNotFoundError
 from rocketstream.model import MessageQueue
@@ -94,7 +95,7 @@ def known_groups(admin: Admin) -> set[str]:
     """Every group the brokers know, those of the system and of tools too."""
     known: set[str] = set()
     for address in admin._wire.masters().values():
-        known |= set(admin._wire.group_configs(address))
+        known |= set(admin._wire.ask(address, questions.GROUPS))
     return known
 
 
@@ -301,8 +302,8 @@ def test_a_redrive_whose_queues_went_to_another_stops_at_once(
     wire, broker = admin._wire, rocketmq_cluster.broker_addr
 
     def rob(*_: Any) -> None:
-        wire.unlock(broker, PROGRESS_GROUP, "mine", {QUEUE})
-        assert wire.lock(broker, PROGRESS_GROUP, "robber", {QUEUE})
+        wire.ask(broker, questions.unlock_of(PROGRESS_GROUP, "mine", {QUEUE}))
+        assert wire.ask(broker, questions.lock_of(PROGRESS_GROUP, "robber", {QUEUE}))
 
     monkeypatch.setattr(redrive, "RENEWED_AFTER_MS", 0)
     with pytest.raises(ClientStateError, match="another one may have gone on"):

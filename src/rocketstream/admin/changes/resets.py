@@ -38,6 +38,7 @@ from rocketstream.admin.safety.undo import default_undo_directory, read_undo, wr
 from rocketstream.admin.service import Reach, Service, change, question
 from rocketstream.admin.state import QueueKind
 from rocketstream.admin.topics import Topics, offset_at
+from rocketstream.admin.wire import questions
 from rocketstream.errors import (
     BrokerError,
     ClientStateError,
@@ -95,7 +96,7 @@ class GroupFacts:
         topics_of = groups_of_offsets(tables or {})
         groups = set(topics_of)
         for address in masters.values():
-            groups.update(wire.group_configs(address))
+            groups.update(wire.ask(address, questions.GROUPS))
         if connections:
             groups.add(group)
         known = frozenset(each for each in groups if not names.is_system_group(each))
@@ -313,7 +314,7 @@ class Resets(Service):
         if broker_name not in known.connections:
             return ResetBy.BROKER
         address = known.masters.get(broker_name)
-        settings = self._wire.broker_config(address) if address else {}
+        settings = self._wire.ask(address, questions.BROKER_CONFIG) if address else {}
         by_itself = settings.get("useServerSideResetOffset") == "true"
         return ResetBy.PULL if by_itself else ResetBy.MEMBERS
 

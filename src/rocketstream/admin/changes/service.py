@@ -35,6 +35,7 @@ from rocketstream.admin.service import Reach, change, question
 from rocketstream.admin.state import QueueKind
 from rocketstream.admin.sweep import Sweep
 from rocketstream.admin.topics import DEFAULT_TOPIC_QUEUES, Topics
+from rocketstream.admin.wire import questions
 from rocketstream.errors import (
     BrokerError,
     ConfigurationError,
@@ -298,7 +299,7 @@ class Changes(Resets, Transfers):
     def _at_brokers(self, topic: str) -> dict[str, Mapping[str, Any] | None]:
         """Return a topic's settings by broker, as each tells them; None where it has none."""
         return {
-            broker_name: self._wire.topic_settings(address).get(topic)
+            broker_name: self._wire.ask(address, questions.TOPICS_AS_TOLD).get(topic)
             for broker_name, address in sorted(self._wire.masters().items())
         }
 
@@ -332,7 +333,9 @@ class Changes(Resets, Transfers):
     def _held(self, broker_name: str, topic: str) -> dict[int, int]:
         """Return how many messages are kept, by queue id."""
         try:
-            table = self._wire.topic_stats(self._client.master(broker_name), topic).offset_table
+            table = self._wire.ask(
+                self._client.master(broker_name), questions.ends_of(topic)
+            ).offset_table
         except BrokerError:
             return {}
         return {q.queue_id: max(s.max_offset - s.min_offset, 0) for q, s in table.items()}
@@ -341,7 +344,9 @@ class Changes(Resets, Transfers):
         """Add the groups whose progress is lost, and the members that subscribe the topic."""
         groups: set[str] = set()
         for broker_name in brokers:
-            groups |= self._wire.groups_of(self._client.master(broker_name), topic)
+            groups |= self._wire.ask(
+                self._client.master(broker_name), questions.consumers_of(topic)
+            )
         masters = self._wire.masters()
         for group in sorted(each for each in groups if not names.is_system_group(each)):
             state = Sweep(self._reach).group(group, topic, matching=False)
@@ -367,7 +372,7 @@ class Changes(Resets, Transfers):
 
     def _makes_topics(self, broker_name: str) -> bool:
         try:
-            settings = self._wire.broker_config(self._client.master(broker_name))
+            settings = self._wire.ask(self._client.master(broker_name), questions.BROKER_CONFIG)
         except BrokerError:
             return False
         return settings.get("autoCreateTopicEnable") == "true"
@@ -375,7 +380,9 @@ class Changes(Resets, Transfers):
     def _add_topics_of(self, draft: Draft, known: GroupFacts, *, keeps_letters: bool) -> None:
         """Add the retry and dead-letter topics that go with a group, and what they hold."""
         group, dead = known.group, names.dlq_topic(known.group)
-        here = {t for a in known.masters.values() for t in self._wire.topic_settings(a)}
+        here = {
+            t for a in known.masters.values() for t in self._wire.ask(a, questions.TOPICS_AS_TOLD)
+        }
         topics_of = {each: known.topics_of.get(each, ()) for each in known.groups}
         popped, doubtful = popped_again(group, here, topics_of)
         draft.warnings += [f"{topic} stays: it may be another group's" for topic in doubtful]
@@ -527,7 +534,7 @@ class Changes(Resets, Transfers):
     def _offsets_in(self, broker_name: str, topic: str) -> list[tuple[str, MessageQueue, int]]:
         """Return the offsets a broker has stored for a topic: group, queue, offset."""
         try:
-            table = self._wire.all_offsets(self._client.master(broker_name))
+            table = self._wire.ask(self._client.master(broker_name), questions.OFFSETS)
         except BrokerError:
             return []
         stored = offsets_of({broker_name: table}, lambda group: True)
@@ -574,17 +581,17 @@ class Changes(Resets, Transfers):
             return self._client.query_consumer_offset(step.name, step.queue) == step.after
         if step.kind in (StepKind.PUT_TOPIC, StepKind.DELETE_TOPIC):
             if step.where not in topics:
-                topics[step.where] = self._wire.topic_settings(address)
+                topics[step.where] = self._wire.ask(address, questions.TOPICS_AS_TOLD)
             raw = topics[step.where].get(step.name)
             if step.after is None:
                 return raw is None
             return raw is not None and self._is_routed(step, topic_settings(raw))
         if step.kind is StepKind.DELETE_GROUP:
-            tables = {step.where: self._wire.all_offsets(address)}
+            tables = {step.where: self._wire.ask(address, questions.OFFSETS)}
             if offsets_of_group(tables, step.name):
                 return False
         if step.where not in groups:
-            groups[step.where] = self._wire.group_settings(address)
+            groups[step.where] = self._wire.ask(address, questions.GROUPS_AS_TOLD)
         return _holds(groups[step.where].get(step.name), step.after)
 
     def _is_routed(self, step: Step, now: Mapping[str, Any]) -> bool:
@@ -633,7 +640,7 @@ def group_settings_at(reach: Reach, group: str) -> dict[str, dict[str, Any]]:
     return {
         broker_name: raw
         for broker_name, address in sorted(reach.wire.masters().items())
-        if (raw := reach.wire.group_settings(address).get(group)) is not None
+        if (raw := reach.wire.ask(address, questions.GROUPS_AS_TOLD).get(group)) is not None
     }
 
 

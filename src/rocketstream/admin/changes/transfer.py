@@ -27,6 +27,7 @@ from rocketstream.admin.core.words import plural
 from rocketstream.admin.safety.undo import DocumentKind, read_document
 from rocketstream.admin.service import Service, question
 from rocketstream.admin.topics import Topics
+from rocketstream.admin.wire import questions
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
@@ -385,8 +386,14 @@ class Transfers(Service):
         topics: dict[tuple[str, str], Settings] = {}
         groups: dict[tuple[str, str], Settings] = {}
         for broker, address in masters.items():
-            topics |= {(broker, t): raw for t, raw in self._wire.topic_settings(address).items()}
-            groups |= {(broker, g): raw for g, raw in self._wire.group_settings(address).items()}
+            topics |= {
+                (broker, t): raw
+                for t, raw in self._wire.ask(address, questions.TOPICS_AS_TOLD).items()
+            }
+            groups |= {
+                (broker, g): raw
+                for g, raw in self._wire.ask(address, questions.GROUPS_AS_TOLD).items()
+            }
         return topics, groups
 
     def _here(self, masters: Mapping[str, str], export: Export) -> Here:
@@ -394,7 +401,7 @@ class Transfers(Service):
         ends: dict[MessageQueue, tuple[int, int]] = {}
         wanted = set(export.topics) | {(q.broker_name, q.topic) for _, q in export.offsets}
         for broker, topic in sorted(wanted & set(topics)):
-            table = self._wire.topic_stats(masters[broker], topic).offset_table
+            table = self._wire.ask(masters[broker], questions.ends_of(topic)).offset_table
             for queue, stats in table.items():
                 ends[queue] = (max(stats.min_offset, 0), max(stats.max_offset, 0))
         tables = self._wire.offset_tables(masters) or {}

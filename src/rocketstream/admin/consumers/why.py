@@ -170,7 +170,7 @@ class _Asking:
         """Look into every member, as far as the bound allows."""
         for address in self.masters.values():
             try:
-                connection = self.admin._wire.consumer_connection(address, group)
+                connection = self.admin._wire.ask(address, questions.connection_of(group))
             except RocketMQError:
                 continue  # the state says who did not answer, and that nobody is connected
             for member in connection.connection_set:
@@ -292,7 +292,7 @@ class _Asking:
             part = replace(queue, committed_offset=start, min_offset=low)
             wanted = build_subscription(seen.topic, seen.expression, 0)
             try:
-                configs = self.admin._wire.topic_configs(asking.address)
+                configs = self.admin._wire.ask(asking.address, questions.TOPICS)
                 config = configs.get(seen.topic)
                 counted = count_matching(asking, part, wanted, config=config)
             except (RocketMQError, KeyError) as error:
@@ -325,7 +325,7 @@ class _Asking:
     def is_closed(self, broker_name: str, group: str) -> str | None:
         """Return the broker's name if its settings refuse the group's pulls."""
         try:
-            configs = self.admin._wire.group_configs(self.masters[broker_name])
+            configs = self.admin._wire.ask(self.masters[broker_name], questions.GROUPS)
         except RocketMQError as error:
             self.unknown.append(f"the group's settings at {broker_name}: {error}")
             return None

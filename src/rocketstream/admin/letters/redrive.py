@@ -29,6 +29,7 @@ from rocketstream.admin.letters.causes import (
 from rocketstream.admin.messages.lookup import Lookup
 from rocketstream.admin.messages.shown import Showing
 from rocketstream.admin.service import Reach
+from rocketstream.admin.wire import questions
 from rocketstream.client.config import new_uuid
 from rocketstream.client.producer.policy import unsafe
 from rocketstream.errors import (
@@ -240,7 +241,9 @@ class RedriveLock:
         asked_at = self._clock.monotonic_ms()
         for broker_name, queues in self._by_broker.items():
             address = self._client.address(broker_name)
-            if not queues <= self._wire.lock(address, PROGRESS_GROUP, self._id, queues):
+            if not queues <= self._wire.ask(
+                address, questions.lock_of(PROGRESS_GROUP, self._id, queues)
+            ):
                 return False
         self._renewed_at = asked_at
         return True
@@ -249,7 +252,7 @@ class RedriveLock:
         for broker_name, queues in self._by_broker.items():
             try:
                 address = self._client.address(broker_name)
-                self._wire.unlock(address, PROGRESS_GROUP, self._id, queues)
+                self._wire.ask(address, questions.unlock_of(PROGRESS_GROUP, self._id, queues))
             except RocketMQError as error:
                 logger.info("queues not given back to broker=%s: %s", broker_name, error)
 

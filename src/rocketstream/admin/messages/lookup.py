@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocketstream import limits
+from rocketstream.admin.wire import questions
 from rocketstream.errors import BrokerError, OffsetNotFoundError, RemoteProtocolError
 from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.codes import ResponseCode
@@ -75,7 +76,7 @@ class Lookup:
         if offset < 0 or not named:
             return None
         try:
-            message = self.wire.message_at(address, offset)
+            message = self.wire.ask(address, questions.message_at(offset))
         except BrokerError:
             return None
         message._broker_name = named[0]

@@ -28,6 +28,7 @@ from rocketstream.admin.messages.track import Tracked
 from rocketstream.admin.rows import ConsumedRow, ConsumePlan, TrackRow
 from rocketstream.admin.service import Service, change, question
 from rocketstream.admin.topics import Topics
+from rocketstream.admin.wire import questions
 from rocketstream.errors import ConfigurationError, RocketMQError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
@@ -229,7 +230,7 @@ class Messages(Service):
         found: dict[MessageQueue, Range] = {}
         for name, address in self._wire.topic_masters(topic).items():
             try:
-                table = self._wire.topic_stats(address, topic).offset_table
+                table = self._wire.ask(address, questions.ends_of(topic)).offset_table
             except RocketMQError as error:
                 problems.append(f"broker {name}: {error.message}")
                 continue

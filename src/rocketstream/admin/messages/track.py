@@ -11,6 +11,7 @@ from typing import Final
 
 from rocketstream.admin.messages.lookup import Lookup
 from rocketstream.admin.rows import TrackRow
+from rocketstream.admin.wire import questions
 from rocketstream.errors import RocketMQError, SubscriptionError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import ConsumerConnection
@@ -207,7 +208,7 @@ class Tracked:
     def _committed(self, group: str, message: MessageExt) -> int | None:
         """Return a group's offset in the queue of a message; None without one."""
         name = message.broker_name
-        stats = self._wire.consume_stats(self._masters[name], group, message.topic)
+        stats = self._wire.ask(self._masters[name], questions.stats_of(group, message.topic))
         entry = stats.offset_table.get(MessageQueue(message.topic, name, message.queue_id))
         # Brokers without an offset answer 0 or -1 here.
         return entry.consumer_offset if entry is not None and entry.consumer_offset > 0 else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TypeVar
 
 from rocketstream import limits
 from rocketstream.admin.wire import questions
@@ -32,7 +32,6 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
 
-P = ParamSpec("P")
 A = TypeVar("A")
 T = TypeVar("T")
 
@@ -76,38 +75,8 @@ class Wire:
         return question.read(self._client.request_one_namesrv(address, command, self._timeout_ms))
 
 
-def _asked(
-    ask_for: Callable[P, Question[T]],
-) -> Callable[Concatenate[Wire, str, P], T]:
-    """Return a method that asks an address for one entry of the table."""
-
-    def ask(self: Wire, address: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.ask(address, ask_for(*args, **kwargs))
-
-    return ask
-
-
-def _always(question: Question[T]) -> Callable[[], Question[T]]:
-    return lambda: question
-
-
 class AdminWire(Wire):
     """Asks one cluster; blocking, and as thread safe as its client."""
-
-    topic_configs = _asked(_always(questions.TOPICS))
-    topic_settings = _asked(_always(questions.TOPICS_AS_TOLD))
-    topic_stats = _asked(questions.ends_of)
-    groups_of = _asked(questions.consumers_of)
-    group_configs = _asked(_always(questions.GROUPS))
-    group_settings = _asked(_always(questions.GROUPS_AS_TOLD))
-    all_offsets = _asked(_always(questions.OFFSETS))
-    consume_stats = _asked(questions.stats_of)
-    consumer_connection = _asked(questions.connection_of)
-    time_span = _asked(questions.span_of)
-    message_at = _asked(questions.message_at)
-    broker_config = _asked(_always(questions.BROKER_CONFIG))
-    lock = _asked(questions.lock_of)
-    unlock = _asked(questions.unlock_of)
 
     # --- name servers ----------------------------------------------------------------------------
 
@@ -166,7 +135,7 @@ class AdminWire(Wire):
         found: dict[str, ConsumerConnection] = {}
         for broker_name, address in masters.items():
             try:
-                found[broker_name] = self.consumer_connection(address, group)
+                found[broker_name] = self.ask(address, questions.connection_of(group))
             except ConsumerNotOnlineError:
                 continue
         return found
@@ -176,7 +145,7 @@ class AdminWire(Wire):
     ) -> dict[str, dict[str, dict[int, int]]] | None:
         """Return every broker's offset table; None when one does not answer code 43."""
         try:
-            return {name: self.all_offsets(address) for name, address in masters.items()}
+            return {name: self.ask(address, questions.OFFSETS) for name, address in masters.items()}
         except BrokerError:
             return None
 
