@@ -387,9 +387,9 @@ def closed_doors(module: Module) -> list[str]:
         if target.split(".")[0] != PACKAGE or target == PACKAGE:
             continue
         other = room(target)
-        if target.startswith(CHANGING) and own not in CHANGERS:
-            wrong.append(f"{module.place}:{line} imports {target}")
-        elif other not in {own} | ROOMS[own] | GROUND:
+        if (target.startswith(CHANGING) and own not in CHANGERS) or other not in {own} | ROOMS[
+            own
+        ] | GROUND:
             wrong.append(f"{module.place}:{line} imports {target}")
     return wrong
 
