@@ -572,4 +572,4 @@ def _summary(update: Update) -> str:
 
 def _styles(row: Row, chosen: Sequence[int]) -> tuple[str, ...]:
     own = dict(row.styles)
-    return tuple(own.get(i, row.style) for i in chosen)
+    return tuple(own.get(i, "") for i in chosen)

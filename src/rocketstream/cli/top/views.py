@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from rocketstream.admin.core.words import NONE, UNKNOWN, number, per_second, percent, span
 from rocketstream.admin.state import (
@@ -66,15 +66,42 @@ class Row:
         key: the name of its group, topic or broker; enter opens it.
         cells: as many as there are columns.
         ranks: the sort keys of the cells.
-        style: of the whole row.
         styles: of single cells, by column.
     """
 
     key: str
     cells: tuple[str, ...]
     ranks: tuple[Rank, ...]
-    style: str = ""
     styles: tuple[tuple[int, str], ...] = ()
+
+
+Told = tuple[str, Rank]
+"""A cell, and its place when rows are sorted by its column."""
+
+
+def _text(text: str) -> Told:
+    return text, rank_text(text)
+
+
+def _figure(value: float | None, words: Callable[[Any], str] = number) -> Told:
+    return words(value), rank(value)
+
+
+def _rate(value: float | None) -> Told:
+    return per_second(value, NONE), rank(value)
+
+
+def _age(milliseconds: float | None) -> Told:
+    """Return a span that there may be none of, where ``span`` says unknown."""
+    return NONE if milliseconds is None else span(milliseconds), rank(milliseconds)
+
+
+def _known(value: int | None) -> str:
+    return NONE if value is None else number(value)
+
+
+def _row(key: str, *told: Told, styles: tuple[tuple[int, str], ...] = ()) -> Row:
+    return Row(key, tuple(cell for cell, _ in told), tuple(each for _, each in told), styles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +249,6 @@ class Groups:
 def _group_row(group: GroupState, verdict: GroupVerdict | None, seen: ViewData) -> Row:
     kind = Verdict.UNKNOWN if verdict is None else verdict.verdict
     since = None if verdict is None or verdict.since_ms is None else seen.now_ms - verdict.since_ms
-    members = None if group.members is None else len(group.members)
-    consumed = None if verdict is None else verdict.consume_rate
-    arrived = None if verdict is None else verdict.arrival_rate
-    eta = None if verdict is None else verdict.eta_ms
     lag, waited = number(group.lag), span(group.time_lag_ms)
     if group.queues_unknown and group.lag is not None:
         lag = f">={lag}"
@@ -235,36 +258,20 @@ def _group_row(group: GroupState, verdict: GroupVerdict | None, seen: ViewData) 
         lag = f"{number(last.lag)} ({span(seen.now_ms - last.taken_ms)} ago)"
         waited = span(last.time_lag_ms)
         styles += ((3, "dim"), (4, "dim"))
-    return Row(
+    return _row(
         group.group,
-        (
-            group.group,
-            kind.value,
-            NONE if since is None else span(since),
-            lag,
-            waited,
-            per_second(consumed, NONE),
-            per_second(arrived, NONE),
-            number(group.retrying),
-            number(group.dead_letters),
-            number(members),
-            NONE if eta is None else span(eta),
-            number(group.expired),
-        ),
-        (
-            rank_text(group.group),
-            rank(severity(verdict)),
-            rank(since),
-            rank(group.lag),
-            rank(group.time_lag_ms),
-            rank(consumed),
-            rank(arrived),
-            rank(group.retrying),
-            rank(group.dead_letters),
-            rank(members),
-            rank(eta),
-            rank(group.expired),
-        ),
+        _text(group.group),
+        (kind.value, rank(severity(verdict))),
+        _age(since),
+        (lag, rank(group.lag)),
+        (waited, rank(group.time_lag_ms)),
+        _rate(None if verdict is None else verdict.consume_rate),
+        _rate(None if verdict is None else verdict.arrival_rate),
+        _figure(group.retrying),
+        _figure(group.dead_letters),
+        _figure(group.member_count),
+        _age(None if verdict is None else verdict.eta_ms),
+        _figure(group.expired),
         styles=styles,
     )
 
@@ -339,32 +346,18 @@ class GroupQueues(_OfGroup):
             lag = None if dead else queue.lag
             waited = None if dead else queue.time_lag_ms(seen.state.taken_ms)
             rows.append(
-                Row(
+                _row(
                     f"{queue.topic}\0{queue.broker_name}\0{queue.queue_id}",
-                    (
-                        queue.topic,
-                        queue.broker_name,
-                        str(queue.queue_id),
-                        NONE if dead else number(lag),
-                        NONE if dead else span(waited),
-                        NONE if queue.committed_offset is None else number(queue.committed_offset),
-                        number(queue.max_offset),
-                        queue.client_id or NONE,
-                        NONE if dead else number(queue.expired),
-                        queue.error or "",
-                    ),
-                    (
-                        rank_text(queue.topic),
-                        rank_text(queue.broker_name),
-                        rank(queue.queue_id),
-                        rank(lag),
-                        rank(waited),
-                        rank(queue.committed_offset),
-                        rank(queue.max_offset),
-                        rank_text(queue.client_id or ""),
-                        rank(queue.expired),
-                        rank_text(queue.error or ""),
-                    ),
+                    _text(queue.topic),
+                    _text(queue.broker_name),
+                    _figure(queue.queue_id, str),
+                    (NONE if dead else number(lag), rank(lag)),
+                    (NONE if dead else span(waited), rank(waited)),
+                    _figure(queue.committed_offset, _known),
+                    _figure(queue.max_offset),
+                    (queue.client_id or NONE, rank_text(queue.client_id or "")),
+                    (NONE if dead else number(queue.expired), rank(queue.expired)),
+                    _text(queue.error or ""),
                 )
             )
         return rows
@@ -400,14 +393,13 @@ class GroupMembers(_OfGroup):
             told = any(q.client_id is not None for q in state.queues) if state else False
             lags = [queue.lag for queue in owned]
             lag = None if None in lags or not told else sum(each or 0 for each in lags)
-            queues = len(owned) if told else None
-            version = version_name(member.version)
-            cells = (member.client_id, member.address, member.language, version)
+            texts = (member.client_id, member.address, member.language)
             rows.append(
-                Row(
+                _row(
                     member.client_id,
-                    (*cells, number(queues), number(lag)),
-                    (*(rank_text(cell) for cell in cells), rank(queues), rank(lag)),
+                    *map(_text, (*texts, version_name(member.version))),
+                    _figure(len(owned) if told else None),
+                    _figure(lag),
                 )
             )
         return rows
@@ -505,33 +497,17 @@ def _topic_row(topic: TopicState, seen: ViewData) -> Row:
     )
     age = None if newest is None else max(seen.now_ms - newest, 0)
     known = not topic.errors
-    arrives = _arrives(topic, seen)
-    groups = None if topic.consumers is None else len(topic.consumers)
-    messages = topic.messages if known else None
-    return Row(
+    return _row(
         topic.topic,
-        (
-            topic.topic,
-            topic.kind,
-            number(len(topic.queues) if known else None),
-            number(messages),
-            per_second(arrives, NONE),
-            number(groups),
-            NONE if age is None else span(age),
-            topic.permission or UNKNOWN,
-            "; ".join(topic.errors),
-        ),
-        (
-            rank_text(topic.topic),
-            rank_text(topic.kind),
-            rank(len(topic.queues)),
-            rank(messages),
-            rank(arrives),
-            rank(groups),
-            rank(age),
-            rank_text(topic.permission or ""),
-            rank_text("".join(topic.errors)),
-        ),
+        _text(topic.topic),
+        _text(topic.kind),
+        _figure(len(topic.queues) if known else None),
+        _figure(topic.messages if known else None),
+        _rate(_arrives(topic, seen)),
+        _figure(None if topic.consumers is None else len(topic.consumers)),
+        _age(age),
+        (topic.permission or UNKNOWN, rank_text(topic.permission or "")),
+        _text("; ".join(topic.errors)),
     )
 
 
@@ -576,20 +552,15 @@ class TopicGroups:
             group = seen.state.groups.get(name)
             verdict = seen.update.verdicts.get(name)
             queues = [q for q in group.queues if q.topic == self.topic] if group else []
-            lag = sum_of(queues, [queue.lag for queue in queues])
-            waited = longest_of(queues, seen.state.taken_ms)
             kind = Verdict.UNKNOWN if verdict is None else verdict.verdict
             rows.append(
-                Row(
+                _row(
                     name,
-                    (name, kind.value, number(lag), span(waited), number(len(queues))),
-                    (
-                        rank_text(name),
-                        rank(severity(verdict)),
-                        rank(lag),
-                        rank(waited),
-                        rank(len(queues)),
-                    ),
+                    _text(name),
+                    (kind.value, rank(severity(verdict))),
+                    _figure(sum_of(queues, [queue.lag for queue in queues])),
+                    _figure(longest_of(queues, seen.state.taken_ms), span),
+                    _figure(len(queues)),
                     styles=((1, STYLES[kind]),),
                 )
             )
@@ -646,29 +617,17 @@ class Brokers:
 def _broker_row(broker: BrokerState) -> Row:
     up = broker.error is None
     disk = _fact(broker, "commitLogDiskRatio", 0)
-    stored, handed = _fact(broker, "putTps", 1), _fact(broker, "getTransferredTps", 1)
-    slaves = sum(1 for number in broker.addresses if number != 0)
-    texts = (broker.cluster, broker.version or UNKNOWN, broker.addresses.get(0, NONE))
-    return Row(
+    return _row(
         broker.broker_name,
-        (
-            broker.broker_name,
-            "answers" if up else "NO ANSWER",
-            *texts,
-            per_second(stored, NONE),
-            per_second(handed, NONE),
-            percent(disk, NONE),
-            number(slaves),
-        ),
-        (
-            rank_text(broker.broker_name),
-            rank(1 if up else 0),
-            *(rank_text(text) for text in texts),
-            rank(stored),
-            rank(handed),
-            rank(disk),
-            rank(slaves),
-        ),
+        _text(broker.broker_name),
+        ("answers" if up else "NO ANSWER", rank(1 if up else 0)),
+        _text(broker.cluster),
+        _text(broker.version or UNKNOWN),
+        _text(broker.addresses.get(0, NONE)),
+        _rate(_fact(broker, "putTps", 1)),
+        _rate(_fact(broker, "getTransferredTps", 1)),
+        (percent(disk, NONE), rank(disk)),
+        _figure(sum(1 for number in broker.addresses if number != 0)),
         styles=((1, "green" if up else "bold red"),),
     )
 
@@ -700,7 +659,7 @@ class BrokerFacts:
     def rows(self, seen: ViewData) -> list[Row]:
         """Return a row of each fact."""
         return [
-            Row(name, (name, value), (rank_text(name), rank_text(value)))
+            _row(name, _text(name), _text(value))
             for broker in seen.state.brokers
             if broker.broker_name == self.broker
             for name, value in sorted(broker.facts.items())
