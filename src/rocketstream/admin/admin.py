@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import ssl
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rocketstream import limits
@@ -164,12 +163,7 @@ class Admin:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

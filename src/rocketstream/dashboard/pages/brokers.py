@@ -5,43 +5,15 @@ A fact that a broker did not report is shown as unknown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from starlette.responses import Response
 
+from rocketstream.admin.state import figures
 from rocketstream.dashboard.site import Ask, get, tried
 
 PRODUCERS_KEPT_MS: Final = 4_000
 TOPICS_MAX: Final = 500
-
-
-FACTS: Final = {
-    "in_s": ("putTps",),
-    "out_s": ("getTransferedTps", "getTransferredTps"),
-    "disk": ("commitLogDiskRatio",),
-    "began_ms": ("bootTimestamp",),
-    "oldest_ms": ("earliestMessageTimeStamp",),
-}
-"""The facts operators look for first, by the names that brokers of 4.x and 5.x give them."""
-
-
-def figures(facts: Mapping[str, str]) -> dict[str, float | None]:
-    """Return the facts of the table; None where a broker tells none, or less than none."""
-    found: dict[str, float | None] = {}
-    for name, told in FACTS.items():
-        values = [value for each in told if (value := first_number(facts, each)) is not None]
-        found[name] = values[0] if values and values[0] >= 0 else None
-    return found
-
-
-def first_number(facts: Mapping[str, str], name: str) -> float | None:
-    """Return the first number of a fact such as ``12.5 13.0 9.1``; None where there is none."""
-    words = facts.get(name, "").split()
-    try:
-        return float(words[0]) if words else None
-    except ValueError:
-        return None
 
 
 async def page(ask: Ask) -> Response:
