@@ -23,7 +23,7 @@ from rocketstream.admin import Admin
 from rocketstream.admin.filtered import count_matching
 from rocketstream.admin.state import CauseKind, QueueKind, QueueState
 from rocketstream.admin.wire import questions
-from rocketstream.admin.wire.questions import Asking
+from rocketstream.admin.wire.looking import Asking
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand

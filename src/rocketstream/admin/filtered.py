@@ -39,7 +39,7 @@ from rocketstream.admin.core.filtering import (
 from rocketstream.admin.core.joining import Matching
 from rocketstream.admin.state import QueueState
 from rocketstream.admin.wire import questions
-from rocketstream.admin.wire.questions import Asking
+from rocketstream.admin.wire.looking import Asking
 from rocketstream.errors import (
     BrokerError,
     NotSupportedError,

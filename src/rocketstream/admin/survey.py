@@ -26,7 +26,7 @@ from rocketstream.admin.filtered import count_matching, has_filter
 from rocketstream.admin.memory import BrokerMemory, spot
 from rocketstream.admin.state import QueueState
 from rocketstream.admin.wire import questions
-from rocketstream.admin.wire.questions import Asking
+from rocketstream.admin.wire.looking import Asking
 from rocketstream.client.instance.questions import max_offset, min_offset
 from rocketstream.errors import (
     AccessDeniedError,

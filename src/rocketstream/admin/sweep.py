@@ -25,8 +25,7 @@ from rocketstream.admin.survey import (
     let_in,
 )
 from rocketstream.admin.wire import questions
-from rocketstream.admin.wire.looking import NO_BROKER, beside
-from rocketstream.admin.wire.questions import Asking
+from rocketstream.admin.wire.looking import NO_BROKER, Asking, beside
 from rocketstream.errors import (
     AccessDeniedError,
     BrokerError,

@@ -43,7 +43,6 @@ IDLE_S: Final = 600.0
 """How long after the last question the collection ends."""
 MESSAGES_MAX: Final = 20
 EXAMINED_MAX: Final = 20_000
-TROUBLED_MAX: Final = 20
 EXAMPLE_CHARS_MAX: Final = 500
 FACTS: Final = frozenset(
     {

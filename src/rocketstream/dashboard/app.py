@@ -31,7 +31,6 @@ from rocketstream.dashboard.pages import (
     reset,
     spark,
     topic,
-    trace,
 )
 from rocketstream.dashboard.rates import TopicRates
 from rocketstream.dashboard.sessions import Sessions
@@ -50,7 +49,6 @@ PAGES: Final = (
     *changes.ROUTES,
     *topic.ROUTES,
     *messages.ROUTES,
-    *trace.ROUTES,
     *letters.ROUTES,
     *spark.ROUTES,
     *brokers.ROUTES,

@@ -91,13 +91,6 @@ class Windows:
         window = self._windows.get(group)
         return window[-1] if window else None
 
-    @property
-    def queue_states(self) -> int:
-        """How many different queue states are kept: they decide the memory of the windows."""
-        return len(
-            {id(queue) for w in self._windows.values() for state in w for queue in state.queues}
-        )
-
 
 class _Pace(NamedTuple):
     """How far back states are kept and how far apart: the recent ones, and the older ones."""

@@ -25,7 +25,7 @@ from rocketstream.admin.core.filtering import Count
 from rocketstream.admin.core.joining import Matching
 from rocketstream.admin.filtered import count_matching, has_filter
 from rocketstream.admin.state import QueueState
-from rocketstream.admin.wire.questions import Asking
+from rocketstream.admin.wire.looking import Asking
 from rocketstream.client.instance.questions import Question
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import TopicConfig

@@ -47,7 +47,7 @@ from rocketstream.admin.state import (
 )
 from rocketstream.admin.sweep import Sweep
 from rocketstream.admin.wire import questions
-from rocketstream.admin.wire.questions import Asking
+from rocketstream.admin.wire.looking import Asking
 from rocketstream.errors import RocketMQError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names

@@ -1,13 +1,15 @@
-"""The way to ask servers: one address or many, by the table of requests.
+"""The ways to ask servers by the table of requests: one question, or many at a time.
 
-Law: a peer's refusal is raised as the error of its code.
+Law: a refusal is raised as the error of its code. Asked many at a time, it takes the answer's
+place, and only silence is raised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from rocketstream import limits
 from rocketstream.admin.wire import questions
@@ -18,8 +20,11 @@ from rocketstream.errors import (
     ConsumerNotOnlineError,
     OffsetNotFoundError,
     RemoteProtocolError,
+    RocketMQError,
     RouteNotFoundError,
     TopicNotExistError,
+    TransportError,
+    broker_error,
 )
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import ClusterInfo, ConsumerConnection, TopicRouteData
@@ -73,6 +78,85 @@ class Wire:
         """
         command = question.command()
         return question.read(self._client.request_one_namesrv(address, command, self._timeout_ms))
+
+
+@dataclass(slots=True)
+class Asking:
+    """Asks one address, and counts the requests.
+
+    Attributes:
+        requests: how many were sent.
+    """
+
+    client: BlockingAdminClient
+    address: str
+    timeout_ms: int
+    requests: int = 0
+
+    def each(self, questions: Sequence[Question[T]]) -> list[T | RocketMQError]:
+        """Return an answer for each question, or the error that came in its place.
+
+        Raises:
+            TransportError: the address does not answer (any more).
+        """
+        if not questions:
+            return []
+        found: list[T | RocketMQError | None] = [None] * len(questions)
+
+        def read(place: int, answer: RemotingCommand) -> None:
+            if answer.code != ResponseCode.SUCCESS:
+                found[place] = broker_error(answer.code, answer.remark, self.address)
+                return
+            try:
+                found[place] = questions[place].read(answer)
+            except (RemoteProtocolError, ValueError) as error:
+                text = f"{self.address} answered request {questions[place].code:d} with: {error}"
+                found[place] = RemoteProtocolError(text, address=self.address)
+
+        self._ask(questions, read)
+        return [BrokerError(1, "no answer") if each is None else each for each in found]
+
+    def as_told(
+        self, questions: Sequence[Question[T]], keep: Callable[[int, T], None]
+    ) -> dict[int, str]:
+        """Hand on each answer with its question's index; return why others did not come.
+
+        For questions a broker passes on to clients: silence is then a client's, not the broker's.
+        """
+        left = set(range(len(questions)))
+        why: dict[int, str] = {}
+
+        def read(place: int, answer: RemotingCommand) -> None:
+            left.discard(place)
+            if answer.code != ResponseCode.SUCCESS:
+                why[place] = str(broker_error(answer.code, answer.remark, self.address))
+                return
+            try:
+                keep(place, questions[place].read(answer))
+            except (RemoteProtocolError, ValueError) as error:
+                why[place] = f"its answer cannot be read: {error}"
+
+        try:
+            self._ask(questions, read)
+        except TransportError as error:
+            why |= dict.fromkeys(left, str(error))
+        return why
+
+    def _ask(
+        self, questions: Sequence[Question[Any]], read: Callable[[int, RemotingCommand], None]
+    ) -> None:
+        self.requests += len(questions)
+        commands = [each.command() for each in questions]
+        timeout_ms = self.timeout_ms * max((each.patience for each in questions), default=1)
+        self.client.request_each(self.address, commands, read, timeout_ms)
+
+    def one(self, question: Question[T]) -> T | RocketMQError:
+        """Return the answer to one question, or the error that came in its place.
+
+        Raises:
+            TransportError: the address does not answer (any more).
+        """
+        return self.each([question])[0]
 
 
 class AdminWire(Wire):

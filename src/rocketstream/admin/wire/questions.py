@@ -1,24 +1,14 @@
-"""The table of requests that only look, and asking one address many of them at a time.
-
-Law: asked many at a time, an error in an answer takes the answer's place; silence is raised.
-"""
+"""The table of requests that only look: the code, the header and the reading of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.instance.questions import Question
-from rocketstream.errors import (
-    BrokerError,
-    RemoteProtocolError,
-    RocketMQError,
-    TransportError,
-    broker_error,
-)
+from rocketstream.errors import RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import fastjson
 from rocketstream.protocol.bodies import (
@@ -45,8 +35,6 @@ from rocketstream.protocol.bodies import (
     read_queue_entries,
 )
 from rocketstream.protocol.codes import RequestCode as Code
-from rocketstream.protocol.codes import ResponseCode
-from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
     GetConsumerConnectionListRequestHeader,
     GetConsumerRunningInfoRequestHeader,
@@ -71,85 +59,6 @@ CONSUME_STATS_PATIENCE = 3
 """examineConsumeStats waits three times as long as other questions (C-525)."""
 CLIENT_TIMEOUT_MS = 15_000
 """A broker waits up to 10 s for a client it passes a question on to."""
-
-
-@dataclass(slots=True)
-class Asking:
-    """Asks one address, and counts the requests.
-
-    Attributes:
-        requests: how many were sent.
-    """
-
-    client: BlockingAdminClient
-    address: str
-    timeout_ms: int
-    requests: int = 0
-
-    def each(self, questions: Sequence[Question[T]]) -> list[T | RocketMQError]:
-        """Return an answer for each question, or the error that came in its place.
-
-        Raises:
-            TransportError: the address does not answer (any more).
-        """
-        if not questions:
-            return []
-        found: list[T | RocketMQError | None] = [None] * len(questions)
-
-        def read(place: int, answer: RemotingCommand) -> None:
-            if answer.code != ResponseCode.SUCCESS:
-                found[place] = broker_error(answer.code, answer.remark, self.address)
-                return
-            try:
-                found[place] = questions[place].read(answer)
-            except (RemoteProtocolError, ValueError) as error:
-                text = f"{self.address} answered request {questions[place].code:d} with: {error}"
-                found[place] = RemoteProtocolError(text, address=self.address)
-
-        self._ask(questions, read)
-        return [BrokerError(1, "no answer") if each is None else each for each in found]
-
-    def as_told(
-        self, questions: Sequence[Question[T]], keep: Callable[[int, T], None]
-    ) -> dict[int, str]:
-        """Hand on each answer with its question's index; return why others did not come.
-
-        For questions a broker passes on to clients: silence is then a client's, not the broker's.
-        """
-        left = set(range(len(questions)))
-        why: dict[int, str] = {}
-
-        def read(place: int, answer: RemotingCommand) -> None:
-            left.discard(place)
-            if answer.code != ResponseCode.SUCCESS:
-                why[place] = str(broker_error(answer.code, answer.remark, self.address))
-                return
-            try:
-                keep(place, questions[place].read(answer))
-            except (RemoteProtocolError, ValueError) as error:
-                why[place] = f"its answer cannot be read: {error}"
-
-        try:
-            self._ask(questions, read)
-        except TransportError as error:
-            why |= dict.fromkeys(left, str(error))
-        return why
-
-    def _ask(
-        self, questions: Sequence[Question[Any]], read: Callable[[int, RemotingCommand], None]
-    ) -> None:
-        self.requests += len(questions)
-        commands = [each.command() for each in questions]
-        timeout_ms = self.timeout_ms * max((each.patience for each in questions), default=1)
-        self.client.request_each(self.address, commands, read, timeout_ms)
-
-    def one(self, question: Question[T]) -> T | RocketMQError:
-        """Return the answer to one question, or the error that came in its place.
-
-        Raises:
-            TransportError: the address does not answer (any more).
-        """
-        return self.each([question])[0]
 
 
 def _properties(data: bytes) -> dict[str, str]:
