@@ -26,7 +26,7 @@ from rocketstream.cli.tables import Column, shown
 from rocketstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rocketstream.admin import Admin, ChangeDone, ChangePlan
+    from rocketstream.admin import Admin, ChangeDone, ChangePlan, ResetPlan
     from rocketstream.admin.core.steps import Step
 
 
@@ -85,29 +85,47 @@ class Change:
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise ConfigurationError("you did not say yes; nothing was changed")
 
-    def finish(self, admin: Admin, plan: ChangePlan, *, asks: bool = True) -> None:
-        """Show a plan, ask, carry it out, and show the result.
+    def agreed(
+        self,
+        plan: ChangePlan | ResetPlan,
+        *,
+        show: Callable[[], None],
+        what: Sequence[str],
+        nothing: str | None,
+        asks: bool = True,
+    ) -> bool:
+        """Show a plan and ask; return whether it is to be carried out.
 
         Args:
-            admin: carries it out.
             plan: the plan.
+            show: prints its steps.
+            what: the changes, a line each.
+            nothing: said of a plan that changes nothing; None for all others.
             asks: False for a plan that only adds something: it is carried out without asking.
         """
-        if self.as_json and (self.dry_run or not plan.changes):
+        if self.as_json and (self.dry_run or nothing):
             print_json(plan)
-            return
+            return False
         if not self.as_json:
-            _show_steps(plan)
-        if not plan.changes:
-            print_line(f"{plan.name} is so already: nothing was changed")
-            return
+            show()
+        if nothing:
+            print_line(nothing)
+            return False
         if self.dry_run:
-            for line in _what(plan):
+            for line in what:
                 print_prose(line)
             print_line("dry run: nothing was changed")
-            return
+            return False
         if asks and (self.force or not plan.problems):  # a refused plan is not asked about
-            self.confirm(_what(plan))
+            self.confirm(what)
+        return True
+
+    def finish(self, admin: Admin, plan: ChangePlan, *, asks: bool = True) -> None:
+        """Show a plan, ask, carry it out, and show the result; ``asks`` as in ``agreed``."""
+        nothing = None if plan.changes else f"{plan.name} is so already: nothing was changed"
+        show = functools.partial(_show_steps, plan)
+        if not self.agreed(plan, show=show, what=_what(plan), nothing=nothing, asks=asks):
+            return
         done = admin.changes.apply(plan, force=self.force)
         _show_done(done, self.as_json)
         if done.differing:

@@ -18,7 +18,7 @@ from rocketstream.cli.commands import Whole, names, pairs, parse_start, shows, t
 from rocketstream.cli.commands import group as group_argument
 from rocketstream.cli.commands import topic as topic_argument
 from rocketstream.cli.failure import EXIT_FAILED, say
-from rocketstream.cli.output import print_json, print_line, print_prose, print_table, render
+from rocketstream.cli.output import print_json, print_line, print_table, render
 from rocketstream.cli.tables import Column
 
 if TYPE_CHECKING:
@@ -187,26 +187,17 @@ def undo(file: str, no_wait: bool, change: Change) -> None:
 
 def _move(admin: Admin, plan: ResetPlan, change: Change, no_wait: bool) -> None:
     """Show a plan; ask; carry it out; show the result."""
-    if change.as_json and (change.dry_run or not plan.moves):
-        print_json(plan)
+    nothing = "there is nothing to change" if change.dry_run else "nothing was changed"
+    if not change.agreed(
+        plan,
+        show=lambda: _show_rows(plan),
+        what=_what(plan),
+        nothing=None if plan.moves else f"{plan.group} is there already: {nothing}",
+    ):
         return
-    if not change.as_json:
-        _show_rows(plan)
-    if not plan.moves:
-        nothing = "there is nothing to change" if change.dry_run else "nothing was changed"
-        print_line(f"{plan.group} is there already: {nothing}")
-        return
-    if change.dry_run:
-        for line in _what(plan):
-            print_prose(line)
-        print_line("dry run: nothing was changed")
-        return
-    refused = bool(plan.problems) and not change.force
-    if not refused:  # a refused plan is not asked about: apply says why
-        change.confirm(_what(plan))
     from rocketstream.admin.changes.resets import WAIT_MS
 
-    if plan.is_online and not no_wait and not refused:
+    if plan.is_online and not no_wait and (change.force or not plan.problems):
         say(
             "waiting until its members have moved; Ctrl-C ends only the wait, --no-wait "
             "leaves it out"
