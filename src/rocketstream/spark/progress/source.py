@@ -133,9 +133,10 @@ class ProgressReader(api.DataSourceReader):  # type: ignore[misc]
         """Take the snapshot; blocks on the network."""
         return self._shape.partitions(take(self._options, SYSTEM_CLOCK.now_ms()))
 
+    @called_by_spark
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the snapshot's rows."""
-        return self._shape.batches(partition)
+        yield from self._shape.batches(partition)
 
 
 class OffsetFileReader(api.DataSourceReader):  # type: ignore[misc]
@@ -150,9 +151,10 @@ class OffsetFileReader(api.DataSourceReader):  # type: ignore[misc]
         """Read the files."""
         return self._shape.partitions(read_files(self._options))
 
+    @called_by_spark
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the files' rows."""
-        return self._shape.batches(partition)
+        yield from self._shape.batches(partition)
 
 
 class ProgressStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: ignore[misc]
@@ -175,6 +177,7 @@ class ProgressStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: i
         begin = None if start is None else SnapshotOffset.from_json(start)
         return self._history().latest(begin).to_json()
 
+    @called_by_spark
     def prepareForTriggerAvailableNow(self) -> None:
         """Take one snapshot and end."""
         self._history().prepare_available_now()
@@ -188,9 +191,10 @@ class ProgressStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: i
         rows = self._history().rows(begin, until)
         return self._shape.partitions(rows) if rows else []
 
+    @called_by_spark
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the snapshot's rows."""
-        return self._shape.batches(partition)
+        yield from self._shape.batches(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: a snapshot leaves nothing to release."""
