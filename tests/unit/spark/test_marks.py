@@ -12,7 +12,7 @@ from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.driver import continuity
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.offsets import Mark
-from rocketstream.spark.driver.pulls import QueueEntry, entry_at
+from rocketstream.spark.driver.pulls import QueueEntry, ask_entry, entry_at
 from rocketstream.spark.driver.streaming import StreamSource
 from rocketstream.spark.options import read_options
 from rocketstream.transport.blocking_connection import BlockingConnection
@@ -166,5 +166,12 @@ def test_the_size_of_a_row_that_shares_a_record_is_its_share() -> None:
     assert entry_at(alone + b'"maxQueueIndex":100}', 50) == QueueEntry(7, 90, True)
     shared = b'{"queueData":[{"physicOffset":7,"physicSize":90}],'
     assert entry_at(shared + b'"maxQueueIndex":100}', 50) == QueueEntry(7, 90, False)
+    assert entry_at(shared + b'"maxQueueIndex":52}', 50) == QueueEntry(7, 90, False)
     assert entry_at(shared + b'"maxQueueIndex":51}', 50) == QueueEntry(7, 90, True)
     assert entry_at(b"", 50) is entry_at(b'{"queueData":[]}', 50) is None
+
+
+def test_the_index_is_asked_for_a_row_and_the_next_one() -> None:
+    """No more, and for no group: the answer would be about its filters."""
+    asked = ask_entry(MessageQueue("T", "b", 3), 7).ext_fields
+    assert asked == {"topic": "T", "queueId": "3", "index": "7", "count": "2"}
