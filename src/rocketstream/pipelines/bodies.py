@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.pipelines.ddl import check_ddl
+from rocketstream.pipelines.ddl import check_ddl, columns_of_json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -76,17 +76,20 @@ class Bodies:
         """Whether the schema still has to be inferred from a sample."""
         return self.schema == INFER
 
-    def columns(self) -> list[str] | None:
-        """Return the names of the table's columns; None where only Spark can tell them."""
+    def fields(self) -> dict[str, str] | None:
+        """Return the columns of bodies and their types; None where only Spark can tell them."""
         if self.format in ("text", "variant"):
-            return ["body", MALFORMED, *METADATA]
+            return {"body": "string" if self.format == "text" else "variant"}
         if self.format == "avro" or self.schema is None or self.inferred:
             return None
         if self.schema.startswith("{"):
-            names = [str(f["name"]) for f in json.loads(self.schema)["fields"]]
-        else:
-            names = check_ddl(self.schema)
-        return [*names, MALFORMED, *METADATA]
+            return columns_of_json(json.loads(self.schema))
+        return check_ddl(self.schema)
+
+    def columns(self) -> list[str] | None:
+        """Return the names of the table's columns; None where only Spark can tell them."""
+        fields = self.fields()
+        return None if fields is None else [*fields, MALFORMED, *METADATA]
 
     def identity(self) -> dict[str, Any]:
         """Return, as JSON values, the settings two landings must share to count as the same."""
@@ -187,7 +190,7 @@ def _protobuf_bodies(
     from rocketstream.pipelines.protobuf import read_descriptor
 
     content, ddl = read_descriptor(descriptor, message)
-    _refuse_taken(check_ddl(ddl), ddl)
+    _refuse_taken([*check_ddl(ddl)], ddl)
     return Bodies("protobuf", ddl, message=message, descriptor=content)
 
 
@@ -223,7 +226,7 @@ def _check_text(format: str, text: str) -> None:
         if format != "avro" and _importable("pyspark"):
             parse_schema(text)  # the types too; as JSON they are understood without a running Spark
     else:
-        names = check_ddl(text)
+        names = [*check_ddl(text)]
     _refuse_taken(names, text)
 
 
@@ -359,10 +362,41 @@ def _as_json(messages: DataFrame, bodies: Bodies) -> _Shaped:
     text, valid, raw = _text_and_raw()
     schema = parse_schema(bodies.schema or "")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED, **bodies.options}
-    parsed = messages.withColumn("_parsed", F.from_json(text, _with_raw(schema), options))
-    record = F.col("_parsed")
-    bad = ~valid | record.isNull() | record.getField(MALFORMED).isNotNull() | _no_object(text)
-    return parsed, _fields(record, schema), F.when(bad, raw)
+    # ``from_json`` reads ``null`` and blanks as an empty record and stops at the end of the first
+    # object, whatever follows. Inside a list whose end is read too the text must be one object; the
+    # line end closes a comment, which an option may allow.
+    listed = F.concat(F.lit('{"it":['), text, F.lit('\n],"end":1}'))
+    parsed = messages.withColumn("_list", F.from_json(listed, _listed(schema), options))
+    parsed = parsed.withColumn("_parsed", F.get(F.col("_list.it"), 0))
+    alone = (F.size("_list.it") == 1) & F.col("_parsed").isNotNull() & (F.col("_list.end") == 1)
+    bad = ~valid | F.col("_list").getField(MALFORMED).isNotNull() | ~F.coalesce(alone, F.lit(False))
+    return parsed, _fields(F.col("_parsed"), schema), F.when(bad | _goes_on(text, options), raw)
+
+
+def _listed(schema: StructType) -> StructType:
+    from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
+
+    return StructType(
+        [
+            StructField("it", ArrayType(schema)),
+            StructField("end", IntegerType()),
+            StructField(MALFORMED, StringType()),
+        ]
+    )
+
+
+def _goes_on(text: Column, options: Mapping[str, str]) -> Column:
+    """Return whether a text ends the list it was put in, and goes on with other members.
+
+    Only a text with a list of objects that is not the last member can: no other is read again.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    member = F.concat(F.lit('{"it":'), text, F.lit('\n,"end":1}'))
+    read = F.from_json(member, f"end INT, {MALFORMED} STRING", dict(options))
+    ended = F.coalesce(read.getField("end") == 1, F.lit(False))
+    can = text.rlike(r"\}\s*\]\s*,")
+    return F.when(can, ~ended | read.getField(MALFORMED).isNotNull()).otherwise(F.lit(False))
 
 
 def _as_csv(messages: DataFrame, bodies: Bodies) -> _Shaped:
@@ -442,20 +476,3 @@ def _with_raw(schema: StructType) -> StructType:
 
 def _fields(record: Column, schema: StructType) -> list[Column]:
     return [record.getField(name).alias(name) for name in schema.fieldNames()]
-
-
-def _no_object(text: Any) -> Any:
-    """Return whether ``from_json`` takes a text for a record although it is not one JSON object.
-
-    ``from_json`` reads ``null`` and blanks as an empty record and stops at the end of the first
-    object, whatever follows. The rest shows when the text is put inside an array and inside an
-    object: one of the two then ends early or gets a second member. Only texts with a brace before
-    the last one can have such a tail, so flat records are not parsed again.
-    """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    in_array = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<string>")
-    in_object = F.from_json(F.concat(F.lit('{"":'), text, F.lit("}")), "map<string,string>")
-    alone = F.coalesce((F.size(in_array) == 1) & (F.size(in_object) == 1), F.lit(False))
-    has_tail = F.when(text.rlike(r"(?s)\}.*\}"), ~alone).otherwise(F.lit(False))
-    return ~F.trim(text).rlike(r"(?s)^\{.*\}\s*$") | has_tail

@@ -7,7 +7,8 @@ parses the texts that pass.
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from rocketstream.errors import ConfigurationError
 
@@ -30,19 +31,48 @@ _TYPES: Final = (
 )
 _UNITS: Final = frozenset({"year", "month", "day", "hour", "minute", "second"})
 
+_SAME: Final = {
+    "byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float",
+    "dec": "decimal", "numeric": "decimal", "character": "char", "timestamp_ltz": "timestamp",
+}  # fmt: skip
 
-def check_ddl(text: str) -> list[str]:
-    """Return the names of the columns a text declares, as in ``id INT, name STRING NOT NULL``.
+
+def columns_of_json(tree: Mapping[str, Any]) -> dict[str, str]:
+    """Return the columns of Spark's schema JSON, spelled as :func:`check_ddl` spells them."""
+    return {str(field["name"]): _spelled(field["type"]) for field in tree["fields"]}
+
+
+def _spelled(kind: Any) -> str:
+    if isinstance(kind, str):
+        word = kind.replace(" ", "")
+        return _SAME.get(word, word) if "(" in word else _SAME.get(kind, kind)
+    if kind["type"] == "array":
+        return f"array<{_spelled(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{_spelled(kind['keyType'])},{_spelled(kind['valueType'])}>"
+    return _struct(list(columns_of_json(kind).items()))
+
+
+def _struct(columns: Sequence[tuple[str, str]]) -> str:
+    return f"struct<{','.join(f'{name}:{kind}' for name, kind in columns)}>"
+
+
+def check_ddl(text: str) -> dict[str, str]:
+    """Return the columns a text declares, as in ``id INT, name STRING NOT NULL``, in order.
+
+    Each name leads to its type in one spelling, such as ``struct<a:int,b:array<string>>``: two
+    texts that mean the same columns give equal answers.
 
     Raises:
         ConfigurationError: the text declares no columns; the error names the mistake and its place.
     """
     parser = _Parser(text)
-    names = parser.struct() or parser.columns(end="")
-    twice = sorted({name for name in names if [n.lower() for n in names].count(name.lower()) > 1})
+    columns = parser.struct() or parser.columns(end="")
+    names = [name.lower() for name, _ in columns]
+    twice = sorted({name for name, _ in columns if names.count(name.lower()) > 1})
     if twice:
         raise ConfigurationError(f"schema {text!r} names {', '.join(twice)} twice", schema=text)
-    return names
+    return dict(columns)
 
 
 class _Parser:
@@ -55,31 +85,31 @@ class _Parser:
         ]
         self._at = 0
 
-    def columns(self, end: str) -> list[str]:
+    def columns(self, end: str) -> list[tuple[str, str]]:
         """Read ``name[:] type [NOT NULL] [COMMENT 'x']``, separated by commas, up to ``end``."""
-        names = [self._column()]
+        found = [self._column()]
         while self._taken(","):
-            names.append(self._column())
+            found.append(self._column())
         if end:
             self._need(end)
         elif self._at < len(self._tokens):
             raise self._wrong("a comma before the next column")
-        return names
+        return found
 
-    def struct(self) -> list[str]:
+    def struct(self) -> list[tuple[str, str]]:
         """Read ``STRUCT<…>`` if that is the whole text; otherwise read nothing."""
         if self._word() != "struct" or [sign for _, sign, _ in self._tokens[1:2]] != ["<"]:
             return []
         self._at = 2
         return self.columns(end=">")
 
-    def _column(self) -> str:
+    def _column(self) -> tuple[str, str]:
         kind, name, _ = self._next("the name of a column")
         if kind not in ("word", "quoted"):
             self._at -= 1
             raise self._wrong("the name of a column (in backticks if it has other characters)")
         self._taken(":")
-        self._type()
+        spelled = self._type()
         while self._word() in ("not", "comment", "default", "collate"):
             word = self._next("")[1].lower()
             if word == "not":
@@ -88,46 +118,50 @@ class _Parser:
                 self._at += 1
             else:
                 self._next(f"something after {word.upper()}")
-        return name.strip("`").replace("``", "`")
+        return name.strip("`").replace("``", "`"), spelled
 
-    def _type(self) -> None:
+    def _type(self) -> str:
         kind, name, _ = self._next("a type after the column's name")
         word = name.lower()
-        if kind == "word" and word == "array":
+        if kind == "word" and word in ("array", "map"):
             self._need("<")
-            self._type()
+            inner = [self._type()]
+            if word == "map":
+                self._need(",")
+                inner.append(self._type())
             self._need(">")
-        elif kind == "word" and word == "map":
+            return f"{word}<{','.join(inner)}>"
+        if kind == "word" and word == "struct":
             self._need("<")
-            self._type()
-            self._need(",")
-            self._type()
-            self._need(">")
-        elif kind == "word" and word == "struct":
-            self._need("<")
-            if not self._taken(">"):
-                self.columns(end=">")
-        elif kind == "word" and word == "interval":
-            self._interval()
-        elif kind == "word" and word in _WITH_NUMBERS and self._peek() == "(":
-            self._numbers(_WITH_NUMBERS[word])
-        elif kind != "word" or word not in _PLAIN | {"decimal", "dec", "numeric"}:
+            return _struct([] if self._taken(">") else self.columns(end=">"))
+        if kind == "word" and word == "interval":
+            return self._interval()
+        if kind == "word" and word in _WITH_NUMBERS and self._peek() == "(":
+            return f"{_SAME.get(word, word)}({self._numbers(_WITH_NUMBERS[word])})"
+        if kind != "word" or word not in _PLAIN | {"decimal", "dec", "numeric"}:
             self._at -= 1
             raise self._wrong(_TYPES)
+        word = _SAME.get(word, word)
+        return "decimal(10,0)" if word == "decimal" else word
 
-    def _interval(self) -> None:
+    def _interval(self) -> str:
+        words = ["interval"]
         while self._word() in _UNITS | {"to"}:
-            self._at += 1
+            words.append(self._next("")[1].lower())
+        return " ".join(words)
 
-    def _numbers(self, count_max: int) -> None:
+    def _numbers(self, count_max: int) -> str:
         self._need("(")
+        numbers = []
         for index in range(count_max):
-            if not self._next("a number")[1].isalnum():
+            numbers.append(self._next("a number")[1])
+            if not numbers[-1].isalnum():
                 self._at -= 1
                 raise self._wrong("a number")
             if index + 1 == count_max or not self._taken(","):
                 break
         self._need(")")
+        return ",".join([*numbers, "0"] if len(numbers) < count_max else numbers)
 
     def _peek(self) -> str:
         return self._tokens[self._at][1] if self._at < len(self._tokens) else ""
