@@ -13,7 +13,7 @@ import pytest
 
 from rocketstream.errors import ConfigurationError, SparkQueryError
 from rocketstream.pipelines.backfill import BackfillPlan, backfill, check_target, resolve_ranges
-from rocketstream.pipelines.bodies import METADATA, bodies_of
+from rocketstream.pipelines.bodies import METADATA, SOURCE_SCHEMA, bodies_of, shape
 from rocketstream.pipelines.ingest import IngestPlan, ingest, resolve_bodies
 from rocketstream.pipelines.targets import Target
 from rocketstream.server.embedded import EmbeddedCluster
@@ -105,6 +105,47 @@ def test_a_stream_lands_with_dead_letters_query_and_without_repeats(
     again = ingest(spark, plan)
     assert (again.rows, again.landed, again.malformed) == (2, 0, 1)
     assert spark.read.parquet(str(tmp_path / "dead")).count() == 2
+
+
+ONE_OBJECT = [b'\n{"id":1}', b'\t{"id":1}', b'\r\n{"id":1}\r\n', b' {"id":1} ', b"{}",
+              b'{"name":"}],"}', b'{"id":1,"o":[{"a":1}],"z":[1]}',
+              b'{"o":[{"a":1},{"a":2}],"name":"n"}']  # fmt: skip
+NOT_ONE = [b"null", b"", b" ", b"[]", b'[{"id":1}]', b'"a"', b"1", b'{"id":1', b'{"id":1} x',
+           b'{"id":1}{"id":2}', b'{"id":1},{"id":2}', b'{"id":1}}', b'{"id":1}]', b'{"id":1}],',
+           b'{"id":1}],"x":[{"id":1}', b'{"id":1}],"end":1}', b'{"id":1},"x":{"id":1}',
+           b'{"id":1}],"it":[{"id":2}', b'{"id":1}\x0b', b'{"id":"no"}', b"\xff"]  # fmt: skip
+
+
+def test_one_json_object_and_rfc_8259s_white_space_around_it_is_a_row(spark: Any) -> None:
+    """Whatever else ``from_json`` takes for a record is kept as it came."""
+    bodies = bodies_of("json", "id INT, name STRING, o ARRAY<STRUCT<a:INT>>")
+    sent = [*ONE_OBJECT, *NOT_ONE]
+    rows = [("t", "b", 0, n, "m", None, None, body, None) for n, body in enumerate(sent)]
+    shaped = shape(spark.createDataFrame(rows, SOURCE_SCHEMA), bodies)
+    good = [row._queueOffset for row in shaped.where("_malformed IS NULL").collect()]
+    assert sorted(good) == [*range(len(ONE_OBJECT))]
+
+
+def test_a_table_grows_by_a_column_and_a_topic(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """The checkpoint goes on: nothing is landed twice, and earlier rows have a null there."""
+    topics = (new_topic(queues=1), new_topic(queues=1))
+    for n, topic in enumerate(topics):
+        send(cluster, topic, 0, orders(n * 10, 2))
+    source = {"nameServer": cluster.namesrv_addr, "startingOffsets": "earliest"}
+    plan = IngestPlan(topics[:1], source, parquet(tmp_path / "t"), bodies_of(None, "id INT"))
+    assert ingest(spark, plan).landed == 2
+    send(cluster, topics[0], 0, orders(2, 1))
+    wider = dataclasses.replace(plan, topics=topics, bodies=bodies_of(None, "id INT, city STRING"))
+    assert ingest(spark, wider).landed == 3
+    rows = spark.read.option("mergeSchema", True).parquet(str(tmp_path / "t")).collect()
+    assert sorted((row.id, row.city) for row in rows if row.id < 2) == [(0, None), (1, None)]
+    assert sorted((row.id, row.city) for row in rows if row.id >= 2) == [
+        (2, "c2"), (10, "c1"), (11, "c2"),
+    ]  # fmt: skip
+    with pytest.raises(ConfigurationError, match="was landed with topics="):
+        ingest(spark, plan)
 
 
 def test_rows_without_a_key_are_no_repeats_of_each_other(
@@ -348,6 +389,7 @@ def test_a_table_of_an_older_version_is_landed_on(
         *head, offset = log.read_text("utf-8").splitlines()
         found = json.loads(offset)
         assert found.pop("at")
+        assert found.pop("crc")
         log.write_text("\n".join([*head, json.dumps(found | {"v": 1})]), "utf-8")
         (log.parent / f".{log.name}.crc").unlink(missing_ok=True)
     send(cluster, topic, 1, orders(15, 5))

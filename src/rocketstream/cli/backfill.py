@@ -98,9 +98,11 @@ def _land(plan: BackfillPlan, given: dict[str, Any], as_json: bool) -> None:
     """Check everything that can be wrong, then start Spark."""
     from rocketstream.pipelines.backfill import check_target, resolve_ranges
     from rocketstream.pipelines.ingest import check_columns
+    from rocketstream.pipelines.targets import check_database
 
     if plan.sql is None:
         check_columns("partition by", plan.partition_by, plan.bodies.columns())
+        check_database(plan.target, plan.bodies.fields(), plan.sql)
     config = landing.ready(plan, [plan.target], given)
     ranges = resolve_ranges(plan)
     if not ranges:

@@ -19,7 +19,7 @@ import click
 
 from rocketstream.admin.core.words import plural
 from rocketstream.cli import landing, signals
-from rocketstream.cli.commands import Whole, names, parse_start
+from rocketstream.cli.commands import SPAN, Whole, names, parse_start
 from rocketstream.cli.failure import end_by, say
 from rocketstream.errors import ConfigurationError, SparkQueryError
 
@@ -67,6 +67,15 @@ _ROWS_PER_BATCH = 200_000
     help="Land what is there and end, or go on with what arrives.",
 )
 @click.option(
+    "--every",
+    type=SPAN,
+    metavar="SPAN",
+    default="1m",
+    show_default=True,
+    help="How long after the last one a micro-batch of `--continuous` begins; each writes a file "
+    "or more. 0s: as soon as there is a message.",
+)
+@click.option(
     "--rows-per-batch",
     type=Whole(1),
     metavar="N",
@@ -97,6 +106,7 @@ def ingest(as_json: bool, **given: Any) -> None:
         **landing.chosen(given),
         source=with_environment(_source(given) | landing.source_options(given)),
         once=given["once"],
+        every_ms=given["every"],
         checkpoint_at=given["checkpoint"],
         watermark=_watermark(given["watermark"]),
         dedup_keys=tuple(filter(None, map(str.strip, (given["dedup_keys"] or "").split(",")))),

@@ -25,7 +25,13 @@ from rocketstream.pipelines.local_session import AtOnceError
 from rocketstream.pipelines.messages import as_dead_letters
 from rocketstream.pipelines.places import Place, place_of
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
-from rocketstream.pipelines.targets import CHECKPOINT, Target, prepare_stream
+from rocketstream.pipelines.targets import (
+    CHECKPOINT,
+    Target,
+    check_database,
+    prepare_stream,
+    without_secrets,
+)
 from rocketstream.spark.push.queries import STARTS_MAX, is_given_up
 
 if TYPE_CHECKING:
@@ -41,6 +47,13 @@ _OWN_KEY = "_ownKey"
 VIEW: Final = "messages"
 """The name of the view that a query given as ``sql`` selects from."""
 _CALLING: Final = "An error occurred while calling"
+_BLANKS: Final = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*\n)|\s+""")
+GROWING: Final = ("parquet",)
+"""Kinds of tables that a landing goes on with when it has a topic or a column more."""
+_TRACEBACK: Final = "Traceback (most recent call last)"
+_CAUSE: Final = re.compile(r"^\s*Caused by: (?:[\w.$]+\.)?(\w+(?:: [^\n]+)?)", re.MULTILINE)
+_RAISED: Final = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)\b: [^\n]+)", re.MULTILINE)
+_JAVA: Final = re.compile(r"(?:\w+\.)+\w*(?:Error|Exception)\b")
 _DELAY: Final = re.compile(
     r"\s*(\d+(\.\d+)?\s+(millisecond|second|minute|hour|day|week|month|year)s?\s*)+", re.IGNORECASE
 )
@@ -64,6 +77,9 @@ class IngestPlan:
         How to read bodies.
     once : bool
         Land what is there now and end; False goes on until stopped.
+    every_ms : int
+        How long after the last one a micro-batch of a continuous landing begins: each writes a file
+        or more. 0 begins it as soon as there is a message.
     partition_by : tuple of str
         Columns that become directories of the table.
     checkpoint_at : str or None
@@ -83,6 +99,7 @@ class IngestPlan:
     target: Target
     bodies: Bodies = field(default_factory=Bodies)
     once: bool = True
+    every_ms: int = 60_000
     partition_by: tuple[str, ...] = ()
     checkpoint_at: str | None = None
     sql: str | None = None
@@ -158,6 +175,7 @@ def check_plan(plan: IngestPlan) -> None:
             "--watermark '_storeTimestamp 10 minutes'",
             dedup_keys=list(plan.dedup_keys),
         )
+    check_database(plan.target, plan.bodies.fields(), plan.sql)
     columns = plan.bodies.columns()
     wanted = {"remove repeats by": plan.dedup_keys}
     if plan.watermark is not None:
@@ -201,7 +219,10 @@ def prepare_target(plan: IngestPlan, session: SparkSession | None = None) -> Ing
         return plan
     text = place.read(_MARKER)
     if text is not None and resumes(plan, session):
-        return _as_begun(plan, _read_marker(text, place))
+        begun = _as_begun(plan, _read_marker(text, place))
+        if begun.identity() != _read_marker(text, place):
+            _write_marker(begun, place)  # topics or columns have become more
+        return begun
     if plan.target.is_path and text is None and place.names():
         raise ConfigurationError(
             f"{place} is not empty and was not made by ingest; give a new directory, so that "
@@ -219,13 +240,50 @@ def _as_begun(plan: IngestPlan, found: dict[str, Any]) -> IngestPlan:
         bodies = dataclasses.replace(plan.bodies, schema=found["bodies"]["schema"])
         plan = dataclasses.replace(plan, bodies=bodies)
     wanted = plan.identity()
-    for name in [name for name in wanted if found.get(name) != wanted[name]]:
+    then, now = _meaning(found), _meaning(wanted)
+    grows = plan.target.kind in GROWING
+    for name in wanted:
+        if then[name] == now[name] or (grows and _is_more(then[name], now[name])):
+            continue
+        may = " (a topic or a column more is taken)" if grows else ""
         raise ConfigurationError(
             f"{plan.target} was landed with {name}={found.get(name)!r}, now it is "
-            f"{wanted[name]!r}; use the same again or another directory",
+            f"{wanted[name]!r}; use the same again{may} or another directory",
             path=str(plan.target),
         )
     return plan
+
+
+def _meaning(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a landing so that those are equal which land the same rows."""
+    bodies = dict(settings["bodies"])
+    made = Bodies(bodies["format"], bodies["schema"])
+    if (fields := made.fields()) is not None:
+        bodies["schema"] = fields
+    elif bodies["format"] == "avro":
+        bodies["schema"] = json.loads(bodies["schema"])
+    tags = settings.get("tags")
+    return {
+        **{name: settings.get(name) for name in ("partitionBy", "watermark", "dedupKeys")},
+        "topics": dict.fromkeys(settings["topics"]),
+        "bodies": bodies,
+        "tags": tags and {tag.strip() for tag in tags.split("||")},
+        "sql": settings.get("sql") and _BLANKS.sub(_one_blank, settings["sql"]).strip(),
+    }
+
+
+def _one_blank(found: re.Match[str]) -> str:
+    return found[1] or " "
+
+
+def _is_more(then: Any, now: Any) -> bool:
+    """Whether settings are the earlier ones and more topics or columns, all else the same."""
+    if not (isinstance(then, dict) and isinstance(now, dict)):
+        return bool(then == now)
+    if "format" in then:
+        others = [{k: v for k, v in each.items() if k != "schema"} for each in (then, now)]
+        return others[0] == others[1] and _is_more(then["schema"], now["schema"])
+    return then.items() <= now.items()
 
 
 def _check_dead_letters(plan: IngestPlan, session: SparkSession | None) -> None:
@@ -363,7 +421,11 @@ def _start(
     writer = writer.option("checkpointLocation", checkpoint)
     if partition_by and target.is_path:
         writer = writer.partitionBy(*partition_by)
-    return (writer.trigger(availableNow=True) if plan.once else writer).start()
+    if plan.once:
+        writer = writer.trigger(availableNow=True)
+    elif plan.every_ms:
+        writer = writer.trigger(processingTime=f"{plan.every_ms} milliseconds")
+    return writer.start()
 
 
 def _read_stream(session: SparkSession, plan: IngestPlan) -> DataFrame:
@@ -449,15 +511,16 @@ def _follow(
     stopping: threading.Event,
 ) -> None:
     """Wait for the queries to end, or stop them between two micro-batches if asked to."""
+    reports = Reports(queries[0], totals, on_progress)
     while not stopping.wait(_POLL_S) and any(query.isActive for query in queries):
-        _collect(queries[0], totals, on_progress)
+        reports.collect()
         if any(query.exception() for query in queries):
             return
     if stopping.is_set():
         for query in queries:
             _finish_batch(query)
             query.stop()
-    _collect(queries[0], totals, on_progress)
+    reports.collect()
 
 
 def _finish_batch(query: StreamingQuery) -> None:
@@ -472,14 +535,37 @@ def _finish_batch(query: StreamingQuery) -> None:
         pause.wait(_POLL_S / 4)
 
 
-def _collect(
-    query: StreamingQuery,
-    totals: IngestProgress,
-    on_progress: Callable[[IngestProgress], None] | None,
-) -> None:
-    for progress in query.recentProgress:
-        if totals.add(json.loads(progress.json)) and on_progress is not None:
-            on_progress(totals)
+class Reports:
+    """The progress reports of a query, each asked for once."""
+
+    def __init__(
+        self,
+        query: StreamingQuery,
+        totals: IngestProgress,
+        on_progress: Callable[[IngestProgress], None] | None,
+    ) -> None:
+        self._query = query
+        self._totals = totals
+        self._on_progress = on_progress
+        self._last: tuple[int, str] | None = None
+        self._counted = False
+
+    def collect(self) -> None:
+        """Count what the query has reported since the last call.
+
+        Spark keeps a hundred reports, and each costs a millisecond of both sides to look at: they
+        are asked for only where more than the last one can be new. A query that waits reports the
+        number of its next micro-batch, without rows.
+        """
+        last = self._query.lastProgress
+        if last is None or (last.batchId, last.timestamp) == self._last:
+            return
+        before, self._last = self._last, (last.batchId, last.timestamp)
+        follows = before is not None and 0 <= last.batchId - before[0] <= self._counted
+        for progress in [last] if follows else self._query.recentProgress:
+            self._counted = self._totals.add(json.loads(progress.json))
+            if self._counted and self._on_progress is not None:
+                self._on_progress(self._totals)
 
 
 @contextmanager
@@ -502,9 +588,24 @@ def query_error(text: str) -> RocketMQError:
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, RocketMQError):
             return SparkQueryError(f"{message} ({name})", spark_text=text)
-    # Py4J first names the call that failed; the cause comes after a colon.
-    lines = [line.strip(" \t:") for line in text.splitlines() if not line.startswith(_CALLING)]
-    lines = list(filter(None, lines))
     return SparkQueryError(
-        f"the Spark query failed: {lines[0] if lines else 'no reason given'}", spark_text=text
+        f"the Spark query failed: {without_secrets(_reason(text))}",
+        spark_text=without_secrets(text),
     )
+
+
+def _reason(text: str) -> str:
+    """Return the sentence that says why: the innermost cause in Java, else the error in Python.
+
+    Otherwise the first line: Py4J first names the call that failed, the cause comes after a colon.
+    """
+    causes = _CAUSE.findall(text)
+    raised = _RAISED.findall(text) if _TRACEBACK in text else []
+    for found in (causes, [each for each in raised if _CALLING not in each]):
+        if found:
+            return str(found[-1]).strip()
+    after = text.rpartition(_TRACEBACK)[2] if _CALLING in text else text
+    lines = [line.strip(" \t:") for line in after.splitlines()]
+    lines = [line for line in lines if line and _CALLING not in line and line[:5] != "File "]
+    found = [line for line in lines if _JAVA.match(line)] if _TRACEBACK in text else lines
+    return next(iter(found or lines), "no reason given")

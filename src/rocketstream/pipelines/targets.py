@@ -40,6 +40,39 @@ _MADE_FOR: Final = re.compile(r"((?:delta-spark_|iceberg-spark-runtime-)(\d+\.\d
 _EXTENSIONS: Final = "spark.sql.extensions"
 
 
+_DRIVERS: Final = {
+    "postgresql": ("postgresql", "org.postgresql:postgresql"),
+    "mysql": ("mysql-connector", "com.mysql:mysql-connector-j"),
+    "mariadb": ("mariadb-java-client", "org.mariadb.jdbc:mariadb-java-client"),
+    "sqlserver": ("mssql-jdbc", "com.microsoft.sqlserver:mssql-jdbc"),
+    "oracle": ("ojdbc", "com.oracle.database.jdbc:ojdbc11"),
+    "db2": ("jcc", "com.ibm.db2:jcc"),
+    "sqlite": ("sqlite-jdbc", "org.xerial:sqlite-jdbc"),
+    "h2": ("h2", "com.h2database:h2"),
+}
+"""By the second word of a URL: part of the name of the driver's jar, and where to get it."""
+_NO_JDBC: Final = frozenset({"struct", "map", "variant", "interval", "void", "array"})
+_SECRETS: Final = (
+    (  # name=value, in each spelling of parameters that drivers have
+        re.compile(
+            r"([\w.-]*(?:passw|pwd|passphrase|secret|token|credential|privatekey)[\w.-]*\s*=\s*)"
+            r"(?:\{[^}]*\}|(?:(?!,\s*\w+=|\)(?:[,/()]|$))[^&;\s])*)",
+            re.IGNORECASE,
+        ),
+        r"\1***",
+    ),
+    (re.compile(r"(//[^/:@\s?;]*:)[^\s?;]*@"), r"\1***@"),  # //user:password@host
+    (re.compile(r"(:(?:thin|oci\d?):[^/@\s]*/)[^\s?;]*@", re.IGNORECASE), r"\1***@"),  # Oracle's
+)
+
+
+def without_secrets(text: str) -> str:
+    """Return a text with ``***`` for each password in a URL, in any form drivers take."""
+    for pattern, shown in _SECRETS:
+        text = pattern.sub(shown, text)
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A place that rows are appended to.
@@ -62,7 +95,7 @@ class Target:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"{self.place} ({self.table})" if self.table else self.place
+        return f"{without_secrets(self.place)} ({self.table})" if self.table else self.place
 
     @property
     def is_path(self) -> bool:
@@ -164,13 +197,14 @@ def parse_target(
         The text is not of a form in ``ACCEPTED``.
     """
     kind, separator, place = text.partition(":")
+    shown = without_secrets(text)
     if kind not in KINDS or not separator or not place:
-        raise ConfigurationError(f"target is {text!r}; accepted are {ACCEPTED}", target=text)
+        raise ConfigurationError(f"target is {shown!r}; accepted are {ACCEPTED}", target=shown)
     if kind == "jdbc":
         place = text
     if (kind == "jdbc") != (table is not None):
         raise ConfigurationError(
-            "a jdbc target needs --table NAME, other targets take none", target=text
+            "a jdbc target needs --table NAME, other targets take none", target=shown
         )
     return Target(kind, place, table, dict(options or {}))
 
@@ -203,6 +237,76 @@ def check_extras(kind: str, config: Mapping[str, str]) -> None:
         "put its jar into Spark's jars directory",
         needs=kind,
     )
+
+
+def check_database(target: Target, columns: Mapping[str, str] | None, sql: str | None) -> None:
+    """Refuse columns that a database cannot hold; with a query only Spark can tell its columns.
+
+    Parameters
+    ----------
+    target : Target
+        The table.
+    columns : mapping or None
+        Names and types of the columns; None where only Spark can tell.
+    sql : str or None
+        The query whose result is landed instead.
+
+    Raises
+    ------
+    ConfigurationError
+        A column has a type that JDBC does not have.
+    """
+    if target.kind != "jdbc" or columns is None or sql is not None:
+        return
+    refused = _NO_JDBC - ({"array"} if _scheme(target) == "postgresql" else set())
+    wrong = [
+        f"{name} ({kind.upper()})" for name, kind in columns.items() if _first(kind) in refused
+    ]
+    if wrong:
+        raise ConfigurationError(
+            f"a database cannot hold {', '.join(wrong)}; take the fields apart with --sql, or make "
+            "one text of them: --sql 'SELECT to_json(NAME) AS NAME, … FROM messages'",
+            columns=wrong,
+        )
+
+
+def check_driver(target: Target, config: Mapping[str, str]) -> None:
+    """Refuse a database whose driver Spark will not have, before Spark is started.
+
+    Parameters
+    ----------
+    target : Target
+        The table; one of files is passed over.
+    config : mapping
+        Spark settings; jars of a name of their own in it are believed to hold the driver.
+
+    Raises
+    ------
+    ConfigurationError
+        No jar of a driver for that URL is named or in Spark's own directory.
+    """
+    if target.kind != "jdbc" or (scheme := _scheme(target)) not in _DRIVERS:
+        return
+    mark, package = _DRIVERS[scheme]
+    named = config.get("spark.jars.packages", "").lower()
+    others = ("spark.jars", "spark.driver.extraClassPath")
+    if mark in named or any(config.get(name) for name in others):
+        return
+    if any(name.startswith(mark) for name in _spark_jars()):
+        return
+    raise ConfigurationError(
+        f"jdbc:{scheme} needs a driver that this Spark does not have; add --package "
+        f"{package}:VERSION (Spark fetches it), or put its jar into Spark's jars directory",
+        needs=scheme,
+    )
+
+
+def _first(kind: str) -> str:
+    return re.split(r"\W", kind, maxsplit=1)[0].lower()
+
+
+def _scheme(target: Target) -> str:
+    return target.place.split(":")[1].lower()
 
 
 def misfits(config: Mapping[str, str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import re
@@ -16,11 +17,12 @@ from rocketstream.model import MessageQueue
 from rocketstream.pipelines.backfill import BackfillPlan, check_target
 from rocketstream.pipelines.bodies import INFER, avro_reader_schema, bodies_of
 from rocketstream.pipelines.ddl import check_ddl
-from rocketstream.pipelines.ingest import IngestPlan, check_plan
+from rocketstream.pipelines.ingest import IngestPlan, check_plan, query_error
 from rocketstream.pipelines.masters import check_master
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
 from rocketstream.pipelines.targets import (
     Target,
+    check_driver,
     check_extras,
     misfits,
     parse_target,
@@ -45,7 +47,120 @@ from tests.unit.pipelines.installed import make_pyspark
     ],
 )
 def test_ddl_that_spark_takes_is_let_through(text: str, names: list[str]) -> None:
-    assert check_ddl(text) == names
+    assert [*check_ddl(text)] == names
+
+
+def test_columns_are_known_by_their_meaning() -> None:
+    """However a text spells them: blanks, case, other names of types, Spark's schema JSON."""
+    columns = check_ddl("a INT, b ARRAY<STRUCT<x: LONG, y: DECIMAL(5)>>, c decimal, d STRING")
+    assert columns == check_ddl(
+        "struct<a:integer,b:array<struct<x bigint,y dec(5,0)>>,`c` numeric(10,0),d string NOT NULL>"
+    )
+    more = {"nullable": True, "metadata": {}}
+
+    def struct(**kinds: Any) -> dict[str, Any]:
+        fields = [{"name": name, "type": kind, **more} for name, kind in kinds.items()]
+        return {"type": "struct", "fields": fields}
+
+    inner = struct(x="long", y="decimal(5,0)")
+    each = {"type": "array", "elementType": inner, "containsNull": True}
+    tree = struct(a="integer", b=each, c="decimal(10,0)", d="string")
+    assert bodies_of("json", json.dumps(tree)).fields() == columns
+    assert check_ddl("A INT") != check_ddl("a INT")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "jdbc:postgresql://db/lake?user=etl&password=HUNTER2",
+        "jdbc:postgresql://db/lake?user=etl&sslpassword=HUNTER2&x=1",
+        "jdbc:mysql://etl:HUNTER2@db:3306/lake",
+        "jdbc:mysql://etl:HUN@TER2@db:3306/lake",
+        "jdbc:mysql://(host=db,port=3306,user=etl,password=HUNTER2)/lake",
+        "jdbc:sqlserver://db:1433;user=etl;Password={HUN;TER2};encrypt=true",
+        "jdbc:sqlserver://db:1433;keyStoreSecret=HUNTER2",
+        "jdbc:oracle:thin:scott/HUNTER2@//db:1521/lake",
+        "jdbc:db2://db:50000/lake:user=etl;PWD=HUNTER2;",
+        "jdbc:derby:db;bootPassword = HUNTER2",
+    ],
+)
+def test_a_password_in_a_url_is_never_printed(url: str) -> None:
+    target = parse_target(url, table="orders")
+    assert target.place == url
+    failed = query_error(f"An error occurred while calling o1.save.\n: X: no {url}\n\tat a.B")
+    with pytest.raises(ConfigurationError) as refused:
+        parse_target(url)
+    for text in (str(target), str(failed), repr(vars(failed)), str(refused.value)):
+        assert "TER2" not in text
+        assert "HUN" not in text
+    assert "***" in str(target)
+
+
+def test_a_url_without_a_password_is_printed_as_it_is() -> None:
+    for url in ("jdbc:oracle:thin:@//db:1521/x", "jdbc:sqlserver://h:1433;user=a@b", "jdbc:h2:m:x"):
+        assert str(parse_target(url, table="t")) == f"{url} (t)"
+
+
+def test_columns_a_database_cannot_hold_are_refused_before_spark() -> None:
+    schema = "id INT, who STRUCT<name: STRING>, tags ARRAY<STRING>, m MAP<STRING, INT>"
+    for scheme, names in (
+        ("derby", "who (STRUCT<NAME:STRING>), tags (ARRAY<STRING>), m (MAP<STRING,INT>);"),
+        ("postgresql", "who (STRUCT<NAME:STRING>), m (MAP<STRING,INT>);"),
+    ):
+        target = parse_target(f"jdbc:{scheme}:x", table="t")
+        plan = IngestPlan(("T",), {}, target, bodies_of(None, schema))
+        with pytest.raises(ConfigurationError, match=re.escape(f"cannot hold {names}")):
+            check_plan(plan)
+        with pytest.raises(ConfigurationError, match=re.escape("body (VARIANT)")):
+            check_plan(dataclasses.replace(plan, bodies=bodies_of("variant", None)))
+        check_plan(dataclasses.replace(plan, sql="SELECT id FROM messages"))
+        check_plan(dataclasses.replace(plan, bodies=bodies_of(None, "id INT")))
+
+
+def test_a_database_without_a_driver_is_refused_before_spark() -> None:
+    target = parse_target("jdbc:mariadb://db/lake", table="t")
+    with pytest.raises(
+        ConfigurationError, match=r"--package org\.mariadb\.jdbc:mariadb-java-client:VERSION"
+    ):
+        check_driver(target, {})
+    check_driver(target, {"spark.jars.packages": "org.mariadb.jdbc:mariadb-java-client:3.5.1"})
+    check_driver(target, {"spark.jars": "/opt/all.jar"})
+    check_driver(parse_target("jdbc:unheard:x", table="t"), {})
+    check_driver(parse_target("parquet:x"), {})
+
+
+PROXY = (
+    "An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last)"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            f'{PROXY}:\n  File "x.py", line 3, in call\n    raise\n'
+            "pyspark.errors.exceptions.captured.IllegalArgumentException: Can't get JDBC type for "
+            "struct<a:int>\n",
+            "IllegalArgumentException: Can't get JDBC type for struct<a:int>",
+        ),
+        (
+            f'{PROXY}:\n  File "x.py"\npy4j.protocol.Py4JJavaError: An error occurred while '
+            "calling o99.save.\n: org.apache.spark.SparkException: Job aborted\n\tat a.B\n"
+            "Caused by: org.postgresql.util.PSQLException: FATAL: password authentication failed\n"
+            "\tat d.E\n",
+            "PSQLException: FATAL: password authentication failed",
+        ),
+        (
+            f'{PROXY}:\n  File "x.py"\npy4j.protocol.Py4JJavaError: An error occurred while '
+            "calling o99.save.\n: java.lang.ClassNotFoundException: org.postgresql.Driver\n",
+            "ClassNotFoundException: org.postgresql.Driver",
+        ),
+        ("An error occurred while calling o9.x.\n: no\n", "no"),
+        ("", "no reason given"),
+    ],
+)
+def test_the_reason_of_a_failed_query_is_told(text: str, reason: str) -> None:
+    assert query_error(text).message.endswith(reason)
 
 
 @pytest.mark.parametrize(

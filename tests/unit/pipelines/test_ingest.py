@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,7 +11,9 @@ import pytest
 
 from rocketstream.errors import ConfigurationError, SparkQueryError
 from rocketstream.pipelines import ingest as ingesting
-from rocketstream.pipelines.ingest import IngestPlan, ingest, prepare_target
+from rocketstream.pipelines.bodies import bodies_of
+from rocketstream.pipelines.ingest import IngestPlan, Reports, ingest, prepare_target
+from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
 from rocketstream.pipelines.targets import Target
 from rocketstream.spark.push.queries import STARTS_MAX
 
@@ -38,6 +42,98 @@ def test_a_table_is_known_again_however_many_batches_it_has(tmp_path: Path, batc
         prepare_target(plan(tmp_path / "table", "other"))
 
 
+def begun(path: Path, **changes: Any) -> IngestPlan:
+    """A table that a first micro-batch was landed in."""
+    made = plan(path, **changes)
+    prepare_target(made)
+    offsets = Path(made.checkpoint, "offsets")
+    offsets.mkdir(parents=True)
+    (offsets / "0").touch()
+    return made
+
+
+def test_a_table_is_known_by_the_meaning_of_its_settings(tmp_path: Path) -> None:
+    """Blanks and case of a schema and a query, order of topics and tags change no row."""
+    first = begun(
+        tmp_path / "t", bodies=bodies_of(None, "id INT, v STRING"), sql="SELECT  'a  b'\n FROM m"
+    )
+    first = dataclasses.replace(first, topics=("T", "U"), source={"tags": "A || B"})
+    prepare_target(dataclasses.replace(first, topics=("T",), source={}), None)
+    (tmp_path / "t" / "_ingest.json").write_text(json.dumps(first.identity()))
+    same = dataclasses.replace(
+        first,
+        topics=("U", "T"),
+        source={"tags": "B||A"},
+        bodies=bodies_of(None, "id int,v: string"),
+        sql="SELECT 'a  b' FROM m",
+    )
+    prepare_target(same)
+    for other in (
+        dataclasses.replace(same, sql="SELECT 'a b' FROM m"),
+        dataclasses.replace(same, source={"tags": "A"}),
+        dataclasses.replace(same, topics=("T",)),
+        dataclasses.replace(same, bodies=bodies_of(None, "id STRING, v STRING")),
+        dataclasses.replace(same, bodies=bodies_of(None, "id INT")),
+        dataclasses.replace(same, bodies=bodies_of("csv", "id INT, v STRING")),
+    ):
+        with pytest.raises(ConfigurationError, match=r"was landed with .*is taken\)"):
+            prepare_target(other)
+
+
+def test_a_table_of_parquet_takes_a_column_and_a_topic_more(tmp_path: Path) -> None:
+    first = begun(tmp_path / "t", bodies=bodies_of(None, "id INT"))
+    wider = dataclasses.replace(
+        first, topics=("T", "U"), bodies=bodies_of(None, "v STRING, id INT")
+    )
+    prepare_target(wider)
+    with pytest.raises(ConfigurationError, match="was landed with topics="):
+        prepare_target(first)
+    orc = Target("orc", str(tmp_path / "t"))
+    with pytest.raises(ConfigurationError, match=r"use the same again or another directory"):
+        prepare_target(dataclasses.replace(wider, target=orc, topics=("T", "U", "V")))
+
+
+class Report:
+    def __init__(self, batch: int, rows: int, second: int) -> None:
+        self.batchId, self.timestamp = batch, f"2026-01-01T00:00:{second:02}Z"
+        observed = {READ: {"rows": rows}, LANDED: {"rows": rows}} if rows else {}
+        self.json = json.dumps({"batchId": batch, "observedMetrics": observed})
+
+
+class Reporting:
+    """A query that reports; ``asked`` counts how often all kept reports were wanted."""
+
+    def __init__(self) -> None:
+        self.kept: list[Report] = []
+        self.asked = 0
+
+    @property
+    def lastProgress(self) -> Report | None:
+        return self.kept[-1] if self.kept else None
+
+    @property
+    def recentProgress(self) -> list[Report]:
+        self.asked += 1
+        return self.kept
+
+
+def test_all_kept_reports_are_asked_for_only_where_some_may_be_missed() -> None:
+    query, totals, told = Reporting(), IngestProgress(), []
+    reports = Reports(cast("Any", query), totals, lambda found: told.append(found.rows))
+    reports.collect()
+    for second, (batch, rows, asked) in enumerate(
+        [(0, 5, 1), (1, 5, 1), (2, 0, 1), (2, 0, 1), (2, 5, 1), (3, 0, 1)]
+    ):
+        query.kept.append(Report(batch, rows, second))
+        reports.collect()
+        reports.collect()
+        assert query.asked == asked
+    assert totals.rows == 15
+    query.kept += [Report(3, 5, 10), Report(4, 5, 11), Report(5, 0, 12)]
+    reports.collect()
+    assert (totals.rows, told, query.asked) == (25, [5, 10, 15, 20, 25], 2)
+
+
 class Query:
     """A query that has ended."""
 
@@ -48,8 +144,8 @@ class Query:
         return False
 
     @property
-    def recentProgress(self) -> tuple[()]:
-        return ()
+    def lastProgress(self) -> None:
+        return None
 
     def __init__(self, failure: str | None = None) -> None:
         self._failure = failure
