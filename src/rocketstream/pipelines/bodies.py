@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -363,40 +364,26 @@ def _as_json(messages: DataFrame, bodies: Bodies) -> _Shaped:
     schema = parse_schema(bodies.schema or "")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED, **bodies.options}
     # ``from_json`` reads ``null`` and blanks as an empty record and stops at the end of the first
-    # object, whatever follows. Inside a list whose end is read too the text must be one object; the
-    # line end closes a comment, which an option may allow.
-    listed = F.concat(F.lit('{"it":['), text, F.lit('\n],"end":1}'))
-    parsed = messages.withColumn("_list", F.from_json(listed, _listed(schema), options))
-    parsed = parsed.withColumn("_parsed", F.get(F.col("_list.it"), 0))
-    alone = (F.size("_list.it") == 1) & F.col("_parsed").isNotNull() & (F.col("_list.end") == 1)
-    bad = ~valid | F.col("_list").getField(MALFORMED).isNotNull() | ~F.coalesce(alone, F.lit(False))
-    return parsed, _fields(F.col("_parsed"), schema), F.when(bad | _goes_on(text, options), raw)
+    # object, whatever follows. In a list before a mark the text must be one object; no text can end
+    # the list itself and go on, for none knows the mark. The line end closes a comment, which an
+    # option may allow.
+    mark = uuid.uuid4().hex
+    listed = F.concat(F.lit(f'{{"{mark}":['), text, F.lit(f'\n,{{"{MALFORMED}":"{mark}"}}]}}'))
+    found = messages.withColumn("_read", F.from_json(listed, _listed(mark, schema), options))
+    items = F.col("_read").getField(mark)
+    last = F.get(items, 1).getField(MALFORMED)
+    parsed = found.withColumn("_parsed", F.get(items, 0))
+    alone = (F.size(items) == 2) & F.get(items, 0).isNotNull() & (last == mark)
+    bad = ~valid | F.col("_read").getField(MALFORMED).isNotNull() | ~F.coalesce(alone, F.lit(False))
+    return parsed, _fields(F.col("_parsed"), schema), F.when(bad, raw)
 
 
-def _listed(schema: StructType) -> StructType:
-    from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
+def _listed(name: str, schema: StructType) -> StructType:
+    from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-    return StructType(
-        [
-            StructField("it", ArrayType(schema)),
-            StructField("end", IntegerType()),
-            StructField(MALFORMED, StringType()),
-        ]
-    )
-
-
-def _goes_on(text: Column, options: Mapping[str, str]) -> Column:
-    """Return whether a text ends the list it was put in, and goes on with other members.
-
-    Only a text with a list of objects that is not the last member can: no other is read again.
-    """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    member = F.concat(F.lit('{"it":'), text, F.lit('\n,"end":1}'))
-    read = F.from_json(member, f"end INT, {MALFORMED} STRING", dict(options))
-    ended = F.coalesce(read.getField("end") == 1, F.lit(False))
-    can = text.rlike(r"\}\s*\]\s*,")
-    return F.when(can, ~ended | read.getField(MALFORMED).isNotNull()).otherwise(F.lit(False))
+    text = StringType()
+    items = ArrayType(_with_raw(schema))
+    return StructType([StructField(name, items), StructField(MALFORMED, text)])
 
 
 def _as_csv(messages: DataFrame, bodies: Bodies) -> _Shaped:
