@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -271,6 +272,50 @@ def test_a_database_table_is_appended_to(
     options = {"url": url, "dbtable": "orders", **plan.target.options}
     rows = spark.read.format("jdbc").options(**options).load().collect()
     assert sorted(row[0] for row in rows) == list(range(7))
+
+
+@pytest.mark.long
+def test_a_batch_a_database_has_in_part_is_not_written_twice(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """Killed after it wrote and before it was committed, as its checkpoint then says."""
+    topic = new_topic(queues=1)
+    send(cluster, topic, 0, orders(0, 5))
+    url, driver = f"jdbc:derby:{tmp_path}/db;create=true", "org.apache.derby.jdbc.EmbeddedDriver"
+    plan = IngestPlan(
+        (topic,),
+        {"nameServer": cluster.namesrv_addr, "startingOffsets": "earliest"},
+        Target("jdbc", url, "orders", {"driver": driver}),
+        bodies_of(None, "id BIGINT, city STRING"),
+        checkpoint_at=str(tmp_path / "checkpoint"),
+    )
+    assert ingest(spark, plan).landed == 5
+    send(cluster, topic, 0, orders(5, 5))
+    assert ingest(spark, plan).landed == 5
+    reader = spark.read.format("jdbc").options(url=url, driver=driver)
+
+    def landed() -> list[int]:
+        return sorted(row.id for row in reader.option("dbtable", "orders").load().collect())
+
+    newest = max(int(each.name) for each in Path(plan.checkpoint, "commits").glob("[0-9]*"))
+    for name in (f"{newest}", f".{newest}.crc"):
+        Path(plan.checkpoint, "commits", name).unlink()
+    with _derby(spark, url) as run:
+        run('DELETE FROM orders WHERE "_queueOffset" = 7')  # the part that was not written
+    assert landed() == [0, 1, 2, 3, 4, 5, 6, 8, 9]
+    ingest(spark, plan)
+    assert landed() == list(range(10))
+    with pytest.raises(Exception, match=r"(?i)orders_landing"):
+        reader.option("dbtable", "orders_landing").load()
+
+
+@contextmanager
+def _derby(spark: Any, url: str) -> Iterator[Callable[[str], None]]:
+    connection = spark._jvm.java.sql.DriverManager.getConnection(url)
+    try:
+        yield lambda statement: connection.createStatement().executeUpdate(statement)
+    finally:
+        connection.close()
 
 
 def test_rows_and_dead_letters_may_go_to_topics(

@@ -94,7 +94,7 @@ def ingest(as_json: bool, **given: Any) -> None:
     Run again, it continues where it ended (its checkpoint). Bodies that do not decode are kept as
     they are in the column `_malformed`, or go where `--dead-letters` says; they are counted and
     reported. `--continuous` goes on until Ctrl-C or SIGTERM, which ends it after the micro-batch
-    under way; a second one ends it at once, and the next run repeats that micro-batch.
+    under way; Ctrl-C after that ends it at once, and the next run repeats that micro-batch.
     """
     from rocketstream.pipelines.ingest import IngestPlan, prepare_target
     from rocketstream.spark.connections import with_environment

@@ -417,7 +417,8 @@ def _start(
     name: str,
     partition_by: tuple[str, ...],
 ) -> StreamingQuery:
-    writer = target.stream(table).queryName(name).outputMode("append")
+    begun = _begun(checkpoint, table.sparkSession) if target.kind == "jdbc" else None
+    writer = target.stream(table, begun).queryName(name).outputMode("append")
     writer = writer.option("checkpointLocation", checkpoint)
     if partition_by and target.is_path:
         writer = writer.partitionBy(*partition_by)
@@ -426,6 +427,18 @@ def _start(
     elif plan.every_ms:
         writer = writer.trigger(processingTime=f"{plan.every_ms} milliseconds")
     return writer.start()
+
+
+def _begun(checkpoint: str, session: SparkSession) -> int | None:
+    """Return the micro-batch that was planned and not committed; None where there is none."""
+    place = place_of(checkpoint, session)
+    if place is None:
+        return None
+    planned, committed = (
+        max((int(name) for name in place.under(log).names() if name.isdigit()), default=-1)
+        for log in ("offsets", "commits")
+    )
+    return planned if planned > committed else None
 
 
 def _read_stream(session: SparkSession, plan: IngestPlan) -> DataFrame:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.pipelines.databases import TYPES, has_places, insert_missing
 from rocketstream.pipelines.installed import spark_line, spark_version
 from rocketstream.pipelines.messages import as_messages
 from rocketstream.pipelines.places import local_path
@@ -143,7 +144,10 @@ class Target:
         if self.kind == "rocketmq":
             frame, mode = as_messages(frame), "append"
         spelled = "errorifexists" if mode == "new" else mode
-        writer = frame.write.format(self.kind).mode(spelled).options(**self._options())
+        options = self._options()
+        if self.kind == "jdbc" and has_places(frame.columns):
+            options = TYPES | options
+        writer = frame.write.format(self.kind).mode(spelled).options(**options)
         (writer.partitionBy(*partition_by) if partition_by else writer).save()
 
     def _into_iceberg(self, frame: DataFrame, mode: str, partition_by: Sequence[str]) -> None:
@@ -159,15 +163,26 @@ class Target:
         else:
             writer.create()
 
-    def stream(self, frame: DataFrame) -> DataStreamWriter:
+    def stream(self, frame: DataFrame, begun: int | None = None) -> DataStreamWriter:
         """Return a stream writer into this target: Spark's own exactly-once sink if any.
 
-        JDBC and topics have none: there a batch that is tried again is written again.
+        JDBC and topics have none. A database is asked which rows it has of a batch that was begun
+        before, where rows have their places; into topics they are written again.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            The rows.
+        begun : int or None
+            The number of the batch that an earlier run began and perhaps wrote, in part.
         """
         if self.kind == "jdbc":
 
             def write(rows: DataFrame, batch_id: int) -> None:
-                self.batch(rows, "append")
+                if batch_id == begun and has_places(rows.columns):
+                    insert_missing(rows, self.place, self.table or "", self.options)
+                else:
+                    self.batch(rows, "append")
 
             return frame.writeStream.foreachBatch(write)
         if self.kind == "rocketmq":
