@@ -117,6 +117,7 @@ ROOMS: dict[str, set[str]] = {
     }
     | {"admin.groups", "admin.rows", "admin.service"},
     "spark.sink": {
+        "spark.format",
         "spark.options",
         "spark.connections",
         "spark.patience",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from rocketstream.spark.format import DEBUG_VARIABLE
 from rocketstream.spark.progress.source import ProgressDataSource
 from rocketstream.spark.reader import RocketMQStreamReader
 from rocketstream.spark.scan import PartitionPlan, QueueRange
+from rocketstream.spark.sink import writer as writing
 from rocketstream.spark.source import RocketMQDataSource
 
 SCHEMA = StructType([StructField("body", BinaryType())])
@@ -62,6 +64,24 @@ def test_an_error_of_a_task_is_told_without_our_insides() -> None:
         lines = failure(list, reader(SCHEMA).read(partition), error=ConnectError)
         assert len(lines) <= LINES_MAX
         assert "127.0.0.1:1" in lines[-1]
+
+
+def test_an_error_of_a_row_is_told_without_the_sinks_insides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A body that is null: up to nine frames of the connector came before the column's name."""
+
+    def refuse(sink: Any, batches: Any, identity: Any, deeper: int = 9) -> None:
+        if deeper:
+            refuse(sink, batches, identity, deeper - 1)
+        raise ConfigurationError("column 'body' is null")
+
+    monkeypatch.setattr(writing, "_task", lambda: SimpleNamespace(partitionId=lambda: 0))
+    monkeypatch.setattr(writing, "write_partition", refuse)
+    writer = writing.RocketMQWriter(SimpleNamespace(write_id="w"))  # type: ignore[arg-type]
+    lines = failure(writer.write, iter(()))
+    assert len(lines) <= LINES_MAX
+    assert "column 'body' is null" in lines[-1]
 
 
 def test_the_whole_story_is_there_for_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from rocketstream.errors import ConfigurationError
 from rocketstream.spark.consumer.messages import check_columns
 from rocketstream.spark.consumer.parcel import unpack
 from rocketstream.spark.consumer.task import Counts, consume_rows
-from rocketstream.spark.format import Format, plans
+from rocketstream.spark.format import Format, called_by_spark, plans
 from rocketstream.spark.options import ConsumeOptions, consume_options
 from rocketstream.spark.worker import prepare
 
@@ -81,6 +81,7 @@ class _Writer:
         self._options = options
         self._columns = dict(columns)
 
+    @called_by_spark
     def write(self, iterator: Iterator[Any]) -> Consumed:
         """Consume the rows of one partition; returns when everything is acknowledged."""
         prepare()

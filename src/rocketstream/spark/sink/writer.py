@@ -15,6 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql import datasource as api
 
 from rocketstream.errors import InternalError
+from rocketstream.spark.format import called_by_spark
 from rocketstream.spark.sink.identity import Identity
 from rocketstream.spark.sink.task import Sink, write_partition
 
@@ -44,6 +45,7 @@ class RocketMQWriter(api.DataSourceArrowWriter):  # type: ignore[misc]
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
+    @called_by_spark
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
         """Send one partition's rows; returns when all are acknowledged."""
         identity = Identity(self._sink.write_id, 0, _task().partitionId())
@@ -60,6 +62,7 @@ class RocketMQStreamWriter(StreamArrowWriter or object):  # type: ignore[misc]
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
+    @called_by_spark
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
         """Send one partition of a micro-batch; returns when all rows are acknowledged."""
         task = _task()
