@@ -103,6 +103,7 @@ def test_a_batch_is_replayed_from_a_checkpoint_of_an_earlier_version(
     def as_format_1(offset: Any) -> Any:
         assert offset.pop("v") == 2
         assert offset.pop("at")
+        assert offset.pop("crc")
         return {"v": 1, **offset}
 
     replays.run(topic, maxOffsetsPerTrigger=50)

@@ -312,6 +312,16 @@ def test_a_filter_narrows_as_it_is_typed_and_escape_ends_it() -> None:
     drive(Watched(THREE), play)
 
 
+def test_a_tick_while_the_screen_is_taken_down_draws_nothing() -> None:
+    """A busy machine's timer came between the widgets' end and its own: a traceback at the end."""
+
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        await app.query("Static").remove()
+        app._draw_head()
+
+    drive(Watched(THREE), play)
+
+
 def test_s_sorts_by_one_column_after_the_other_and_S_turns_round() -> None:
     async def play(pilot: Pilot[None], app: Top) -> None:
         await pilot.press("s")

@@ -508,9 +508,11 @@ class Top(App[None]):
         return self._place.view.heads[column].title
 
     def _draw_head(self) -> None:
+        alarms = self.query("#alarm").results(Static)
+        if (alarm := next(alarms, None)) is None:
+            return  # the timer's last tick may come while the screen is being taken down
         seen = self._seen()
         place, update = self._place, seen.update
-        alarm = self.query_one("#alarm", Static)
         outage = update.outage
         alarm.display = outage is not None or bool(update.down)
         if outage is not None:
