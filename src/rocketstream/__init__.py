@@ -240,11 +240,13 @@ if not TYPE_CHECKING:  # else every misspelt name would be an Any to type checke
     def __getattr__(name: str) -> Any:
         home = _HOME_OF.get(name)
         if home is None:
-            from rocketstream.suggestions import class_hint
+            # Not for a module of ours, which Python looks for here first: that is each start.
+            if name[:1].isupper():
+                from rocketstream.suggestions import class_hint
 
-            if (ours := class_hint(name)) is not None:
-                # An AttributeError's text is lost where it is imported by "from".
-                raise ImportError(f"rocketstream has no {name}; use {ours}", name=__name__)
+                if (ours := class_hint(name)) is not None:
+                    # An AttributeError's text is lost where it is imported by "from".
+                    raise ImportError(f"rocketstream has no {name}; use {ours}", name=__name__)
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(home), name)
         globals()[name] = value

@@ -37,7 +37,6 @@ from rocketstream.errors import (
     TransportError,
 )
 from rocketstream.protocol import names
-from rocketstream.suggestions import like
 
 if TYPE_CHECKING:
     from rocketstream.protocol.bodies import ConsumerRunningInfo
@@ -125,6 +124,8 @@ class Sweep:
             b.knows(group) or b.offsets is None or b.groups is None for b in found.brokers
         ):
             known = {each for broker in found.brokers for each in groups_at(broker)}
+            from rocketstream.suggestions import like  # needed only where a name is wrong
+
             hint = like(group, known) or "; `rocketstream group list` shows the groups there are"
             raise ConfigurationError(
                 f"consumer group {group!r} is not known to any broker{hint}", group=group

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -211,3 +213,13 @@ def test_classes_of_javas_client_are_answered_with_ours() -> None:
     with pytest.raises(AttributeError, match=r"has no attribute 'Nonsense'$"):
         _ = rocketstream.Nonsense  # type: ignore[attr-defined]
     assert not hasattr(rocketstream, "Nonsense")
+
+
+@pytest.mark.parametrize("module", ["rocketstream.errors", "rocketstream.admin.sweep"])
+def test_no_start_loads_the_names_that_only_a_wrong_one_needs(module: str) -> None:
+    """Python asks the package for a module of it before it looks for the file."""
+    program = f"import sys, {module}; print('rocketstream.suggestions' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "False\n"

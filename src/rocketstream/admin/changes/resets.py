@@ -49,7 +49,6 @@ from rocketstream.errors import (
 )
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
-from rocketstream.suggestions import like
 
 if TYPE_CHECKING:
     from rocketstream.protocol.bodies import ConsumerConnection
@@ -110,6 +109,8 @@ class GroupFacts:
         """
         group = group or self.group
         if group not in self.groups:
+            from rocketstream.suggestions import like  # needed only where a name is wrong
+
             hint = (
                 like(group, self.groups) or "; `rocketstream group list` shows the groups there are"
             )
@@ -392,6 +393,8 @@ class Resets(Service):
         try:
             queues = self._client.subscribe_queues(topic, refresh=True)
         except RouteNotFoundError as error:
+            from rocketstream.suggestions import like  # needed only where a name is wrong
+
             hint = like(topic, self._wire.topic_names())
             raise RouteNotFoundError(f"{error.message}{hint}", topic=topic) from error
         if not queues:

@@ -46,7 +46,6 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import SubscriptionGroupConfig
 from rocketstream.protocol.codes import Perm, ResponseCode
-from rocketstream.suggestions import like
 
 _LOOK_EVERY_S: Final = 0.05
 _KEPT: Final = ("readQueueNums", "writeQueueNums", "perm")
@@ -304,6 +303,8 @@ class Changes(Resets, Transfers):
         }
 
     def _unknown_topic(self, topic: str) -> RouteNotFoundError:
+        from rocketstream.suggestions import like  # needed only where a name is wrong
+
         hint = like(topic, self._wire.topic_names()) or "; `rocketstream topic list` shows them"
         return RouteNotFoundError(f"no broker has topic {topic!r}{hint}", topic=topic)
 

@@ -18,7 +18,6 @@ from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.codes import Perm
-from rocketstream.suggestions import like
 
 Settings = Mapping[str, Any]
 QUEUES_MAX: Final = 65_536
@@ -260,6 +259,8 @@ def changed_group(raw: Settings, wanted: Settings, where: str) -> dict[str, Any]
     after = dict(raw)
     for name, value in wanted.items():
         if name not in raw or name == "groupName":
+            from rocketstream.suggestions import like  # needed only where a name is wrong
+
             names = ", ".join(sorted(set(raw) - {"groupName"}))
             raise ConfigurationError(
                 f"{where} has no setting {name!r} of groups{like(name, raw)}; it has {names}"

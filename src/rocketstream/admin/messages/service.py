@@ -33,7 +33,6 @@ from rocketstream.errors import ConfigurationError, RocketMQError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import TRACE_TOPIC
-from rocketstream.suggestions import like
 
 
 class Messages(Service):
@@ -284,6 +283,8 @@ class Messages(Service):
         connections = self._wire.connections(group, self._wire.masters()).values()
         members = {member.client_id for member in member_rows(connections)}
         if client_id not in members:
+            from rocketstream.suggestions import like  # needed only where a name is wrong
+
             there = ", ".join(sorted(members)) or "nobody is"
             raise ConfigurationError(
                 f"{client_id!r} is not connected as a member of group {group!r}"
