@@ -89,7 +89,9 @@ def list_groups(namesrv: str, as_json: bool) -> None:
             importance=8,
             colour=lost,
         ),
-        Column("Expired", lambda row: _known(row.expired), number=True, importance=5, colour=lost),
+        Column(
+            "Expired", lambda row: number(row.expired, NONE), number=True, importance=5, colour=lost
+        ),
         Column("Members", lambda row: number(row.member_count), number=True, importance=6),
         Column("Model", lambda row: row.message_model or NONE, importance=2),
         Column("Topics", lambda row: ", ".join(row.topics) or NONE, importance=3),
@@ -116,10 +118,6 @@ def retrying(row: GroupState) -> str:
         return UNKNOWN
     exact = row.delayed_is_exact and row.retrying is not None and row.delayed is not None
     return number((row.retrying or 0) + (row.delayed or 0)) + ("" if exact else "+")
-
-
-def _known(count: int | None) -> str:
-    return NONE if count is None else number(count)
 
 
 def _has_nothing(row: GroupState) -> bool:
@@ -206,7 +204,12 @@ def print_states(states: Sequence[GroupState], *, named: bool) -> None:
         Column("Broker", lambda row: row[1].broker_name, keep=True, importance=7),
         Column("Queue", lambda row: str(row[1].queue_id), number=True),
         Column("Broker offset", lambda row: number(row[1].max_offset), number=True, importance=4),
-        Column("Committed", lambda row: _known(row[1].committed_offset), number=True, importance=5),
+        Column(
+            "Committed",
+            lambda row: number(row[1].committed_offset, NONE),
+            number=True,
+            importance=5,
+        ),
         Column("Lag", lambda row: number(row[1].lag), number=True, colour=waits),
     ]
     if named:
@@ -217,7 +220,7 @@ def print_states(states: Sequence[GroupState], *, named: bool) -> None:
         columns.append(
             Column(
                 "Expired",
-                lambda row: _known(row[1].expired),
+                lambda row: number(row[1].expired, NONE),
                 number=True,
                 importance=8,
                 colour=lost,
@@ -490,7 +493,7 @@ def print_running(row: RunningInfoRow, lags: Lags, settings: bool) -> None:
         Column("Queue", lambda queue: str(queue.queue_id), number=True),
         Column("Lag", lambda queue: number(behind(queue)), number=True),
         Column("Holds", lambda queue: number(queue.cached), number=True),
-        Column("Oldest held", lambda queue: _known(queue.oldest), number=True, importance=7),
+        Column("Oldest held", lambda queue: number(queue.oldest, NONE), number=True, importance=7),
         Column("Committed", lambda queue: number(queue.commit_offset), number=True, importance=4),
         Column("Last pull", lambda queue: moment(queue.last_pull_ms), keep=True, importance=2),
         Column(

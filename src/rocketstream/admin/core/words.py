@@ -18,9 +18,9 @@ NAMED_MAX = 3
 """How many of a list of names a sentence names at most."""
 
 
-def number(value: int | None) -> str:
-    """Return a count as ``12,345``, or ``unknown``."""
-    return UNKNOWN if value is None else f"{value:,}"
+def number(value: int | None, none: str = UNKNOWN) -> str:
+    """Return a count as ``12,345``, or the mark for none."""
+    return none if value is None else f"{value:,}"
 
 
 def plural(number: int, word: str, words: str | None = None) -> str:

@@ -96,10 +96,6 @@ def _age(milliseconds: float | None) -> Told:
     return NONE if milliseconds is None else span(milliseconds), rank(milliseconds)
 
 
-def _known(value: int | None) -> str:
-    return NONE if value is None else number(value)
-
-
 def _row(key: str, *told: Told, styles: tuple[tuple[int, str], ...] = ()) -> Row:
     return Row(key, tuple(cell for cell, _ in told), tuple(each for _, each in told), styles)
 
@@ -353,7 +349,7 @@ class GroupQueues(_OfGroup):
                     _figure(queue.queue_id, str),
                     (NONE if dead else number(lag), rank(lag)),
                     (NONE if dead else span(waited), rank(waited)),
-                    _figure(queue.committed_offset, _known),
+                    (number(queue.committed_offset, NONE), rank(queue.committed_offset)),
                     _figure(queue.max_offset),
                     (queue.client_id or NONE, rank_text(queue.client_id or "")),
                     (NONE if dead else number(queue.expired), rank(queue.expired)),
