@@ -44,8 +44,7 @@ def columns_of_json(tree: Mapping[str, Any]) -> dict[str, str]:
 
 def _spelled(kind: Any) -> str:
     if isinstance(kind, str):
-        word = kind.replace(" ", "")
-        return _SAME.get(word, word) if "(" in word else _SAME.get(kind, kind)
+        return kind.replace(" ", "") if "(" in kind else _SAME.get(kind, kind)
     if kind["type"] == "array":
         return f"array<{_spelled(kind['elementType'])}>"
     if kind["type"] == "map":

@@ -40,12 +40,12 @@ class Mark(NamedTuple):
         place: where in the broker's log, bytes.
     """
 
+    store_ms: int
+    place: int
+
     def is_of(self, row: Mark) -> bool:
         """Whether this is the mark of a row; ``row`` tells exactly when that was stored."""
         return row.place == self.place and row.store_ms <= self.store_ms
-
-    store_ms: int
-    place: int
 
     def covers(self, other: Mark) -> bool:
         """Whether a row with the mark ``other`` was stored before this one, or is the same."""
