@@ -97,12 +97,12 @@ def _from_store(
 def _land(plan: BackfillPlan, given: dict[str, Any], as_json: bool) -> None:
     """Check everything that can be wrong, then start Spark."""
     from rocketstream.pipelines.backfill import check_target, resolve_ranges
+    from rocketstream.pipelines.databases import check_database
     from rocketstream.pipelines.ingest import check_columns
-    from rocketstream.pipelines.targets import check_database
 
     if plan.sql is None:
         check_columns("partition by", plan.partition_by, plan.bodies.columns())
-        check_database(plan.target, plan.bodies.fields(), plan.sql)
+    check_database(plan.target.url, plan.bodies.fields(), plan.sql)
     config = landing.ready(plan, [plan.target], given)
     ranges = resolve_ranges(plan)
     if not ranges:

@@ -240,10 +240,11 @@ def config_for(target: Target, bodies: Bodies, config: dict[str, str]) -> dict[s
     Raises:
         ConfigurationError: Spark will not have the package of the target or of the format.
     """
-    from rocketstream.pipelines.targets import check_driver, check_extras, with_extras
+    from rocketstream.pipelines.databases import check_driver
+    from rocketstream.pipelines.targets import check_extras, with_extras
 
     check_extras(target.kind, config)
-    check_driver(target, config)
+    check_driver(target.url, config)
     check_extras(bodies.format, config)
     return with_extras(target, config)
 

@@ -1,4 +1,4 @@
-"""Rows that a database has already: a micro-batch that is tried again is not written twice.
+"""Databases as targets: their drivers, types and passwords, and rows that they have already.
 
 Spark's JDBC writer appends, whatever is there. A micro-batch that is tried again after a crash is
 compared with the table by the place of each message, in the database.
@@ -6,8 +6,12 @@ compared with the table by the place of each message, in the database.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+
+from rocketstream.errors import ConfigurationError
+from rocketstream.pipelines.installed import spark_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,32 +21,128 @@ PLACE: Final = ("_topic", "_brokerName", "_queueId", "_queueOffset")
 TYPES: Final = {"createTableColumnTypes": "_topic VARCHAR(255), _brokerName VARCHAR(255)"}
 """Types that databases compare and index; Spark's own for text is the greatest there is."""
 
+_DRIVERS: Final = {
+    "postgresql": ("postgresql", "org.postgresql:postgresql"),
+    "mysql": ("mysql-connector", "com.mysql:mysql-connector-j"),
+    "mariadb": ("mariadb-java-client", "org.mariadb.jdbc:mariadb-java-client"),
+    "sqlserver": ("mssql-jdbc", "com.microsoft.sqlserver:mssql-jdbc"),
+    "oracle": ("ojdbc", "com.oracle.database.jdbc:ojdbc11"),
+    "db2": ("jcc", "com.ibm.db2:jcc"),
+    "sqlite": ("sqlite-jdbc", "org.xerial:sqlite-jdbc"),
+    "h2": ("h2", "com.h2database:h2"),
+}
+"""By the second word of a URL: part of the name of the driver's jar, and where to get it."""
+_NO_JDBC: Final = frozenset({"struct", "map", "variant", "interval", "void", "array"})
+_SECRETS: Final = (
+    (  # name=value, in each spelling of parameters that drivers have
+        re.compile(
+            r"([\w.-]*(?:passw|pwd|passphrase|secret|token|credential|privatekey)[\w.-]*\s*=\s*)"
+            r"(?:\{[^}]*\}|(?:(?!,\s*\w+=|\)(?:[,/()]|$))[^&;\s])*)",
+            re.IGNORECASE,
+        ),
+        r"\1***",
+    ),
+    (re.compile(r"(//[^/:@\s?;]*:)[^\s?;]*@"), r"\1***@"),  # //user:password@host
+    (re.compile(r"(:(?:thin|oci\d?):[^/@\s]*/)[^\s?;]*@", re.IGNORECASE), r"\1***@"),  # Oracle's
+)
+
+
+def without_secrets(text: str) -> str:
+    """Return a text with ``***`` for each password in a URL, in any form drivers take."""
+    for pattern, shown in _SECRETS:
+        text = pattern.sub(shown, text)
+    return text
+
 
 def has_places(columns: Iterable[str]) -> bool:
     """Return whether rows with these columns tell which message each is."""
     return set(PLACE) <= set(columns)
 
 
-def insert_missing(rows: DataFrame, url: str, table: str, options: Mapping[str, str]) -> None:
-    """Append rows whose messages the table does not have, in one statement; blocks.
+def check_database(url: str | None, columns: Mapping[str, str] | None, sql: str | None) -> None:
+    """Refuse columns that a database cannot hold; with a query only Spark can tell its columns.
 
-    The rows go into a table beside it, ``…_landing``, which is dropped afterwards.
+    Parameters
+    ----------
+    url : str or None
+        The JDBC URL; None for a target of another kind.
+    columns : mapping or None
+        Names and types of the columns; None where only Spark can tell.
+    sql : str or None
+        The query whose result is landed instead.
+
+    Raises
+    ------
+    ConfigurationError
+        A column has a type that JDBC does not have.
+    """
+    if url is None or columns is None or sql is not None:
+        return
+    refused = _NO_JDBC - ({"array"} if _scheme(url) == "postgresql" else set())
+    wrong = [
+        f"{name} ({kind.upper()})" for name, kind in columns.items() if _first(kind) in refused
+    ]
+    if wrong:
+        raise ConfigurationError(
+            f"a database cannot hold {', '.join(wrong)}; take the fields apart with --sql, or make "
+            "one text of them: --sql 'SELECT to_json(NAME) AS NAME, … FROM messages'",
+            columns=wrong,
+        )
+
+
+def check_driver(url: str | None, config: Mapping[str, str]) -> None:
+    """Refuse a database whose driver Spark will not have, before Spark is started.
+
+    Parameters
+    ----------
+    url : str or None
+        The JDBC URL; None for a target of another kind.
+    config : mapping
+        Spark settings; jars of a name of their own in it are believed to hold the driver.
+
+    Raises
+    ------
+    ConfigurationError
+        No jar of a driver for that URL is named or in Spark's own directory.
+    """
+    if url is None or (scheme := _scheme(url)) not in _DRIVERS:
+        return
+    mark, package = _DRIVERS[scheme]
+    named = config.get("spark.jars.packages", "").lower()
+    others = ("spark.jars", "spark.driver.extraClassPath")
+    if mark in named or any(config.get(name) for name in others):
+        return
+    if any(name.startswith(mark) for name in spark_jars()):
+        return
+    raise ConfigurationError(
+        f"jdbc:{scheme} needs a driver that this Spark does not have; add --package "
+        f"{package}:VERSION (Spark fetches it), or put its jar into Spark's jars directory",
+        needs=scheme,
+    )
+
+
+def _first(kind: str) -> str:
+    return re.split(r"\W", kind, maxsplit=1)[0].lower()
+
+
+def _scheme(url: str) -> str:
+    return url.split(":")[1].lower()
+
+
+def insert_missing(rows: DataFrame, options: Mapping[str, str], beside: str) -> None:
+    """Move rows whose messages a table does not have into it, in one statement; blocks.
 
     Parameters
     ----------
     rows : DataFrame
-        With the columns of ``PLACE``.
-    url, table : str
-        The database and its table; Spark makes the table where there is none.
+        The rows, with the columns of ``PLACE``.
     options : mapping
-        Spark's options of its JDBC writer.
+        Spark's options of the table: ``url``, ``dbtable`` and more.
+    beside : str
+        The table that holds the rows; it is dropped afterwards.
     """
-    beside = f"{table}_landing"
-    given = {**TYPES, **options, "url": url}
-    for frame, mode, name in ((rows.limit(0), "append", table), (rows, "overwrite", beside)):
-        frame.write.format("jdbc").mode(mode).options(**given).option("dbtable", name).save()
-    with _Statements(rows.sparkSession, url, table, options) as database:
-        database.run(_insert(rows.columns, table, beside, database.quoted))
+    with _Statements(rows.sparkSession, options) as database:
+        database.run(_insert(rows.columns, options["dbtable"], beside, database.quoted))
         database.run(f"DROP TABLE {beside}")
 
 
@@ -59,15 +159,15 @@ def _insert(columns: Sequence[str], table: str, beside: str, quoted: Any) -> str
 class _Statements:
     """A connection of Spark's own to a database, with its drivers and its dialect."""
 
-    def __init__(self, session: Any, url: str, table: str, options: Mapping[str, str]) -> None:
+    def __init__(self, session: Any, options: Mapping[str, str]) -> None:
         jvm = session._jvm
         sources = jvm.org.apache.spark.sql
         given = jvm.java.util.HashMap()
-        for name, value in {"url": url, "dbtable": table, **options}.items():
+        for name, value in options.items():
             given.put(name, value)
         scala = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(given)
         chosen = sources.execution.datasources.jdbc.JDBCOptions(scala)
-        self._dialect = sources.jdbc.JdbcDialects.get(url)
+        self._dialect = sources.jdbc.JdbcDialects.get(options["url"])
         self._connection = self._dialect.createConnectionFactory(chosen).apply(-1)
 
     def __enter__(self) -> _Statements:

@@ -20,18 +20,13 @@ from typing import TYPE_CHECKING, Any, Final
 from rocketstream import errors
 from rocketstream.errors import ConfigurationError, RocketMQError, SparkQueryError
 from rocketstream.pipelines.bodies import MALFORMED, METADATA, SOURCE_SCHEMA, Bodies, shape
+from rocketstream.pipelines.databases import check_database, without_secrets
 from rocketstream.pipelines.inference import infer_bodies
 from rocketstream.pipelines.local_session import AtOnceError
 from rocketstream.pipelines.messages import as_dead_letters
 from rocketstream.pipelines.places import Place, place_of
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
-from rocketstream.pipelines.targets import (
-    CHECKPOINT,
-    Target,
-    check_database,
-    prepare_stream,
-    without_secrets,
-)
+from rocketstream.pipelines.targets import CHECKPOINT, Target, prepare_stream
 from rocketstream.spark.push.queries import STARTS_MAX, is_given_up
 
 if TYPE_CHECKING:
@@ -146,9 +141,16 @@ def resumes(plan: IngestPlan, session: SparkSession | None = None) -> bool:
     ConfigurationError
         Its directory cannot be reached.
     """
-    place = place_of(plan.checkpoint, session)
-    # Spark keeps the last hundred commits: the first one does not stay for ever.
-    return place is not None and any(name.isdigit() for name in place.under("offsets").names())
+    return _last_batch(place_of(plan.checkpoint, session), "offsets") >= 0
+
+
+def _last_batch(checkpoint: Place | None, log: str) -> int:
+    """Return the last micro-batch in a log of a checkpoint; -1 where there is none.
+
+    Spark keeps the last hundred: the first one does not stay for ever.
+    """
+    names = [] if checkpoint is None else checkpoint.under(log).names()
+    return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def _marked(plan: IngestPlan, session: SparkSession | None) -> Place | None:
@@ -175,7 +177,7 @@ def check_plan(plan: IngestPlan) -> None:
             "--watermark '_storeTimestamp 10 minutes'",
             dedup_keys=list(plan.dedup_keys),
         )
-    check_database(plan.target, plan.bodies.fields(), plan.sql)
+    check_database(plan.target.url, plan.bodies.fields(), plan.sql)
     columns = plan.bodies.columns()
     wanted = {"remove repeats by": plan.dedup_keys}
     if plan.watermark is not None:
@@ -219,8 +221,9 @@ def prepare_target(plan: IngestPlan, session: SparkSession | None = None) -> Ing
         return plan
     text = place.read(_MARKER)
     if text is not None and resumes(plan, session):
-        begun = _as_begun(plan, _read_marker(text, place))
-        if begun.identity() != _read_marker(text, place):
+        found = _read_marker(text, place)
+        begun = _as_begun(plan, found)
+        if begun.identity() != found:
             _write_marker(begun, place)  # topics or columns have become more
         return begun
     if plan.target.is_path and text is None and place.names():
@@ -432,13 +435,8 @@ def _start(
 def _begun(checkpoint: str, session: SparkSession) -> int | None:
     """Return the micro-batch that was planned and not committed; None where there is none."""
     place = place_of(checkpoint, session)
-    if place is None:
-        return None
-    planned, committed = (
-        max((int(name) for name in place.under(log).names() if name.isdigit()), default=-1)
-        for log in ("offsets", "commits")
-    )
-    return planned if planned > committed else None
+    planned = _last_batch(place, "offsets")
+    return planned if planned > _last_batch(place, "commits") else None
 
 
 def _read_stream(session: SparkSession, plan: IngestPlan) -> DataFrame:

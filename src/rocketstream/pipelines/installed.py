@@ -6,6 +6,7 @@ Law: imports nothing of Spark; it looks at files, and works where Spark is not i
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from pathlib import Path
 from typing import Final
@@ -16,13 +17,28 @@ _LIMITS_SINCE: Final = (4, 2)
 
 def spark_version() -> str | None:
     """Return the version of PySpark; None where it is missing or names no version."""
-    spec = importlib.util.find_spec("pyspark")
-    for home in (spec.submodule_search_locations or []) if spec else []:
+    for home in _homes():
         says = Path(home, "version.py")
         found = _VERSION.search(says.read_text("utf-8")) if says.is_file() else None
         if found:
             return found[1]
     return None
+
+
+def spark_jars() -> list[str]:
+    """Return the names of the jars in Spark's own directories, in lower case."""
+    directories = [Path(home, "jars") for home in (os.environ.get("SPARK_HOME"), *_homes()) if home]
+    return [
+        entry.name.lower()
+        for directory in directories
+        if directory.is_dir()
+        for entry in directory.iterdir()
+    ]
+
+
+def _homes() -> list[str]:
+    spec = importlib.util.find_spec("pyspark")
+    return list(spec.submodule_search_locations or []) if spec else []
 
 
 def spark_line(version: str | None) -> str | None:

@@ -6,8 +6,7 @@ own writers. Paths are handed on unchanged.
 
 from __future__ import annotations
 
-import importlib.util
-import os
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.pipelines.databases import TYPES, has_places, insert_missing
-from rocketstream.pipelines.installed import spark_line, spark_version
+from rocketstream.pipelines.databases import TYPES, has_places, insert_missing, without_secrets
+from rocketstream.pipelines.installed import spark_jars, spark_line, spark_version
 from rocketstream.pipelines.messages import as_messages
 from rocketstream.pipelines.places import local_path
 
@@ -39,39 +38,6 @@ _EXTRAS: Final = {
 """Parts of the names of the jars that a target or format needs, and where to get them."""
 _MADE_FOR: Final = re.compile(r"((?:delta-spark_|iceberg-spark-runtime-)(\d+\.\d+)_[\d.]+)")
 _EXTENSIONS: Final = "spark.sql.extensions"
-
-
-_DRIVERS: Final = {
-    "postgresql": ("postgresql", "org.postgresql:postgresql"),
-    "mysql": ("mysql-connector", "com.mysql:mysql-connector-j"),
-    "mariadb": ("mariadb-java-client", "org.mariadb.jdbc:mariadb-java-client"),
-    "sqlserver": ("mssql-jdbc", "com.microsoft.sqlserver:mssql-jdbc"),
-    "oracle": ("ojdbc", "com.oracle.database.jdbc:ojdbc11"),
-    "db2": ("jcc", "com.ibm.db2:jcc"),
-    "sqlite": ("sqlite-jdbc", "org.xerial:sqlite-jdbc"),
-    "h2": ("h2", "com.h2database:h2"),
-}
-"""By the second word of a URL: part of the name of the driver's jar, and where to get it."""
-_NO_JDBC: Final = frozenset({"struct", "map", "variant", "interval", "void", "array"})
-_SECRETS: Final = (
-    (  # name=value, in each spelling of parameters that drivers have
-        re.compile(
-            r"([\w.-]*(?:passw|pwd|passphrase|secret|token|credential|privatekey)[\w.-]*\s*=\s*)"
-            r"(?:\{[^}]*\}|(?:(?!,\s*\w+=|\)(?:[,/()]|$))[^&;\s])*)",
-            re.IGNORECASE,
-        ),
-        r"\1***",
-    ),
-    (re.compile(r"(//[^/:@\s?;]*:)[^\s?;]*@"), r"\1***@"),  # //user:password@host
-    (re.compile(r"(:(?:thin|oci\d?):[^/@\s]*/)[^\s?;]*@", re.IGNORECASE), r"\1***@"),  # Oracle's
-)
-
-
-def without_secrets(text: str) -> str:
-    """Return a text with ``***`` for each password in a URL, in any form drivers take."""
-    for pattern, shown in _SECRETS:
-        text = pattern.sub(shown, text)
-    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +63,11 @@ class Target:
 
     def __str__(self) -> str:
         return f"{without_secrets(self.place)} ({self.table})" if self.table else self.place
+
+    @property
+    def url(self) -> str | None:
+        """The URL of a database; None for any other kind of target."""
+        return self.place if self.kind == "jdbc" else None
 
     @property
     def is_path(self) -> bool:
@@ -180,7 +151,7 @@ class Target:
 
             def write(rows: DataFrame, batch_id: int) -> None:
                 if batch_id == begun and has_places(rows.columns):
-                    insert_missing(rows, self.place, self.table or "", self.options)
+                    self._insert_missing(rows)
                 else:
                     self.batch(rows, "append")
 
@@ -189,6 +160,13 @@ class Target:
             frame = as_messages(frame)
         writer = frame.writeStream.format(self.kind).options(**self._options())
         return writer.option("path", self.place) if self.kind == "iceberg" else writer
+
+    def _insert_missing(self, rows: DataFrame) -> None:
+        """Append rows that a database does not have, from a table beside it; blocks."""
+        beside = dataclasses.replace(self, table=f"{self.table}_landing")
+        self.batch(rows.limit(0), "append")  # makes the table where there is none
+        beside.batch(rows, "overwrite")
+        insert_missing(rows, self._options(), beside.table or "")
 
     def _options(self) -> dict[str, str]:
         found = dict(self.options)
@@ -243,7 +221,7 @@ def check_extras(kind: str, config: Mapping[str, str]) -> None:
         return
     mark, package = _EXTRAS[kind]
     named = " ".join(v for k, v in config.items() if k.startswith("spark.jars"))
-    if mark in named.lower() or any(name.startswith(mark) for name in _spark_jars()):
+    if mark in named.lower() or any(name.startswith(mark) for name in spark_jars()):
         return
     package = package.format(line=spark_line(spark_version()) or "X.Y")
     raise ConfigurationError(
@@ -252,76 +230,6 @@ def check_extras(kind: str, config: Mapping[str, str]) -> None:
         "put its jar into Spark's jars directory",
         needs=kind,
     )
-
-
-def check_database(target: Target, columns: Mapping[str, str] | None, sql: str | None) -> None:
-    """Refuse columns that a database cannot hold; with a query only Spark can tell its columns.
-
-    Parameters
-    ----------
-    target : Target
-        The table.
-    columns : mapping or None
-        Names and types of the columns; None where only Spark can tell.
-    sql : str or None
-        The query whose result is landed instead.
-
-    Raises
-    ------
-    ConfigurationError
-        A column has a type that JDBC does not have.
-    """
-    if target.kind != "jdbc" or columns is None or sql is not None:
-        return
-    refused = _NO_JDBC - ({"array"} if _scheme(target) == "postgresql" else set())
-    wrong = [
-        f"{name} ({kind.upper()})" for name, kind in columns.items() if _first(kind) in refused
-    ]
-    if wrong:
-        raise ConfigurationError(
-            f"a database cannot hold {', '.join(wrong)}; take the fields apart with --sql, or make "
-            "one text of them: --sql 'SELECT to_json(NAME) AS NAME, … FROM messages'",
-            columns=wrong,
-        )
-
-
-def check_driver(target: Target, config: Mapping[str, str]) -> None:
-    """Refuse a database whose driver Spark will not have, before Spark is started.
-
-    Parameters
-    ----------
-    target : Target
-        The table; one of files is passed over.
-    config : mapping
-        Spark settings; jars of a name of their own in it are believed to hold the driver.
-
-    Raises
-    ------
-    ConfigurationError
-        No jar of a driver for that URL is named or in Spark's own directory.
-    """
-    if target.kind != "jdbc" or (scheme := _scheme(target)) not in _DRIVERS:
-        return
-    mark, package = _DRIVERS[scheme]
-    named = config.get("spark.jars.packages", "").lower()
-    others = ("spark.jars", "spark.driver.extraClassPath")
-    if mark in named or any(config.get(name) for name in others):
-        return
-    if any(name.startswith(mark) for name in _spark_jars()):
-        return
-    raise ConfigurationError(
-        f"jdbc:{scheme} needs a driver that this Spark does not have; add --package "
-        f"{package}:VERSION (Spark fetches it), or put its jar into Spark's jars directory",
-        needs=scheme,
-    )
-
-
-def _first(kind: str) -> str:
-    return re.split(r"\W", kind, maxsplit=1)[0].lower()
-
-
-def _scheme(target: Target) -> str:
-    return target.place.split(":")[1].lower()
 
 
 def misfits(config: Mapping[str, str]) -> list[str]:
@@ -342,20 +250,6 @@ def misfits(config: Mapping[str, str]) -> list[str]:
         for package, line in dict.fromkeys(_MADE_FOR.findall(named))
         if version is not None and line != spark_line(version)
     ]
-
-
-def _spark_jars() -> list[str]:
-    found: list[str] = []
-    spec = importlib.util.find_spec("pyspark")
-    homes = [
-        os.environ.get("SPARK_HOME", ""),
-        *(spec.submodule_search_locations or [] if spec else []),
-    ]
-    for home in filter(None, homes):
-        directory = Path(home, "jars")
-        if directory.is_dir():
-            found += [entry.name.lower() for entry in directory.iterdir()]
-    return found
 
 
 def with_extras(target: Target, config: Mapping[str, str]) -> dict[str, str]:

@@ -16,13 +16,13 @@ from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.pipelines.backfill import BackfillPlan, check_target
 from rocketstream.pipelines.bodies import INFER, avro_reader_schema, bodies_of
+from rocketstream.pipelines.databases import check_driver
 from rocketstream.pipelines.ddl import check_ddl
 from rocketstream.pipelines.ingest import IngestPlan, check_plan, query_error
 from rocketstream.pipelines.masters import check_master
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
 from rocketstream.pipelines.targets import (
     Target,
-    check_driver,
     check_extras,
     misfits,
     parse_target,
@@ -122,11 +122,11 @@ def test_a_database_without_a_driver_is_refused_before_spark() -> None:
     with pytest.raises(
         ConfigurationError, match=r"--package org\.mariadb\.jdbc:mariadb-java-client:VERSION"
     ):
-        check_driver(target, {})
-    check_driver(target, {"spark.jars.packages": "org.mariadb.jdbc:mariadb-java-client:3.5.1"})
-    check_driver(target, {"spark.jars": "/opt/all.jar"})
-    check_driver(parse_target("jdbc:unheard:x", table="t"), {})
-    check_driver(parse_target("parquet:x"), {})
+        check_driver(target.url, {})
+    check_driver(target.url, {"spark.jars.packages": "org.mariadb.jdbc:mariadb-java-client:3.5.1"})
+    check_driver(target.url, {"spark.jars": "/opt/all.jar"})
+    check_driver(parse_target("jdbc:unheard:x", table="t").url, {})
+    check_driver(parse_target("parquet:x").url, {})
 
 
 PROXY = (
