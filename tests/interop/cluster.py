@@ -45,7 +45,7 @@ MQADMIN_ATTEMPTS = 3
 _OUT_OF_TIME = re.compile(
     r"Remoting(Timeout|Connect|SendRequest|TooMuchRequest)Exception|timeout"
     # Java's client logs that a name server was too slow into a file of its own, and says only this:
-    r"|not matched route info|No topic route info|finished, but no message"
+    r"|not matched route info|No (topic )?route info|finished, but no message"
 )
 _serial = itertools.count()
 _STATUS_LINE = re.compile(r"^\d\d:\d\d:\d\d[,.]\d{3} \|-|^SLF4J|^RocketMQLog")
@@ -353,6 +353,8 @@ def run_mqadmin(referee: Referee, root: Path, namesrv_addr: str, *arguments: str
         if not _OUT_OF_TIME.search(complaints):
             break
         print(f"mqadmin {arguments} ran out of its own time (attempt {attempt + 1})")
+    if complaints:
+        print(f"mqadmin {arguments} complained: {complaints}")
     return "\n".join(line for line in told if not _STATUS_LINE.match(line)) + "\n"
 
 
