@@ -75,6 +75,32 @@ def test_a_listener_that_ends_its_worker_loses_nothing(
     assert numbers(notes)[-5:] == list(range(5))
 
 
+def test_a_call_that_hangs_holds_up_nobody_for_long(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """All others are consumed, of its micro-batch and of those after it, while the call hangs."""
+    topic, notes, let_go = new_topic(queues=2), tmp_path / "notes", tmp_path / "let-go"
+    send(cluster, topic, 0, numbered(0, 10))
+
+    def listener(messages: list[Any]) -> ConsumeConcurrentlyStatus:
+        (message,) = messages
+        while int(message.body) == 3 and not let_go.exists():
+            threading.Event().wait(0.05)
+        with notes.open("a") as out:
+            out.write(f"{int(message.body)}\n")
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    settings = {"micro_batch_timeout_ms": 500, "consume_thread_max": 2}
+    with consumer(spark, cluster, topic, tmp_path / "h", listener, **settings):
+        others = {*range(10)} - {3}
+        assert set(wait_for(notes, 9)) == others
+        send(cluster, topic, 1, numbered(10, 10))
+        assert set(wait_for(notes, 19)) == others | {*range(10, 20)}
+        let_go.touch()
+        # By the call that was left behind, or by the copy that was sent back.
+        assert 3 in wait_for(notes, 20)
+
+
 def test_a_shutdown_in_a_batch_has_it_consumed_again(
     spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:

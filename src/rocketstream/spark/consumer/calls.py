@@ -32,6 +32,12 @@ LOOP_ANSWERS_MS: Final = 1_000.0
 """How long a loop may take to notice a cancelled call before the loop itself counts as blocked."""
 
 
+def too_long(timeout_ms: float) -> str:
+    """Return in words by which bound a call was left behind."""
+    seconds = timeout_ms / 1000
+    return f"longer than {seconds:g} s (the smaller of consumeTimeout and microBatchTimeoutMs)"
+
+
 class Call:
     """One call of the listener.
 
@@ -163,8 +169,8 @@ class Calls:
             self._finished.append(call)
             if self._left_behind.count > limits.SPARK_CALLS_LEFT_BEHIND_MAX:
                 raise ClientStateError(
-                    f"{self._left_behind.count} listener calls of this Python worker took longer "
-                    f"than consumeTimeout ({self._timeout_ms / 60_000:g} min) and still run; "
+                    f"{self._left_behind.count} listener calls of this Python worker took "
+                    f"{too_long(self._timeout_ms)} and still run; "
                     "something all of them wait for does not answer",
                     calls=self._left_behind.count,
                 )

@@ -5,6 +5,7 @@ Law: the task returns only when every message was consumed or its copy is stored
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,13 +27,15 @@ from rocketstream.client.consumer.retry import EXPIRED_DELAY_LEVEL
 from rocketstream.errors import NotSupportedError
 from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
-from rocketstream.spark.consumer.calls import Call, Calls, LeftBehind, new_calls
+from rocketstream.spark.consumer.calls import Call, Calls, LeftBehind, new_calls, too_long
 from rocketstream.spark.consumer.core.batches import batches_of
 from rocketstream.spark.consumer.core.turns import Turn, Turns
 from rocketstream.spark.consumer.messages import Messages
 from rocketstream.spark.consumer.returning import Failed, SendBack
 from rocketstream.spark.options import ConsumeOptions
 from rocketstream.spark.worker import kept
+
+logger = logging.getLogger("rocketstream.spark")
 
 _LATER: Final = ConsumeConcurrentlyStatus.RECONSUME_LATER
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
@@ -85,7 +88,7 @@ def consume_rows(
     messages = Messages(columns, options.group)
     pairs = (pair for part in rows for pair in messages.of(part))
     left_behind = kept("left behind", "", LeftBehind, 1)
-    calls = new_calls(listener, options.threads_max, options.timeout_ms, clock, left_behind)
+    calls = new_calls(listener, options.threads_max, options.call_timeout_ms, clock, left_behind)
     send_back = SendBack(options, clock)
     try:
         task = _Orderly if options.orderly else _Concurrently
@@ -117,9 +120,16 @@ class _Task:
 
     def _expired(self, call: Call, queue: MessageQueue) -> None:
         """Send back the messages of a call that hangs (C-248)."""
+        took = too_long(self._options.call_timeout_ms)
+        logger.warning(
+            "a listener call of group %s takes %s: its %d messages from offset %d of %s are sent "
+            "back, the call is left behind and may still act on them",
+            self._options.group, took, len(call.messages), call.messages[0].queue_offset, queue,
+        )  # fmt: skip
         failed = self._failed(queue, call.messages, EXPIRED_DELAY_LEVEL)
         if self._failure_cause is not None:
-            self._failure_cause.tell_time_out(message for message, _ in failed)
+            told = (message for message, _ in failed)
+            self._failure_cause.tell_time_out(told, f"the listener takes {took}")
         self._give_back(failed)
         self._counts.left_behind += len(call.messages)
 

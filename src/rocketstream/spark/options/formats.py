@@ -128,6 +128,8 @@ def _drop_reserved(values: Mapping[str, str]) -> bool:
 MAX_RECONSUME_TIMES: Final = 16
 """The meaning of -1, in order too: a task must end, so a queue cannot be suspended for ever."""
 _MS_PER_MINUTE: Final = 60_000
+MICRO_BATCH_TIMEOUT_MS: Final = 30_000
+"""How long a micro-batch waits for a call: all queues of the group wait with it."""
 
 CONSUME_OPTIONS: Final = (
     "listener",
@@ -138,6 +140,7 @@ CONSUME_OPTIONS: Final = (
     "maxReconsumeTimes",
     "suspendCurrentQueueTimeMillis",
     "consumeTimeout",
+    "microBatchTimeoutMs",
     "sendBackCause",
     *CONNECT_OPTIONS,
 )
@@ -158,6 +161,9 @@ class ConsumeOptions(ConnectOptions):
         suspend_ms: pause of a queue whose orderly listener asks for one.
         timeout_ms: how long a listener call may take before it is left behind and its messages are
             sent back.
+        micro_batch_timeout_ms: how long a micro-batch waits for a listener call before it is left
+            behind likewise; None in order, unless it is given: a message that is sent back comes
+            behind those it should come before.
         send_back_cause: whether messages sent back say what the listener raised, and where.
     """
 
@@ -169,7 +175,14 @@ class ConsumeOptions(ConnectOptions):
     max_reconsume_times: int
     suspend_ms: int
     timeout_ms: float
+    micro_batch_timeout_ms: int | None
     send_back_cause: bool
+
+    @property
+    def call_timeout_ms(self) -> float:
+        """How long a task waits for a listener call: the smaller of both bounds."""
+        bound = self.micro_batch_timeout_ms
+        return self.timeout_ms if bound is None else min(self.timeout_ms, bound)
 
     def __repr__(self) -> str:
         return f"ConsumeOptions(group={self.group!r}, name_server={self.name_server!r})"
@@ -185,6 +198,8 @@ def consume_options(given: Mapping[str, str]) -> ConsumeOptions:
     connect = connect_settings(values)
     group = required(values, "group", "the consumer group")
     check_consumer_group(group)
+    orderly = flag(values, "orderly", False)
+    waits_ms = None if orderly else MICRO_BATCH_TIMEOUT_MS
     tries = number(values, "maxReconsumeTimes", -1, -1, 2**31 - 1)
     return ConsumeOptions(
         **connect,
@@ -192,12 +207,13 @@ def consume_options(given: Mapping[str, str]) -> ConsumeOptions:
             values, "listener", "what rocketstream.spark.consume(df, listener, ...) makes of one"
         ),
         group=group,
-        orderly=flag(values, "orderly", False),
+        orderly=orderly,
         batch_size=number(values, "consumeMessageBatchMaxSize", 1, 1, 1024),
         threads_max=number(values, "consumeThreadMax", 20, 1, 1000),
         max_reconsume_times=MAX_RECONSUME_TIMES if tries == -1 else tries,
         suspend_ms=number(values, "suspendCurrentQueueTimeMillis", 1_000, 10, 30_000),
         timeout_ms=_timeout_ms(values),
+        micro_batch_timeout_ms=number(values, "microBatchTimeoutMs", waits_ms, 1, 2**31 - 1),
         send_back_cause=flag(values, "sendBackCause", False),
     )
 

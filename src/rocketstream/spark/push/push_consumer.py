@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, Unpack, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.checks import is_whole, refused
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.listener import (
     NO_LISTENER,
@@ -85,6 +86,9 @@ class SparkPushConsumer(SyncClient[None]):
         max_offsets_per_trigger: how many messages one micro-batch has at most (Spark 4.2). It
             bounds how many messages a crash repeats, and how long a due retry waits. None for no
             limit.
+        micro_batch_timeout_ms: how long a micro-batch waits for a listener call: the call is left
+            behind then, and its messages are sent back. None is 30 s, and in order as long as
+            ``consume_timeout_minutes`` lets the call run.
         options: further options of ``format("rocketmq")``: those of the connection (``useTls``,
             ``accessKey``, ...), ``failOnDataLoss``, ``requestTimeoutMs`` and others.
         clock: where time comes from.
@@ -113,6 +117,7 @@ class SparkPushConsumer(SyncClient[None]):
         subscription: Mapping[str, str | MessageSelector] | None = None,
         trigger: Mapping[str, Any] | None = None,
         max_offsets_per_trigger: int | None = MAX_OFFSETS_PER_TRIGGER,
+        micro_batch_timeout_ms: int | None = None,
         options: Mapping[str, Any] | None = None,
         clock: Clock = SYSTEM_CLOCK,
         **settings: Unpack[SparkPushConsumerKeywords],
@@ -124,6 +129,10 @@ class SparkPushConsumer(SyncClient[None]):
         self._spark = spark
         self._trigger = dict(trigger or {})
         self._limit = max_offsets_per_trigger
+        waits_ms = micro_batch_timeout_ms
+        if waits_ms is not None and not (is_whole(waits_ms) and waits_ms > 0):
+            raise refused("micro_batch_timeout_ms", waits_ms, "a whole number from 1 on, or None")
+        self._micro_batch_timeout_ms = waits_ms
         self._options = _checked_options(namesrv_addr, options or {})
         self._clock = clock
         self._listener: object = listener
@@ -385,6 +394,8 @@ class SparkPushConsumer(SyncClient[None]):
             "suspendCurrentQueueTimeMillis": max(10, settings.suspend_current_queue_time_ms),
             "consumeTimeout": settings.consume_timeout_minutes,
         }
+        if self._micro_batch_timeout_ms is not None:
+            given["microBatchTimeoutMs"] = self._micro_batch_timeout_ms
         if settings.send_back_cause:
             given["sendBackCause"] = "true"
         return sink_options(self._listener, self._orderly, self._connect() | given)

@@ -26,7 +26,7 @@ SETTINGS: Final = frozenset(
 
 _KEYWORDS: Final = (
     "listener", "subscription", "namesrv_addr", "trigger", "max_offsets_per_trigger", "options",
-    "checkpoint_location", "clock",
+    "micro_batch_timeout_ms", "checkpoint_location", "clock",
 )  # fmt: skip
 """The other keywords of ``SparkPushConsumer``, which a misspelt name may have meant."""
 

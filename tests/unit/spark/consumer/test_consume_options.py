@@ -16,6 +16,15 @@ def test_defaults_are_the_push_consumers() -> None:
     assert (options.suspend_ms, options.timeout_ms, options.orderly) == (1_000, 900_000, False)
 
 
+def test_a_call_may_take_as_long_as_the_smaller_bound_says() -> None:
+    """In order it is waited for, unless a bound is given: a copy would come behind others."""
+    assert consume_options(LEAST).call_timeout_ms == 30_000
+    assert consume_options(LEAST | {"consumeTimeout": "0.1"}).call_timeout_ms == 6_000
+    in_order = LEAST | {"orderly": "true"}
+    assert consume_options(in_order).call_timeout_ms == 900_000
+    assert consume_options(in_order | {"microBatchTimeoutMs": "7"}).call_timeout_ms == 7
+
+
 def test_what_spark_adds_for_the_query_is_let_pass() -> None:
     consume_options(LEAST | {"checkpointLocation": "/c", "queryName": "q", "path": "/p"})
 
@@ -24,6 +33,7 @@ def test_names_match_in_any_case_and_reach_every_option() -> None:
     values = {
         "orderly": "true", "consumeMessageBatchMaxSize": "16", "consumeThreadMax": "4",
         "maxReconsumeTimes": "3", "suspendCurrentQueueTimeMillis": "10", "consumeTimeout": "0.5",
+        "microBatchTimeoutMs": "2000",
     }  # fmt: skip
     options = consume_options({name.upper(): v for name, v in (LEAST | values).items()})
     assert (options.orderly, options.batch_size, options.threads_max) == (True, 16, 4)
@@ -37,6 +47,7 @@ def test_names_match_in_any_case_and_reach_every_option() -> None:
         ("consumeMessageBatchMaxSize", "0", "from 1 to 1024"),
         ("consumeThreadMax", "many", "from 1 to 1000"),
         ("consumeTimeout", "0", "minutes, more than 0"),
+        ("microBatchTimeoutMs", "0", "from 1 to"),
         ("consumeTimeout", "nan", "minutes, more than 0"),
         ("suspendCurrentQueueTimeMillis", "60000", "from 10 to 30000"),
         ("maxReconsumeTimes", "-2", "from -1 to"),

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import Row
 
 from rocketstream import ConsumeConcurrentlyContext
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.consumer.listener import listener_of
 from rocketstream.errors import NotSupportedError, SendError
@@ -22,6 +23,7 @@ from rocketstream.spark.consumer.messages import check_columns
 from rocketstream.spark.consumer.task import Counts, consume_rows
 from rocketstream.spark.options import consume_options
 from rocketstream.spark.worker import close_pools
+from rocketstream.testing.clock import ManualClock
 from tests.spark.support import numbered, send
 from tests.unit.spark.broker_contents import dead_letters, pulled, waiting
 
@@ -77,6 +79,7 @@ def run(cluster: EmbeddedCluster, admin: BlockingAdminClient) -> Run:
         count: int = 20,
         reverse: bool = False,
         changed: Mapping[str, Any] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
         **options: Any,
     ) -> Counts:
         least = {
@@ -86,7 +89,7 @@ def run(cluster: EmbeddedCluster, admin: BlockingAdminClient) -> Run:
         needed = check_columns([each for each in COLUMNS.items() if each[0] in rows[0].asDict()])
         given = [Row(**(each.asDict() | dict(changed or {}))) for each in rows[:count]]
         made = listener_of(listener, orderly=parsed.orderly)
-        return consume_rows(parsed, needed, made, reversed(given) if reverse else given)
+        return consume_rows(parsed, needed, made, reversed(given) if reverse else given, clock)
 
     return consume
 
@@ -182,6 +185,59 @@ def test_a_listener_that_hangs_is_sent_back_and_left_behind(
     assert counts == Counts(consumed=19, sent_back=1, left_behind=1)
     assert waiting(admin, 3) == before + 1
     release.set()
+
+
+@pytest.mark.allow_leaks  # as above
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_micro_batch_waits_half_a_minute_for_a_call_that_hangs(
+    run: Run, admin: BlockingAdminClient, is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark runs one micro-batch at a time, so all queues of the group would wait with it."""
+    release, clock = threading.Event(), ManualClock()
+    before = waiting(admin, 3)
+
+    def hangs(messages: list[MessageExt]) -> bool:
+        if is_third := int(messages[0].body) == 3:
+            clock.advance(30_000)
+        return is_third
+
+    def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        if hangs(messages):
+            release.wait(LONG_S)
+        return SUCCESS
+
+    async def awaited(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        if hangs(messages):
+            await asyncio.sleep(LONG_S)
+        return SUCCESS
+
+    try:
+        counts = run(awaited if is_async else listener, consumeThreadMax=1, clock=clock)
+    finally:
+        release.set()
+    assert counts == Counts(consumed=19, sent_back=1, left_behind=1)
+    assert waiting(admin, 3) == before + 1
+    assert "longer than 30 s (the smaller of consumeTimeout and microBatchTimeoutMs)" in caplog.text
+
+
+@pytest.mark.allow_leaks  # as above
+def test_a_message_of_a_call_left_behind_says_so(run: Run, admin: BlockingAdminClient) -> None:
+    release, clock = threading.Event(), ManualClock()
+    before = dead_letters(admin)
+
+    def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        clock.advance(200)
+        release.wait(LONG_S)
+        return SUCCESS
+
+    options = {"sendBackCause": "true", "maxReconsumeTimes": 0, "microBatchTimeoutMs": 200}
+    try:
+        assert run(listener, count=1, clock=clock, **options).left_behind == 1
+    finally:
+        release.set()
+    (dead,) = pulled(admin, MessageQueue("%DLQ%g", "broker-a", 0), before)
+    cause = "TIME_OUT: the listener takes longer than 0.2 s (the smaller of consumeTimeout and "
+    assert dead.properties["SEND_BACK_CAUSE"] == cause + "microBatchTimeoutMs)"
 
 
 def test_what_was_transformed_and_fails_goes_back_with_its_cause_as_it_was_sent(
@@ -286,6 +342,24 @@ def test_an_orderly_listener_that_hangs_is_sent_back_and_its_queue_goes_on(
     assert [number for number in seen if number < 10] == list(range(10))
     assert waiting(admin, 3) == before + 1
     release.set()
+
+
+@pytest.mark.allow_leaks  # as above
+def test_a_bound_that_is_given_holds_in_order_too(run: Run, admin: BlockingAdminClient) -> None:
+    release, clock = threading.Event(), ManualClock()
+
+    def listener(messages: list[MessageExt]) -> ConsumeOrderlyStatus:
+        if messages[0].body == b"4":
+            clock.advance(5_000)
+            release.wait(LONG_S)
+        return ORDERLY
+
+    options = {"orderly": "true", "microBatchTimeoutMs": 5_000, "consumeThreadMax": 1}
+    try:
+        counts = run(listener, clock=clock, **options)
+    finally:
+        release.set()
+    assert counts == Counts(consumed=19, sent_back=1, left_behind=1)
 
 
 def test_manual_commit_is_refused_with_the_reason(run: Run) -> None:

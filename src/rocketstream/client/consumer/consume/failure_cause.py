@@ -73,9 +73,9 @@ class FailureCause:
             where = self._where
         tell_cause(messages, kind, text, where or self._where)
 
-    def tell_time_out(self, messages: Iterable[MessageExt]) -> None:
-        """Write into messages that their listener takes too long."""
-        tell_cause(messages, TIME_OUT, TOO_LONG, self._where)
+    def tell_time_out(self, messages: Iterable[MessageExt], text: str = TOO_LONG) -> None:
+        """Write into messages that their listener takes too long; ``text`` says by which bound."""
+        tell_cause(messages, TIME_OUT, text, self._where)
 
 
 def tell_cause(messages: Iterable[MessageExt], kind: str, text: str, where: str | None) -> None:
