@@ -58,7 +58,7 @@ logger = logging.getLogger("rocketstream.client")
 _STATUS_ORDER = list(SendStatus)
 _BODY_TYPES = (bytes, bytearray, memoryview)
 _CHECKED_TOPICS_MAX = 4096
-_DELAY_LEVEL_MAX = 18
+DELAY_LEVEL_MAX: Final = 18
 """The highest delay level of brokers whose ``messageDelayLevel`` is the usual one."""
 _REPLY = "reply"
 
@@ -225,13 +225,9 @@ class MessagePreparer:
 
     def _tell_of_level(self, level: int) -> None:
         """Warn of a delay level that brokers do not have unless they are told to (C-403), once."""
-        if level > _DELAY_LEVEL_MAX:
+        if level > DELAY_LEVEL_MAX:
             self._has_told_of_level = True
-            logger.warning(
-                "delay_level=%d is beyond the %d levels brokers usually have, whose longest, 2 h, "
-                "they then take; a level is a number of their list (1s 5s 10s 30s 1m 2m ...), not "
-                "seconds", level, _DELAY_LEVEL_MAX,
-            )  # fmt: skip
+            logger.warning("delay_level=%s", beyond_levels(level))
 
     def _check(self, message: Message) -> None:
         """Check topic and body in upstream's order (C-453)."""
@@ -350,6 +346,14 @@ def several(messages: object) -> list[Message]:
     if isinstance(messages, str | bytes) or not isinstance(messages, Iterable):
         raise no_message(messages)
     return list(messages)
+
+
+def beyond_levels(level: int) -> str:
+    """Return in words, after the name it was given by, how brokers take a level they lack."""
+    return (
+        f"{level} is beyond the {DELAY_LEVEL_MAX} levels brokers usually have, whose longest, 2 h, "
+        "they then take; a level is a number of their list (1s 5s 10s 30s 1m 2m ...), not seconds"
+    )
 
 
 def no_message(given: object) -> MessageInvalidError:

@@ -5,6 +5,7 @@ Law: nothing here loops over rows. The bytes of a row are those of ``protocol.re
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketstream import limits
+from rocketstream.client.producer.message import DELAY_LEVEL_MAX, beyond_levels
 from rocketstream.errors import MessageInvalidError
 from rocketstream.spark.sink.identity import NOT_FOR_USERS, Identity
 from rocketstream.spark.sink.texts import (
@@ -25,7 +27,11 @@ from rocketstream.spark.sink.texts import (
     offsets_of,
     separated,
 )
+from rocketstream.spark.worker import kept
 
+logger = logging.getLogger("rocketstream.spark")
+
+_WRITES_TOLD_MAX: Final = 16
 _HEAD: Final = np.dtype(
     [("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">i4"), ("body", ">i4")]
 )
@@ -148,6 +154,7 @@ class Encoder:
         columns = _Columns(batch, self._rules.columns, self._identity.partition, self.rows)
         bodies = self._bodies(columns)
         delay, delayed, timed = _delays(columns)
+        self._tell_of_level(columns)
         texts = self._texts(columns, len(batch), delay)
         sizes = lengths(bodies).astype(np.int64) + lengths(texts)
         block = Block(
@@ -164,6 +171,17 @@ class Encoder:
         )
         self.rows += len(batch)
         return block
+
+    def _tell_of_level(self, columns: _Columns) -> None:
+        """Warn of a delay level that brokers do not have unless told to (C-403), once a write."""
+        levels = columns.of("delayLevel")
+        most = None if levels is None else pc.max(levels).as_py()
+        if most is not None and most > DELAY_LEVEL_MAX:
+            kept(
+                "told of level", self._identity.query_id,
+                lambda: logger.warning("column delayLevel: %s", beyond_levels(most)),
+                _WRITES_TOLD_MAX,
+            )  # fmt: skip
 
     def _bodies(self, columns: _Columns) -> Any:
         bodies = columns.of("body")

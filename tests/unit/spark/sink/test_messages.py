@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,11 @@ QUEUES = [MessageQueue("T", broker, queue_id) for broker in ("a", "b") for queue
 
 
 def encoder(
-    batch: pa.RecordBatch, *, body_bytes_max: int = 1_000, drop_reserved: bool = False
+    batch: pa.RecordBatch,
+    *,
+    body_bytes_max: int = 1_000,
+    drop_reserved: bool = False,
+    query_id: str = "query",
 ) -> Encoder:
     numbers = itertools.count()
 
@@ -34,7 +39,7 @@ def encoder(
 
     columns = {name: place for place, name in enumerate(batch.schema.names)}
     rules = Rules(columns, body_bytes_max, drop_reserved)
-    return Encoder(rules, Identity("query", 7, 2), new_ids)
+    return Encoder(rules, Identity(query_id, 7, 2), new_ids)
 
 
 def block_of(columns: dict[str, Any], **rules: Any) -> Block:
@@ -52,6 +57,18 @@ def own(items: Sequence[BatchItem]) -> list[dict[str, str]]:
     found = [decode_properties(bytes(item.properties)) for item in items]
     common = ("UNIQ_KEY", "SPARK_QUERY_ID", "SPARK_BATCH_ID", "SPARK_PARTITION", "SPARK_SEQUENCE")
     return [{k: v for k, v in each.items() if k not in common} for each in found]
+
+
+def test_a_delay_level_beyond_those_of_brokers_is_told_once_a_write(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Covers C-403: brokers take their longest, which whoever means seconds does not expect."""
+    write = uuid.uuid4().hex  # a worker remembers which writes it has warned
+    for levels in ([18, None], [0, 99], [None, 3600]):
+        given = {"body": ([b"a", b"b"],), "delayLevel": (levels, pa.int32())}
+        assert len(sent(block_of(given, query_id=write))) == 2
+    (told,) = caplog.records
+    assert told.getMessage().startswith("column delayLevel: 99 is beyond the 18 levels brokers ")
 
 
 def test_each_message_says_which_write_it_belongs_to() -> None:
