@@ -29,7 +29,6 @@ from rocketstream.admin.wire.looking import NO_BROKER, Asking, beside
 from rocketstream.errors import (
     AccessDeniedError,
     BrokerError,
-    ConfigurationError,
     ConnectError,
     RemoteProtocolError,
     RocketMQError,
@@ -124,12 +123,7 @@ class Sweep:
             b.knows(group) or b.offsets is None or b.groups is None for b in found.brokers
         ):
             known = {each for broker in found.brokers for each in groups_at(broker)}
-            from rocketstream.suggestions import like  # needed only where a name is wrong
-
-            hint = like(group, known) or "; `rocketstream group list` shows the groups there are"
-            raise ConfigurationError(
-                f"consumer group {group!r} is not known to any broker{hint}", group=group
-            )
+            raise joining.unknown_group(group, known)
         return self.state_of(group, found, scope)
 
     def cluster(

@@ -34,6 +34,7 @@ from rocketstream.cli.tables import Column
 from rocketstream.cli.top import running
 from rocketstream.cli.top.screen import Top
 from rocketstream.cli.top.views import (
+    Brokers,
     GroupQueues,
     Groups,
     Row,
@@ -392,6 +393,25 @@ def test_a_broker_that_is_down_is_said_above_everything() -> None:
     )
     update = update_of((behind("billing", 5), Verdict.UNKNOWN))
     drive(Watched(dataclasses.replace(update, down=down)), play)
+
+
+def test_a_broker_of_several_disks_shows_its_fullest() -> None:
+    """Apache's brokers tell the emptiest of several paths under the plain name."""
+    update = update_of()
+    assert update.state is not None
+    facts = {
+        "commitLogDiskRatio": "0.25",
+        "commitLogDiskRatio_/data1": "0.25",
+        "commitLogDiskRatio_/data2": "0.75",
+        "putTps": "61.5 7 7",
+        "getTransferredTps": "30.25 1 1",
+    }
+    broker = dataclasses.replace(update.state.brokers[0], facts=facts)
+    state = dataclasses.replace(update.state, brokers=(broker,))
+    watched = Watched(dataclasses.replace(update, state=state))
+    (row,) = Brokers().rows(ViewData(watched.now, watched.window, START_MS))
+    shown = dict(zip((head.title for head in Brokers().heads), row.cells, strict=True))
+    assert (shown["DISK"], shown["IN/s"], shown["OUT/s"]) == ("75%", "62", "30")
 
 
 def test_an_outage_says_since_when_and_keeps_what_was_found() -> None:

@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rocketstream._util.stopping import wait_unless_stopped
-from rocketstream.admin.core.joining import groups_of_offsets, kind_of, offsets_of_group
+from rocketstream.admin.core.joining import (
+    groups_of_offsets,
+    kind_of,
+    offsets_of_group,
+    unknown_group,
+)
 from rocketstream.admin.core.moves import (
     GroupMember,
     QueueFacts,
@@ -109,14 +114,7 @@ class GroupFacts:
         """
         group = group or self.group
         if group not in self.groups:
-            from rocketstream.suggestions import like  # needed only where a name is wrong
-
-            hint = (
-                like(group, self.groups) or "; `rocketstream group list` shows the groups there are"
-            )
-            raise ConfigurationError(
-                f"consumer group {group!r} is not known to any broker{hint}", group=group
-            )
+            raise unknown_group(group, self.groups)
 
     @property
     def subscribed(self) -> set[str]:

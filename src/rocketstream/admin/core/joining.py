@@ -22,6 +22,7 @@ from rocketstream.admin.state import (
     known_ms,
     permission,
 )
+from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 
@@ -170,6 +171,16 @@ def groups_of_offsets(tables: Tables) -> dict[str, set[str]]:
         for group, topics in by_group(table).items():
             found.setdefault(group, set()).update(topics)
     return found
+
+
+def unknown_group(group: str, known: Collection[str]) -> ConfigurationError:
+    """Return the error that no broker knows the group; it names groups with similar names."""
+    from rocketstream.suggestions import like  # needed only where a name is wrong
+
+    hint = like(group, known) or "; `rocketstream group list` shows the groups there are"
+    return ConfigurationError(
+        f"consumer group {group!r} is not known to any broker{hint}", group=group
+    )
 
 
 def about_members(group: str) -> str:

@@ -20,6 +20,7 @@ from rocketstream.admin.state import (
     TopicState,
     Verdict,
     WhyReport,
+    figures,
     longest_of,
     sum_of,
 )
@@ -612,7 +613,7 @@ class Brokers:
 
 def _broker_row(broker: BrokerState) -> Row:
     up = broker.error is None
-    disk = _fact(broker, "commitLogDiskRatio", 0)
+    told = figures(broker.facts)
     return _row(
         broker.broker_name,
         _text(broker.broker_name),
@@ -620,20 +621,12 @@ def _broker_row(broker: BrokerState) -> Row:
         _text(broker.cluster),
         _text(broker.version or UNKNOWN),
         _text(broker.addresses.get(0, NONE)),
-        _rate(_fact(broker, "putTps", 1)),
-        _rate(_fact(broker, "getTransferredTps", 1)),
-        (percent(disk, NONE), rank(disk)),
+        _rate(told.put_tps),
+        _rate(told.get_tps),
+        (percent(told.disk_used, NONE), rank(told.disk_used)),
         _figure(sum(1 for number in broker.addresses if number != 0)),
         styles=((1, "green" if up else "bold red"),),
     )
-
-
-def _fact(broker: BrokerState, name: str, place: int) -> float | None:
-    words = broker.facts.get(name, "").split()
-    try:
-        return float(words[place]) if len(words) > place else None
-    except ValueError:
-        return None
 
 
 @dataclass(frozen=True, slots=True)
