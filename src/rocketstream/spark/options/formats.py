@@ -128,7 +128,7 @@ def _drop_reserved(values: Mapping[str, str]) -> bool:
 MAX_RECONSUME_TIMES: Final = 16
 """The meaning of -1, in order too: a task must end, so a queue cannot be suspended for ever."""
 _MS_PER_MINUTE: Final = 60_000
-MICRO_BATCH_TIMEOUT_MS: Final = 30_000
+MICRO_BATCH_TIMEOUT_MS: Final = 60_000
 """How long a micro-batch waits for a call: all queues of the group wait with it."""
 
 CONSUME_OPTIONS: Final = (

@@ -52,7 +52,7 @@ def consume(
         ``group`` and ``nameServer`` are required; ``consumeMessageBatchMaxSize`` (1),
         ``consumeThreadMax`` (20 calls at once in a task), ``maxReconsumeTimes`` (16),
         ``suspendCurrentQueueTimeMillis`` (1000), ``consumeTimeout`` (15 minutes),
-        ``microBatchTimeoutMs`` (30000, in order none), and the connection options of the source.
+        ``microBatchTimeoutMs`` (60000, in order none), and the connection options of the source.
 
     Returns
     -------

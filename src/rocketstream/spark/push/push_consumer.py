@@ -87,7 +87,7 @@ class SparkPushConsumer(SyncClient[None]):
             bounds how many messages a crash repeats, and how long a due retry waits. None for no
             limit.
         micro_batch_timeout_ms: how long a micro-batch waits for a listener call: the call is left
-            behind then, and its messages are sent back. None is 30 s, and in order as long as
+            behind then, and its messages are sent back. None is 60 s, and in order as long as
             ``consume_timeout_minutes`` lets the call run.
         options: further options of ``format("rocketmq")``: those of the connection (``useTls``,
             ``accessKey``, ...), ``failOnDataLoss``, ``requestTimeoutMs`` and others.

@@ -18,7 +18,7 @@ def test_defaults_are_the_push_consumers() -> None:
 
 def test_a_call_may_take_as_long_as_the_smaller_bound_says() -> None:
     """In order it is waited for, unless a bound is given: a copy would come behind others."""
-    assert consume_options(LEAST).call_timeout_ms == 30_000
+    assert consume_options(LEAST).call_timeout_ms == 60_000
     assert consume_options(LEAST | {"consumeTimeout": "0.1"}).call_timeout_ms == 6_000
     in_order = LEAST | {"orderly": "true"}
     assert consume_options(in_order).call_timeout_ms == 900_000
