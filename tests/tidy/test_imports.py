@@ -109,7 +109,6 @@ ROOMS: dict[str, set[str]] = {
     "spark.executor": TASK | CONNECTING | {"spark.arrow", "spark.worker", "protocol", "transport"},
     # Renders what the admin operations tell, as the command line does; no other room asks them.
     "spark.progress": {
-        "spark.arrow",
         "spark.connections",
         "spark.format",
         "spark.options",

@@ -12,9 +12,9 @@ import pytest
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.record import BatchItem, encode_batch
 from rocketstream.spark.arrow import decode as decoding
+from rocketstream.spark.arrow.columns import arrow_schema
 from rocketstream.spark.arrow.decode import decode
 from rocketstream.spark.arrow.layout import Piece
-from rocketstream.spark.arrow.schema import arrow_schema
 from rocketstream.spark.columns import ALL_COLUMNS
 
 QUEUE = MessageQueue("T1", "broker-a", 3)

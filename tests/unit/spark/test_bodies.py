@@ -13,7 +13,7 @@ import pytest
 from rocketstream.errors import NotSupportedError, RemoteProtocolError
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.compression import compress
-from rocketstream.spark.arrow import bodies
+from rocketstream.spark.arrow import records as checking
 from rocketstream.spark.columns import Column
 from tests.unit.spark.records import WAYS, piece, record, rows
 
@@ -66,7 +66,7 @@ def test_a_codec_that_is_missing_is_named_with_the_message(
     """A pyarrow built without it, and no extra: what to install, and which offset it was."""
     monkeypatch.setitem(sys.modules, "lz4.frame", None)
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    monkeypatch.setattr(bodies, "pa", mock.Mock(Codec=mock.Mock(is_available=lambda name: False)))
+    monkeypatch.setattr(checking, "pa", mock.Mock(Codec=mock.Mock(is_available=lambda name: False)))
     bad = piece(record(1), record(2, stored(codec, b"x" * 50), sys_flag=FLAGS[codec]))
     package = {"lz4": "lz4", "zstd": "zstandard"}[codec]
     with pytest.raises(
@@ -104,7 +104,7 @@ def test_a_body_that_inflates_without_end_is_refused(way: str, codec: str) -> No
     """The bound of the other codecs."""
     bomb = stored(codec, bytes(100_000))
     with (
-        mock.patch.object(bodies, "BODY_BYTES_MAX", 65_536),
+        mock.patch.object(checking, "BODY_BYTES_MAX", 65_536),
         pytest.raises(RemoteProtocolError, match=r"offset 0 .*more than 65536 bytes"),
     ):
         rows([piece(record(0, bomb, sys_flag=FLAGS[codec]))], way, columns=BODIES)

@@ -11,7 +11,7 @@ from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from rocketstream.errors import RemoteProtocolError
-from rocketstream.spark.arrow.schema import arrow_schema
+from rocketstream.spark.arrow.columns import arrow_schema
 from rocketstream.spark.columns import COLUMNS
 from rocketstream.spark.source import columns_of
 from tests.unit.spark.records import WAYS, piece, record, rows

@@ -17,7 +17,7 @@ from rocketstream.spark.arrow import decode as decoding
 from rocketstream.spark.arrow import undecodable
 from rocketstream.spark.arrow.decode import decode_permissive
 from rocketstream.spark.arrow.layout import Piece
-from rocketstream.spark.arrow.whole import Checks
+from rocketstream.spark.arrow.records import Checks
 from rocketstream.spark.columns import ALL_COLUMNS, ERROR, Column, RequestedColumn, choose, ddl
 from rocketstream.spark.losses import KeptAside
 from rocketstream.spark.options import is_permissive, read_options

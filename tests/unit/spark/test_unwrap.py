@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rocketstream.errors import NotSupportedError, RemoteProtocolError
 from rocketstream.protocol.compression import compress
 from rocketstream.protocol.record import BatchItem, encode_batch
-from rocketstream.spark.arrow import unwrap
-from rocketstream.spark.arrow.whole import Checks
+from rocketstream.spark.arrow import records as taking_apart
+from rocketstream.spark.arrow.records import Checks
 from rocketstream.spark.columns import ALL_COLUMNS, Column
 from tests.unit.spark.records import QUEUE, THREE, WAYS, WRAPPED, batch, piece, record, rows
 
@@ -93,8 +93,8 @@ def test_large_batches_are_handed_on_in_parts(way: str) -> None:
     """A few KiB of a deflated batch may be gigabytes of records."""
     pieces = [piece(batch(0), batch(3), begin=1, end=5), piece(record(0), batch(1), begin=0, end=4)]
     gaps: list[Any] = []
-    with mock.patch.object(unwrap, "GROUP_BYTES", 200):
-        groups = list(unwrap.unwrapped(pieces, True))
+    with mock.patch.object(taking_apart, "GROUP_BYTES", 200):
+        groups = list(taking_apart.unwrapped(pieces, True))
         checks = Checks(lambda *gap: gaps.append(gap))
         found = rows(pieces, way, columns=OFFSETS, checks=checks)
     assert len(groups) > 3

@@ -7,7 +7,7 @@ import pytest
 from rocketstream.errors import RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.compression import compress
-from rocketstream.spark.arrow.whole import Checks
+from rocketstream.spark.arrow.records import Checks
 from rocketstream.spark.columns import Column
 from tests.unit.spark.records import QUEUE, WAYS, piece, record, rows
 

@@ -13,13 +13,23 @@ import pyarrow.compute as pc
 
 from rocketstream.errors import NotSupportedError, RemoteProtocolError
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
+from rocketstream.spark.arrow.columns import (
+    VectorColumns,
+    arrow_schema,
+    plain_batches,
+    refuse_nulls,
+    typed,
+)
 from rocketstream.spark.arrow.layout import Layout, Piece, count_records, disordered, too_early
-from rocketstream.spark.arrow.schema import arrow_schema, refuse_nulls, typed
-from rocketstream.spark.arrow.singly import plain_batches
+from rocketstream.spark.arrow.records import (
+    NO_CHECKS,
+    Checks,
+    check_layout,
+    check_messages,
+    is_wrapped,
+    unwrapped,
+)
 from rocketstream.spark.arrow.undecodable import Undecodable, sifted
-from rocketstream.spark.arrow.unwrap import is_wrapped, unwrapped
-from rocketstream.spark.arrow.vector import VectorColumns
-from rocketstream.spark.arrow.whole import NO_CHECKS, Checks, check_layout, check_messages
 from rocketstream.spark.columns import Column
 
 VECTOR_RECORDS_MIN: Final = 200

@@ -1,6 +1,6 @@
 """The layout of many stored records at once: positions and header fields as arrays.
 
-Pure: numpy over one padded buffer.
+Pure: numpy over one padded buffer, and slices of it as Arrow arrays, copied in C++.
 
 Law: every length is checked before anything is sliced; the only error for malformed bytes is
 RemoteProtocolError.
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from rocketstream.errors import RemoteProtocolError
 from rocketstream.model import MessageQueue
@@ -39,6 +40,7 @@ WRAPPED: Final = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
 """The flags of a record that holds several messages, which its reader has to take apart."""
 _RUN_MIN: Final = 64
 _BORN_HOST_AT: Final = _FIRST.itemsize
+_INLINE_BYTES: Final = 12
 _unpack_int = struct.Struct(">i").unpack_from
 
 Array = Any  # numpy and pyarrow arrays: precise types for them are not worth the effort here
@@ -140,6 +142,42 @@ def spread(raw: Array, size: int) -> Array:
     Indexed with positions it gathers; as plain bytes that is ten times faster than as a structure.
     """
     return np.ndarray((len(raw) - size + 1,), f"V{size}", raw, strides=(1,))
+
+
+def gather(raw: Array, starts: Array, sizes: Array, extra: bytes = b"", moved: Any = None) -> Any:
+    """Return ``raw[start : start + size]`` for every pair, as a binary array.
+
+    pyarrow 19 is needed, whose view types can be built from buffers.
+
+    Args:
+        raw: bytes, with at least 12 more after the last slice.
+        starts: positions, below 2 GiB.
+        sizes: lengths.
+        extra: a second buffer, for slices that are not in ``raw``.
+        moved: which slices are in ``extra`` (a boolean array); None if none is.
+    """
+    views = np.zeros((len(starts), 4), np.int32)
+    views[:, 0] = sizes
+    views[:, 3] = starts
+    buffers = [None, pa.py_buffer(views), pa.py_buffer(raw)]
+    _inline(views, raw, starts, sizes, slice(None) if moved is None else ~moved)
+    if moved is not None:
+        views[moved, 2] = 1
+        padded = np.frombuffer(extra + bytes(_INLINE_BYTES), np.uint8)
+        _inline(views, padded, starts, sizes, moved)
+        buffers.append(pa.py_buffer(padded))
+    return pa.Array.from_buffers(pa.binary_view(), len(starts), buffers).cast(pa.binary())
+
+
+def _inline(views: Array, raw: Array, starts: Array, sizes: Array, chosen: Any) -> None:
+    """Put slices of up to 12 bytes into their view, where Arrow expects them."""
+    small = np.zeros(len(starts), bool)
+    small[chosen] = sizes[chosen] <= _INLINE_BYTES
+    if not small.any():
+        return
+    span = np.arange(_INLINE_BYTES)
+    data = raw[starts[small][:, None] + span] * (span < sizes[small][:, None])
+    views.view(np.uint8).reshape(-1, 16)[small, 4:] = data
 
 
 def count_records(body: bytes | memoryview, enough: int) -> int:

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from rocketstream.protocol.properties import decode_properties
 from rocketstream.protocol.record import PROPERTIES_CRC, SEAL_BYTES
-from rocketstream.spark.arrow.gather import gather
-from rocketstream.spark.arrow.layout import Array, Layout, spread
+from rocketstream.spark.arrow.layout import Array, Layout, gather, spread
 
 _MIDDLE, _END = 1, 2
 _SEAL_BEGINS, _SEAL_ENDS = (

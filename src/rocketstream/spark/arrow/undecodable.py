@@ -25,10 +25,18 @@ from rocketstream.protocol.record import (
     RECORD_BYTES_MIN,
     SYS_FLAG_AT,
 )
-from rocketstream.spark.arrow.bodies import inflate_body
 from rocketstream.spark.arrow.layout import Piece
-from rocketstream.spark.arrow.unwrap import INNER_MESSAGES_MAX, INNER_NUM, is_wrapped, unwrap_record
-from rocketstream.spark.arrow.whole import NO_CHECKS, Checks, check_messages, report_gaps
+from rocketstream.spark.arrow.records import (
+    INNER_MESSAGES_MAX,
+    INNER_NUM,
+    NO_CHECKS,
+    Checks,
+    check_messages,
+    inflate_body,
+    is_wrapped,
+    report_gaps,
+    unwrap_record,
+)
 
 _HEAD: Final = struct.Struct(">iIiiiq")
 _INT: Final = struct.Struct(">i")

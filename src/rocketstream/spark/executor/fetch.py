@@ -31,8 +31,8 @@ from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageR
 from rocketstream.protocol.subscription import EXPRESSION_SQL92, EXPRESSION_TAG
 from rocketstream.spark.arrow.decode import decode, decode_permissive
 from rocketstream.spark.arrow.layout import Piece
+from rocketstream.spark.arrow.records import Checks
 from rocketstream.spark.arrow.undecodable import Undecodable
-from rocketstream.spark.arrow.whole import Checks
 from rocketstream.spark.connections import admin_client
 from rocketstream.spark.executor.pulling import Ask, QueuePull
 from rocketstream.spark.losses import KeptAside, Losses

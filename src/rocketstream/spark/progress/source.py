@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import datasource as api
 
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.errors import ConfigurationError
-from rocketstream.spark.arrow.plain import plain_batch
 from rocketstream.spark.format import AvailableNow, Format, called_by_spark, plans
 from rocketstream.spark.options.formats import (
     FileOptions,
@@ -35,8 +35,14 @@ from rocketstream.spark.progress.tables import (
     take,
 )
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+_TYPES: Final = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+_US_PER_MS: Final = 1_000
 
 
 class ProgressDataSource(Format):
@@ -115,7 +121,24 @@ class Shape:
         rows = partition.value
         if rows:
             kinds = [(label, self.columns[name]) for label, name in self.chosen]
-            yield plain_batch(kinds, rows)
+            yield _batch(kinds, rows)
+
+
+def _batch(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+    """Return rows as a record batch; timestamps are given in ms since 1970.
+
+    Args:
+        columns: name and Spark type of each.
+        rows: values in the order of the columns.
+    """
+    arrays = []
+    for index, (_, kind) in enumerate(columns):
+        values = [row[index] for row in rows]
+        if kind == "timestamp":
+            values = [None if ms is None else ms * _US_PER_MS for ms in values]
+        arrays.append(pa.array(values, _TYPES[kind]))
+    schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns])
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 class ProgressReader(api.DataSourceReader):  # type: ignore[misc]

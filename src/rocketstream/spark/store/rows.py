@@ -19,9 +19,8 @@ from rocketstream.protocol.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 from rocketstream.protocol.subscription import build_subscription
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.spark.arrow.decode import decode
-from rocketstream.spark.arrow.gather import gather
-from rocketstream.spark.arrow.layout import RECORD_START, Array, Piece, spread
-from rocketstream.spark.arrow.whole import Checks
+from rocketstream.spark.arrow.layout import RECORD_START, Array, Piece, gather, spread
+from rocketstream.spark.arrow.records import Checks
 from rocketstream.spark.columns import Column
 from rocketstream.spark.losses import described, report_loss
 from rocketstream.spark.options import StoreOptions
