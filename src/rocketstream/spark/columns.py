@@ -11,39 +11,56 @@ from typing import Final, NamedTuple
 
 from rocketstream.errors import ConfigurationError
 
-COLUMNS: Final[dict[str, str]] = {
-    "topic": "string",
-    "brokerName": "string",
-    "queueId": "int",
-    "queueOffset": "bigint",
-    "msgId": "string",
-    "tags": "string",
-    "keys": "string",
-    "body": "binary",
-    "properties": "map<string,string>",
-    "flag": "int",
-    "bornTimestamp": "timestamp",
-    "storeTimestamp": "timestamp",
-    "bornHost": "string",
-    "storeHost": "string",
-    "reconsumeTimes": "int",
-    "sysFlag": "int",
-    "commitLogOffset": "bigint",
-}
-"""Name and Spark type of every column, in the order of the default schema."""
-
 ERROR: Final = "error"
 """The column that says why a record could not be decoded; null for all others. It is in the default
 schema only with ``mode=permissive``.
 """
+EVERY_PROPERTY: Final = "*"
+"""Stands for the name of a property where a column has all of them."""
 
-KINDS: Final[dict[str, str]] = {**COLUMNS, ERROR: "string"}
-"""Name and Spark type of every column."""
 
-FROM_PROPERTIES: Final = frozenset({"properties", "tags", "keys", "msgId"})
-"""Columns that need a message's properties to be parsed."""
+class Source(NamedTuple):
+    """The Spark type of a column, and the place of its value in a stored record.
 
-_BY_LOWER_NAME = {name.lower(): name for name in KINDS}
+    Attributes:
+        kind: Spark's name of the type.
+        attribute: the attribute of a message with the value.
+        field: the fixed field of a record with the value, as ``arrow.layout`` names it.
+        property: the property of a message with the value.
+    """
+
+    kind: str
+    attribute: str | None = None
+    field: str | None = None
+    property: str | None = None
+
+
+TABLE: Final[dict[str, Source]] = {
+    "topic": Source("string", "topic"),
+    "brokerName": Source("string", "broker_name"),
+    "queueId": Source("int", "queue_id", "queueId"),
+    "queueOffset": Source("bigint", "queue_offset", "queueOffset"),
+    "msgId": Source("string", property="UNIQ_KEY"),
+    "tags": Source("string", property="TAGS"),
+    "keys": Source("string", property="KEYS"),
+    "body": Source("binary"),
+    "properties": Source("map<string,string>", property=EVERY_PROPERTY),
+    "flag": Source("int", "flag", "flag"),
+    "bornTimestamp": Source("timestamp", "born_timestamp", "bornTimestamp"),
+    "storeTimestamp": Source("timestamp", "store_timestamp", "storeTimestamp"),
+    "bornHost": Source("string", "born_host"),
+    "storeHost": Source("string", "store_host"),
+    "reconsumeTimes": Source("int", "reconsume_times", "reconsumeTimes"),
+    "sysFlag": Source("int", "sys_flag", "sysFlag"),
+    "commitLogOffset": Source("bigint", "commit_log_offset", "commitLogOffset"),
+    ERROR: Source("string"),
+}
+"""Every column, in the order of the default schema. A column that is one property or one fixed
+field of a record needs no more than its line here: schema, decoders and readers are derived.
+"""
+
+COLUMNS: Final = {name: source.kind for name, source in TABLE.items() if name != ERROR}
+"""Name and Spark type of the columns of the default schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +94,8 @@ ALL_COLUMNS: Final = tuple(Column(name, name) for name in COLUMNS)
 
 def ddl(permissive: bool = False) -> str:
     """Return the full schema as Spark DDL; ``permissive`` adds the column ``error``."""
-    kinds = KINDS if permissive else COLUMNS
-    return ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+    named = [name for name in TABLE if permissive or name != ERROR]
+    return ", ".join(f"{name} {TABLE[name].kind}" for name in named)
 
 
 def choose(fields: Sequence[tuple[str, str] | RequestedColumn]) -> tuple[Column, ...]:
@@ -90,16 +107,17 @@ def choose(fields: Sequence[tuple[str, str] | RequestedColumn]) -> tuple[Column,
         ConfigurationError: a name is unknown, a type differs, or a column comes twice; the error
             lists all mistakes and the accepted columns.
     """
+    by_lower_name = {name.lower(): name for name in TABLE}
     wrong: list[str] = []
     chosen: list[Column] = []
     for field in fields:
         requested = RequestedColumn(*field)
         label, kind = requested.label, requested.kind
-        name = _BY_LOWER_NAME.get(label.lower())
+        name = by_lower_name.get(label.lower())
         if name is None:
             wrong.append(f"no column {label!r}")
-        elif kind != KINDS[name]:
-            wrong.append(f"{label!r} is {KINDS[name]}, not {kind}")
+        elif kind != TABLE[name].kind:
+            wrong.append(f"{label!r} is {TABLE[name].kind}, not {kind}")
         elif name == ERROR and not requested.nullable:
             wrong.append(f"{label!r} is null where a record was decoded, so it cannot be NOT NULL")
         elif any(name == column.name for column in chosen):

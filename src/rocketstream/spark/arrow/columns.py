@@ -7,6 +7,7 @@ decoded; both give the same rows. The records were checked before.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +22,7 @@ from rocketstream.spark.arrow.layout import Array, Layout, Piece, gather
 from rocketstream.spark.arrow.properties import Properties, properties_of, table_of
 from rocketstream.spark.arrow.records import inflate_body
 from rocketstream.spark.arrow.undecodable import Undecodable
-from rocketstream.spark.columns import ERROR, FROM_PROPERTIES, KINDS, Column
+from rocketstream.spark.columns import ERROR, EVERY_PROPERTY, TABLE, Column
 from rocketstream.spark.losses import described
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
@@ -87,7 +88,7 @@ def refuse_nulls(
 
 
 def _type_of(column: Column) -> Any:
-    kind = KINDS[column.name]
+    kind = TABLE[column.name].kind
     if kind.startswith("map") and not column.values_nullable:
         return pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False))
     return _TYPES[kind]
@@ -116,7 +117,11 @@ class VectorColumns:
         maker = _MAKERS.get(name)
         if maker is not None:
             return maker(self)
-        return pa.array(self._layout.fields[name])
+        source = TABLE[name]
+        if source.property is not None:
+            return self.properties().value_column(source.property)
+        values = self._layout.fields[source.field or name]
+        return _timestamps(values) if source.kind == "timestamp" else pa.array(values)
 
     def topic(self) -> Any:
         """Topic as stored."""
@@ -138,11 +143,6 @@ class VectorColumns:
         if len(set(names)) == 1:
             return pa.repeat(pa.scalar(names[0], pa.string()), len(self._layout))
         return pa.array(names, pa.string()).take(pa.array(self._layout.piece))
-
-    def timestamp(self, name: str) -> Any:
-        """Return a time in Spark's microseconds."""
-        millis = np.clip(self._layout.fields[name], -TIMESTAMP_MS_MAX, TIMESTAMP_MS_MAX)
-        return pa.Array.from_buffers(TIMESTAMP, len(millis), [None, pa.py_buffer(millis * 1000)])
 
     def host(self, at: Array, wide: Array) -> Any:
         """Return packed hosts as ``ip:port``; few differ, so each is formatted once."""
@@ -225,6 +225,12 @@ class VectorColumns:
         return rows, gather(self._layout.bytes, starts, sizes, extra, moved)
 
 
+def _timestamps(millis: Array) -> Any:
+    """Return times in Spark's microseconds."""
+    millis = np.clip(millis, -TIMESTAMP_MS_MAX, TIMESTAMP_MS_MAX)
+    return pa.Array.from_buffers(TIMESTAMP, len(millis), [None, pa.py_buffer(millis * 1000)])
+
+
 def _host_text(packed: bytes) -> str:
     host, port = unpack_host(packed)
     return f"{host}:{port}"
@@ -237,16 +243,13 @@ def _repeated(text: bytes, count: int) -> Any:
         raise RemoteProtocolError(f"topic of a message is not UTF-8: {error}") from None
 
 
+# Columns that are neither one property nor one fixed field of a record.
 _MAKERS: Final[dict[str, Callable[[VectorColumns], Any]]] = {
     "topic": VectorColumns.topic,
     "brokerName": VectorColumns.broker_name,
-    "bornTimestamp": lambda c: c.timestamp("bornTimestamp"),
-    "storeTimestamp": lambda c: c.timestamp("storeTimestamp"),
     "bornHost": lambda c: c.host(c._layout.born_host, c._layout.wide_born),
     "storeHost": lambda c: c.host(c._layout.store_host, c._layout.wide_store),
     "properties": lambda c: c.properties().map_column(),
-    "tags": lambda c: c.properties().value_column("TAGS"),
-    "keys": lambda c: c.properties().value_column("KEYS"),
     "msgId": VectorColumns.message_id,
     ERROR: lambda c: pa.nulls(len(c._layout), pa.string()),
 }
@@ -269,7 +272,7 @@ def plain_batches(
     schema = arrow_schema(columns)
     wanted = {column.name for column in columns}
     tables: list[dict[str, str] | None] | None = None
-    if tags is not None or wanted & FROM_PROPERTIES:
+    if tags is not None or any(TABLE[name].property for name in wanted):
         tables = [_table(row) for row in rows]
     if tags is not None and tables is not None:
         # The tag of a record that cannot be read is unknown too: the record is kept.
@@ -335,43 +338,29 @@ class _Values:
 
     def of(self, name: str) -> list[Any]:
         """Return one column by name."""
-        if name in FROM_PROPERTIES:
-            return self._from_properties(name)
+        source = TABLE[name]
         if name == "body":
             return list(self._bodies)
-        read = _READERS[name]
-        return [read(row) for row in self._rows]
+        if name == ERROR:
+            return [row.error if type(row) is Undecodable else None for row in self._rows]
+        if source.property is not None:
+            return self._of_property(name, source.property)
+        values = list(map(attrgetter(source.attribute or name), self._rows))
+        return [_micros(ms) for ms in values] if source.kind == "timestamp" else values
 
-    def _from_properties(self, name: str) -> list[Any]:
-        if name == "properties":
-            return [None if table is None else list(table.items()) for table in self._tables]
+    def _of_property(self, name: str, key: str) -> list[Any]:
+        tables = self._tables
+        if key == EVERY_PROPERTY:
+            return [None if table is None else list(table.items()) for table in tables]
         if name == "msgId":
             return [
-                (table and table.get("UNIQ_KEY")) or row.offset_msg_id
-                for table, row in zip(self._tables, self._rows, strict=True)
+                (table and table.get(key)) or row.offset_msg_id
+                for table, row in zip(tables, self._rows, strict=True)
             ]
-        key = name.upper()
-        return [None if table is None else table.get(key) for table in self._tables]
+        return [None if table is None else table.get(key) for table in tables]
 
 
 def _micros(millis: int | None) -> int | None:
     if millis is None:
         return None
     return max(-TIMESTAMP_MS_MAX, min(TIMESTAMP_MS_MAX, millis)) * 1000
-
-
-_READERS: Final[dict[str, Callable[[Row], Any]]] = {
-    "topic": lambda m: m.topic,
-    "brokerName": lambda m: m.broker_name,
-    "queueId": lambda m: m.queue_id,
-    "queueOffset": lambda m: m.queue_offset,
-    "flag": lambda m: m.flag,
-    "bornTimestamp": lambda m: _micros(m.born_timestamp),
-    "storeTimestamp": lambda m: _micros(m.store_timestamp),
-    "bornHost": lambda m: m.born_host,
-    "storeHost": lambda m: m.store_host,
-    "reconsumeTimes": lambda m: m.reconsume_times,
-    "sysFlag": lambda m: m.sys_flag,
-    "commitLogOffset": lambda m: m.commit_log_offset,
-    ERROR: lambda m: m.error if type(m) is Undecodable else None,
-}

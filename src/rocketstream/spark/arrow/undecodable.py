@@ -37,6 +37,7 @@ from rocketstream.spark.arrow.records import (
     report_gaps,
     unwrap_record,
 )
+from rocketstream.spark.columns import TABLE
 
 _HEAD: Final = struct.Struct(">iIiiiq")
 _INT: Final = struct.Struct(">i")
@@ -44,10 +45,6 @@ _TAIL_BYTES_MIN: Final = 3
 """After a body: the lengths of topic and properties."""
 _MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 _ERRORS: Final = (RemoteProtocolError, NotSupportedError)
-_OF_HEAD: Final = (
-    "flag", "sys_flag", "born_timestamp", "store_timestamp", "born_host", "store_host",
-    "reconsume_times", "commit_log_offset", "offset_msg_id", "properties_bytes",
-)  # fmt: skip
 
 
 class Undecodable:
@@ -61,14 +58,6 @@ class Undecodable:
             the first message has the record and the others have None.
     """
 
-    flag: int | None
-    sys_flag: int | None
-    born_timestamp: int | None
-    store_timestamp: int | None
-    born_host: str | None
-    store_host: str | None
-    reconsume_times: int | None
-    commit_log_offset: int | None
     offset_msg_id: str | None
     properties_bytes: bytes | None
 
@@ -80,6 +69,11 @@ class Undecodable:
         record: bytes | None,
         head: MessageExt | None = None,
     ) -> None:
+        for source in TABLE.values():
+            if source.attribute is not None:
+                setattr(self, source.attribute, getattr(head, source.attribute, None))
+        self.offset_msg_id = getattr(head, "offset_msg_id", None)
+        self.properties_bytes = getattr(head, "properties_bytes", None)
         self.message_queue = queue
         self.topic = queue.topic
         self.broker_name = queue.broker_name
@@ -87,8 +81,6 @@ class Undecodable:
         self.queue_offset = offset
         self.error = error
         self.stored_body = record
-        for name in _OF_HEAD:
-            setattr(self, name, getattr(head, name, None))
 
 
 def sifted(piece: Piece, checks: Checks, bodies: bool) -> list[MessageExt | Undecodable]:
