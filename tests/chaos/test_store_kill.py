@@ -21,7 +21,8 @@ pytestmark = pytest.mark.chaos
 WRITER = """
 import sys
 from pathlib import Path
-from rocketstream.protocol.record import new_record, pack_host
+from rocketstream.protocol.drafts import new_draft
+from rocketstream.protocol.record import pack_host
 from rocketstream.server.store import MessageStore, StoreConfig
 
 config = StoreConfig(commit_log_file_bytes=65536, consume_queue_file_bytes=2000, flush="sync")
@@ -39,9 +40,9 @@ def acknowledge(number):
 
 while True:
     body = b"%08d" % number * (1 + number % 700)
-    record = new_record(b"T1", 0, 0, 0, 1, host, host, 0, 0, body, b"UNIQ_KEY\\x01%032d" % number)
-    result = store.put("T1", 0, record, 0, ("%032d" % number,))
-    store.when_flushed(result.end_offset, acknowledge(number))
+    key = b"UNIQ_KEY\\x01%032d" % number
+    store.append([new_draft("T1", 0, 0, 0, 1, host, host, body, key, 0, ("%032d" % number,))])
+    store.when_flushed(store.physical_max_offset, acknowledge(number))
     number += 1
 """
 CONFIG = StoreConfig(commit_log_file_bytes=65536, consume_queue_file_bytes=2000, flush="sync")

@@ -24,6 +24,7 @@ from tests.unit.store.kit import (
     make_record,
     opened,
     put,
+    put_record,
     put_record_in_body,
     small_config,
     tree,
@@ -180,7 +181,7 @@ def test_tear_in_the_properties_is_seen(tmp_path: Path, kept: int) -> None:
     offsets = crash_with(tmp_path, [b"one"])
     store, _ = reopen(tmp_path)
     text = "KEYS\x01k1\x02TAGS\x01TagA\x02UNIQ_KEY\x0100000001"
-    store.put("T1", 0, make_record(b"two", extra=text), 0)
+    put_record(store, "T1", 0, make_record(b"two", extra=text), 0)
     end = store.physical_max_offset
     store.abandon()
     overwrite(log_file(tmp_path), end - kept, bytes(kept))
@@ -195,7 +196,9 @@ def test_last_record_with_nuls_in_its_properties_is_whole(tmp_path: Path, value:
     config = small_config(commit_log_file_bytes=16_384)
     crash_with(tmp_path, [b"one"], config)
     store, _ = reopen(tmp_path, config)
-    store.put("T1", 0, make_record(b"two", extra=sealable(f"key\x01{value}".encode()).decode()), 0)
+    put_record(
+        store, "T1", 0, make_record(b"two", extra=sealable(f"key\x01{value}".encode()).decode()), 0
+    )
     store.abandon()
     store, report = reopen(tmp_path, config)
     assert all_bodies(store) == [b"one", b"two"]
@@ -209,7 +212,7 @@ def test_a_sector_lost_in_the_properties_is_seen(tmp_path: Path, value: str) -> 
     config = small_config(commit_log_file_bytes=16_384)
     offsets = crash_with(tmp_path, [b"one"], config)
     store, _ = reopen(tmp_path, config)
-    store.put("T1", 0, make_record(b"two", extra=f"key\x01{value}z"), 0)
+    put_record(store, "T1", 0, make_record(b"two", extra=f"key\x01{value}z"), 0)
     put(store, b"three")
     store.abandon()
     end = store_end = offsets[1] + len(make_record(b"two", extra=f"key\x01{value}z"))

@@ -9,10 +9,11 @@ import pytest
 
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.drafts import new_draft
 from rocketstream.protocol.headers import QueryMessageRequestHeader
 from rocketstream.protocol.message_ext import MessageExt, decode_message, decode_messages
 from rocketstream.protocol.properties import encode_properties
-from rocketstream.protocol.record import new_record, pack_host
+from rocketstream.protocol.record import pack_host
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.store.results import GetMessageStatus, RecoveryReport, StoreConfig
 from rocketstream.server.store.store import MessageStore
@@ -115,18 +116,17 @@ def write(store: MessageStore, topic: str, count: int) -> list[Sent]:
     number = 0
     while number < count:
         group = range(number, number + (3 if number % 9 == 0 else 1))
-        records, codes, keys, expected = [], [], [], []
+        drafts, expected = [], []
         queue_id = number % 4
         for index in group:
             tag, key, body = "A红"[index % 2], f"ours-{index}", body_of("ours", index, 300)
             text = encode_properties({"TAGS": tag, "KEYS": key, "UNIQ_KEY": f"ID{index}"})
-            arguments = (index, 0, 1_700_000_000_000, host, host, 0, 0, body, text.encode())
-            records.append(new_record(topic.encode(), queue_id, *arguments))
-            codes.append(tags_code(tag))
-            keys.append((key, f"ID{index}"))
+            origin = (index, 0, 1_700_000_000_000, host, host, body, text.encode())
+            keys = (key, f"ID{index}")
+            drafts.append(new_draft(topic, queue_id, *origin, tags_code(tag), keys))
             expected.append((f"ID{index}", key, tag, digest(body)))
-        put = store.put_batch(topic, queue_id, records, codes, keys)
-        stored += [Sent(queue_id, put.queue_offset + i, *e) for i, e in enumerate(expected)]
+        places = store.append(drafts, whole=True)
+        stored += [Sent(queue_id, at, *e) for (_, at), e in zip(places, expected, strict=True)]
         number = group.stop
     return stored
 

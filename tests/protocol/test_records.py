@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rocketstream import limits
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
+from rocketstream.protocol.drafts import RecordFields, encode_record, new_draft, record_of
 from rocketstream.protocol.message_ext import decode_messages
 from rocketstream.protocol.properties import decode_properties
 from rocketstream.protocol.record import (
@@ -19,18 +20,14 @@ from rocketstream.protocol.record import (
     MAGIC_V2,
     SEAL_BYTES,
     BatchItem,
-    RecordFields,
     RecordState,
     body_crc,
     check_record,
     decode_batch,
     encode_batch,
-    encode_record,
-    new_record,
     pack_host,
     read_head,
     sealable,
-    stamp_record,
     unpack_host,
 )
 from tests.protocol import vectors
@@ -47,17 +44,6 @@ def test_record_with_ipv6_hosts_is_byte_equal_to_java() -> None:
     fields.born_host = ("2001:db8::9", 53211)
     fields.store_host = ("2001:db8::1", 10911)
     assert encode_record(fields) == vectors.RECORD_V6
-
-
-def test_fixed_positions_are_where_the_store_patches() -> None:
-    """covers W 4.1: queueOffset 20, physicalOffset 28, sysFlag 36, storeTimestamp 56 or 68."""
-    for golden, stamp_at in ((vectors.RECORD_V4, 56), (vectors.RECORD_V6, 68)):
-        record = bytearray(golden)
-        stamp_record(record, 1, 2, 3)
-        assert struct.unpack_from(">qq", record, 20) == (1, 2)
-        assert struct.unpack_from(">q", record, stamp_at) == (3,)
-        stamp_record(record, 7, 1024, 1700000000005)
-        assert record == golden
 
 
 def test_head_of_the_golden_record() -> None:
@@ -113,17 +99,9 @@ def test_a_record_that_ends_within_the_length_of_its_properties_is_refused(missi
 
 
 def test_empty_record_has_91_bytes() -> None:
-    record = new_record(b"", 0, 0, 0, 0, bytes(8), bytes(8), 0, 0, b"", b"")
+    record = record_of(new_draft("", 0, 0, 0, 0, bytes(8), bytes(8), b"", b""), 0, 0, 0)
     assert len(record) == 91
     assert read_head(record).topic == ""
-
-
-def test_stale_host_bits_of_a_sender_are_corrected() -> None:
-    """A client may not make a record unreadable by claiming IPv6 hosts."""
-    record = new_record(b"T", 0, 0, 0x30, 0, bytes(8), bytes(8), 0, 0, b"x", b"")
-    assert read_head(record).sys_flag == 0
-    record = new_record(b"T", 0, 0, 0x20, 0, bytes(20), bytes(8), 0, 0, b"x", b"")
-    assert read_head(record).sys_flag == 0x10
 
 
 @pytest.mark.parametrize(
@@ -244,10 +222,9 @@ def test_message_that_does_not_fit_a_batch_is_refused_here(item: tuple[int, byte
         encode_batch([item])
 
 
-def _sealed(text: bytes, host: bytes = bytes(8)) -> bytearray:
-    record = new_record(b"T", 3, 0, 0, 1, host, bytes(8), 0, 0, b"body", sealable(text))
-    stamp_record(record, 5, 1 << 33, 1_700_000_000_000)
-    return record
+def _sealed(text: bytes, host: bytes = bytes(8), physical: int = 1 << 33) -> bytearray:
+    draft = new_draft("T", 3, 0, 0, 1, host, bytes(8), b"body", sealable(text))
+    return bytearray(record_of(draft, 5, physical, 1_700_000_000_000))
 
 
 @pytest.mark.parametrize("host", [bytes(8), bytes(20)])
@@ -272,10 +249,10 @@ def test_any_flipped_bit_of_a_sealed_record_is_seen(text: bytes, host: bytes) ->
 @pytest.mark.parametrize("text", [b"", b"a\x01b\x02", b"a\x01\0"])
 def test_a_sector_lost_with_the_seal_is_seen(text: bytes) -> None:
     """Zeros up to the end: what they leave was served as a record without a seal."""
-    tail = len(_sealed(text)) - HEAD_V4.size - len(b"body")
+    size = len(_sealed(text))
+    tail = size - HEAD_V4.size - len(b"body")
     for lost in range(1, tail + 1):
-        record = _sealed(text)
-        stamp_record(record, 5, (1 << 33) - len(record) + lost, 1_700_000_000_000)
+        record = _sealed(text, physical=(1 << 33) - size + lost)
         assert check_record(record, 0).state is RecordState.OK
         record[-lost:] = bytes(lost)
         if check_record(record, 0).state is RecordState.OK:
@@ -286,18 +263,18 @@ def test_a_sector_lost_with_the_seal_is_seen(text: bytes) -> None:
 @pytest.mark.parametrize("end", range(1, 6))
 def test_a_record_without_properties_may_end_in_a_sectors_first_bytes(end: int) -> None:
     """A broker of upstream writes no seal: its last bytes are the length of no properties."""
-    record = new_record(b"T", 0, 0, 0, 1, bytes(8), bytes(8), 0, 0, b"x", b"")
-    stamp_record(record, 5, 4096 - len(record) + end, 1_700_000_000_000)
+    draft = new_draft("T", 0, 0, 0, 1, bytes(8), bytes(8), b"x", b"")
+    record = record_of(draft, 5, 4096 - len(record_of(draft, 0, 0, 0)) + end, 1_700_000_000_000)
     assert check_record(record, 0).state is RecordState.OK
 
 
 def test_the_seal_of_another_record_is_none() -> None:
     """A broker of upstream stores a copy of all properties of a message it delivers again."""
     stale = bytes(_sealed(b"a\x01b"))[-SEAL_BYTES:]
-    record = new_record(b"T", 0, 0, 0, 1, bytes(8), bytes(8), 0, 0, b"x", b"c\x01d\x02" + stale)
-    stamp_record(record, 5, 4096, 1_700_000_000_000)
+    draft = new_draft("T", 0, 0, 0, 1, bytes(8), bytes(8), b"x", b"c\x01d\x02" + stale)
+    record = record_of(draft, 5, 4096, 1_700_000_000_000)
     assert check_record(record, 0).state is RecordState.OK
-    assert decode_messages(bytes(record))[0].properties == {"c": "d"}
+    assert decode_messages(record)[0].properties == {"c": "d"}
 
 
 def test_a_seal_that_would_make_properties_too_long_is_left_out() -> None:
@@ -421,13 +398,3 @@ def test_a_batch_has_as_many_messages_by_default_as_a_broker_takes() -> None:
     with pytest.raises(RemoteProtocolError, match="send several") as caught:
         decode_batch(body + encode_batch([(0, b"", b"")]))
     assert caught.value.parameters["messages_max"] == limits.BATCH_MESSAGES_MAX
-
-
-def test_what_the_store_assigns_is_zero_until_then() -> None:
-    for host in (bytes(8), bytes(20)):
-        made = new_record(b"T", 3, 1, 2, 7, host, host, 4, 5, b"x", b"a\x01b")
-        head = read_head(made)
-        assert (head.queue_offset, head.physical_offset, head.store_timestamp) == (0, 0, 0)
-        assert (head.queue_id, head.flag, head.sys_flag & 0xF) == (3, 1, 2)
-        assert (head.born_timestamp, head.reconsume_times) == (7, 4)
-        assert head.prepared_transaction_offset == 5

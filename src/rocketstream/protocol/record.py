@@ -41,16 +41,11 @@ SECTOR_BYTES: Final = 512
 """The smallest unit a disk writes as a whole."""
 PROPERTIES_CRC: Final = b"PROPERTIES_CRC\x01"
 SEAL_BYTES: Final = len(PROPERTIES_CRC) + 16
-_NO_SEAL: Final = PROPERTIES_CRC + b"0" * 16
+NO_SEAL: Final = PROPERTIES_CRC + b"0" * 16
 
 _MARK: Final = struct.Struct(">iI")
 _SYS_FLAG: Final = struct.Struct(">i")
-_OFFSETS: Final = struct.Struct(">qq")
-_STAMP: Final = struct.Struct(">q")
 _SHORT: Final = struct.Struct(">h")
-_pack_short = _SHORT.pack
-_EMPTY: Final = bytearray()
-"""A constant that makes a join return a bytearray; never changed."""
 _BATCH_HEAD: Final = struct.Struct(">iiiii")
 BATCH_RECORD_BYTES: Final = _BATCH_HEAD.size + 2
 """Size of a message in a batch body without its body and properties."""
@@ -95,49 +90,6 @@ def unpack_host(data: bytes | memoryview) -> tuple[str, int]:
 # --- writing ----------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class RecordFields:
-    """All fields of a record in readable form, for ``encode_record`` (the slow way)."""
-
-    topic: str
-    queue_id: int
-    flag: int
-    sys_flag: int
-    born_timestamp: int
-    born_host: tuple[str, int]
-    store_timestamp: int
-    store_host: tuple[str, int]
-    reconsume_times: int
-    prepared_transaction_offset: int
-    body: bytes
-    properties: str = ""
-    queue_offset: int = 0
-    physical_offset: int = 0
-
-
-def encode_record(fields: RecordFields) -> bytearray:
-    """Return a complete record; the host bits of sysFlag are set from the hosts.
-
-    Raises:
-        LocalProtocolError: the record cannot carry a field.
-    """
-    record = new_record(
-        fields.topic.encode(),
-        fields.queue_id,
-        fields.flag,
-        fields.sys_flag,
-        fields.born_timestamp,
-        pack_host(*fields.born_host),
-        pack_host(*fields.store_host),
-        fields.reconsume_times,
-        fields.prepared_transaction_offset,
-        fields.body,
-        fields.properties.encode(),
-    )
-    stamp_record(record, fields.queue_offset, fields.physical_offset, fields.store_timestamp)
-    return record
-
-
 def sealable(text: bytes) -> bytes:
     """Return the property text with room for a seal; text too long for one stays as it is.
 
@@ -145,7 +97,7 @@ def sealable(text: bytes) -> bytes:
     in it, and the low half of the record's log offset: a copy of the property in another record,
     which a broker of upstream may store, is thereby known for no seal of that record.
     """
-    sealed = b"%b\x02%b" % (text, _NO_SEAL) if text and text[-1] != 2 else text + _NO_SEAL
+    sealed = b"%b\x02%b" % (text, NO_SEAL) if text and text[-1] != 2 else text + NO_SEAL
     return sealed if len(sealed) <= limits.PROPERTIES_BYTES_MAX else text
 
 
@@ -190,82 +142,6 @@ def has_seal(tail: bytes | memoryview, physical_offset: int) -> bool:
         return True
     alike: int = sum(map(operator.eq, name, PROPERTIES_CRC))
     return alike >= len(PROPERTIES_CRC) - 3
-
-
-def new_record(
-    topic_bytes: bytes,
-    queue_id: int,
-    flag: int,
-    sys_flag: int,
-    born_timestamp: int,
-    born_host_bytes: bytes,
-    store_host_bytes: bytes,
-    reconsume_times: int,
-    prepared_transaction_offset: int,
-    body: bytes | memoryview,
-    properties_bytes: bytes,
-) -> bytearray:
-    """Return a record whose queue offset, physical offset and store timestamp are still zero.
-
-    Topics over 127 bytes are written with the V2 magic, as 5.x does.
-
-    Raises:
-        LocalProtocolError: topic or properties too long, or a number is out of its range.
-    """
-    body_size = len(body)
-    properties_size = len(properties_bytes)
-    topic_size = len(topic_bytes)
-    if properties_size > limits.PROPERTIES_BYTES_MAX or topic_size > 0x7FFF:
-        raise LocalProtocolError(
-            f"topic of {topic_size} and properties of {properties_size} bytes do not fit a record "
-            f"(at most {limits.PROPERTIES_BYTES_MAX} each)"
-        )
-    hosts = (0x10 if len(born_host_bytes) == 20 else 0) | (
-        0x20 if len(store_host_bytes) == 20 else 0
-    )
-    if hosts or sys_flag & 0x30:
-        sys_flag = sys_flag & ~0x30 | hosts
-    head = HEADS[hosts]
-    if topic_size <= 127:
-        magic, topic_head = MAGIC_V1, topic_size.to_bytes(1, "big")
-    else:
-        magic, topic_head = MAGIC_V2, _SHORT.pack(topic_size)
-    try:
-        fixed = head.pack(
-            head.size + body_size + len(topic_head) + topic_size + 2 + properties_size,
-            magic,
-            crc32(body) & 0x7FFFFFFF,
-            queue_id,
-            flag,
-            0,
-            0,
-            sys_flag,
-            born_timestamp,
-            born_host_bytes,
-            0,
-            store_host_bytes,
-            reconsume_times,
-            prepared_transaction_offset,
-            body_size,
-        )
-    except struct.error as error:
-        raise LocalProtocolError(f"a record cannot carry these fields: {error}") from None
-    parts = (fixed, body, topic_head, topic_bytes, _pack_short(properties_size), properties_bytes)
-    return _EMPTY.join(parts)
-
-
-def stamp_record(
-    record: bytearray, queue_offset: int, physical_offset: int, store_timestamp: int
-) -> None:
-    """Set, in place, the fields the store assigns when it appends the record, and seal it."""
-    _OFFSETS.pack_into(record, 20, queue_offset, physical_offset)
-    _STAMP.pack_into(record, 68 if record[39] & 0x10 else 56, store_timestamp)
-    if record.endswith(_NO_SEAL):
-        head_size = HEADS[record[39] & 0x30].size
-        body_end = head_size + int.from_bytes(record[head_size - 4 : head_size], "big")
-        with memoryview(record) as view:
-            tail = sealed_tail(view[:head_size], view[body_end:], physical_offset)
-        record[-16:] = tail[-16:]
 
 
 # --- reading ----------------------------------------------------------------------------------

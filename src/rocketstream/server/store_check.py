@@ -32,7 +32,7 @@ from rocketstream.server.store.consume_queue import ConsumeQueue, is_filler
 from rocketstream.server.store.dispatch import DispatchEntry, enters_queue, queue_code
 from rocketstream.server.store.log_walk import WalkEnd, find_record_after, walk
 from rocketstream.server.store.queue_file import QueueMaps
-from rocketstream.server.store.recovery import Queues, is_pointed_at
+from rocketstream.server.store.recovery import is_pointed_at
 from rocketstream.server.store.units import is_unit_of
 
 _MAPS_MAX = 256
@@ -73,7 +73,7 @@ class StoreCheck:
         self._root = root
         self._rate = bytes_a_second
         self._files = files
-        self._queues: Queues = {}
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._seen: dict[tuple[str, int], bytearray] = {}
         self._missing: set[tuple[str, int]] = set()
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rocketstream.errors import BrokerError
 from rocketstream.protocol.codes import ResponseCode
-from rocketstream.protocol.drafts import draft_parts, record_sizes
+from rocketstream.protocol.drafts import new_draft, record_of
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.message_ext import decode_message
 from rocketstream.protocol.properties import (
@@ -18,10 +18,8 @@ from rocketstream.protocol.properties import (
 )
 from rocketstream.protocol.record import (
     encode_batch,
-    new_record,
     pack_host,
     sealable,
-    stamp_record,
 )
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.broker.core import batches
@@ -55,14 +53,7 @@ def read(
 
 def records_of(batch: Batch) -> list[bytes]:
     """The records a store would write at offset 0, at time 9."""
-    made = [
-        b"".join(draft_parts(draft, size, 0, 0, 9))
-        for draft, size in zip(batch.drafts, record_sizes(batch.drafts), strict=True)
-    ]
-    for record in batch.records:
-        stamp_record(record, 0, 0, 9)
-        made.append(bytes(record))
-    return made
+    return [record_of(draft, 0, 0, 9) for draft in batch.drafts]
 
 
 @given(
@@ -84,17 +75,14 @@ def test_every_message_is_stored_as_its_own_properties_say(
     for number, text in enumerate(texts):
         properties = {**decode_properties(shared), "CLUSTER": "C1", **decode_properties(text)}
         stored = sealable(encode_properties(properties).encode())
-        record = new_record(
-            b"T1", 2, 7, 1, 1_700_000_000_000, host, HOST, 0, 0, b"%d" % number, stored
-        )
-        stamp_record(record, 0, 0, 9)
-        expected.append(bytes(record))
+        body = b"%d" % number
+        draft = new_draft("T1", 2, 7, 1, 1_700_000_000_000, host, HOST, body, stored)
+        expected.append(record_of(draft, 0, 0, 9))
         codes.append(tags_code(properties.get("TAGS")))
         keys.append(index_keys(properties.get("UNIQ_KEY"), properties.get("KEYS")))
     assert records_of(batch) == expected
-    assert (batch.codes or [draft[8] for draft in batch.drafts]) == codes
-    assert (batch.keys or [draft[9] for draft in batch.drafts]) == keys
-    assert batch.count == len(texts)
+    assert [draft[12] for draft in batch.drafts] == codes
+    assert [draft[13] for draft in batch.drafts] == keys
 
 
 def test_alike_messages_need_no_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +99,7 @@ def test_alike_messages_need_no_dictionaries(monkeypatch: pytest.MonkeyPatch) ->
     assert len(batch.drafts) == 100
     assert len(decoded) == 3
     last = b"WAIT\x01true\x02CLUSTER\x01C1\x02UNIQ_KEY\x0199\x02TAGS\x01A"
-    assert last in batch.drafts[99][7]
+    assert last in batch.drafts[99][11]
 
 
 @pytest.mark.parametrize("text", [b"DELAY\x013", b"TRAN_MSG\x01true", b"u\x01" + b"x" * 32_760])
@@ -139,14 +127,14 @@ def test_what_a_header_says_of_all_messages_is_said_of_each(name: str) -> None:
     batch = read(header(f"{name}\x01A"), [(0, b"x", b"u\x01%d" % n) for n in range(4)])
     told = {name: "A"}
     keys = index_keys(told.get("UNIQ_KEY"), told.get("KEYS"))
-    assert [(draft[8], draft[9]) for draft in batch.drafts] == [
+    assert [(draft[12], draft[13]) for draft in batch.drafts] == [
         (tags_code(told.get("TAGS")), keys)
     ] * 4
 
 
 def test_a_delay_behind_messages_that_name_none_is_refused() -> None:
     items = [(0, b"x", b"DELAY\x010")] * 3
-    assert read(header(), items).count == 3
+    assert len(read(header(), items).drafts) == 3
     with pytest.raises(BrokerError):
         read(header(), [*items, (0, b"x", b"DELAY\x013")])
 
@@ -177,7 +165,7 @@ def test_records_of_a_batch_may_fill_their_bound(
     size = sum(map(len, records_of(read(header(), items, host))))
     name = "rocketstream.server.broker.core.batches.BATCH_STORED_BYTES_MAX"
     monkeypatch.setattr(name, size)
-    assert read(header(), items, host).count == 3
+    assert len(read(header(), items, host).drafts) == 3
     monkeypatch.setattr(name, size - 1)
     with pytest.raises(BrokerError, match="more than"):
         read(header(), items, host)
@@ -196,7 +184,7 @@ def test_forms_are_made_for_the_first_four_kinds_of_messages_only(
 
     monkeypatch.setattr(batches, "PropertiesForm", Noted)
     items = [(0, b"x", b"p%d\x01v" % (n // 2)) for n in range(14)]
-    assert read(header(), items).count == 14
+    assert len(read(header(), items).drafts) == 14
     assert made == [["p0"], ["p1"], ["p2"], ["p3"]]
     made.clear()
     read(header(), [(0, b"x", b"p%d\x01v" % n) for n in range(14)])
@@ -214,7 +202,7 @@ def test_alike_messages_have_their_own_tags_and_keys_wherever_they_stand(order: 
         for number in range(5)
     ]
     batch = read(header(), [(0, b"x", text) for text in texts])
-    assert [(draft[8], draft[9]) for draft in batch.drafts] == [
+    assert [(draft[12], draft[13]) for draft in batch.drafts] == [
         (tags_code(f"T{number}"), [f"U{number}", f"K{number}"]) for number in range(5)
     ]
 
@@ -222,7 +210,7 @@ def test_alike_messages_have_their_own_tags_and_keys_wherever_they_stand(order: 
 @pytest.mark.parametrize("name", ["KEYS", "UNIQ_KEY", "TAGS", "u"])
 def test_alike_messages_with_one_of_the_properties_have_no_others(name: str) -> None:
     batch = read(header(), [(0, b"x", f"{name}\x01v{number}".encode()) for number in range(4)])
-    assert [(draft[8], draft[9]) for draft in batch.drafts] == [
+    assert [(draft[12], draft[13]) for draft in batch.drafts] == [
         (
             tags_code(f"v{number}") if name == "TAGS" else 0,
             [f"v{number}"] if name in ("KEYS", "UNIQ_KEY") else [],
@@ -253,7 +241,7 @@ def test_a_body_of_just_the_maximum_is_a_batch(monkeypatch: pytest.MonkeyPatch) 
     items = [(0, b"x", b"u\x01v")] * 2
     size = len(encode_batch(items))
     monkeypatch.setattr(f"{__name__}.RULES", SendRules("C1", "h", size, refuses_transactions=False))
-    assert read(header(), items).count == 2
+    assert len(read(header(), items).drafts) == 2
     monkeypatch.setattr(
         f"{__name__}.RULES", SendRules("C1", "h", size - 1, refuses_transactions=False)
     )
@@ -274,7 +262,7 @@ def test_properties_of_each_message_may_fill_their_bound() -> None:
     room = 32_767 - len("CLUSTER\x01C1\x02u\x01")
     for before in range(4):
         items = [(0, b"x", b"u\x01v")] * before
-        assert read(header(), [*items, (0, b"x", b"u\x01" + b"x" * room)]).count == before + 1
+        assert len(read(header(), [*items, (0, b"x", b"u\x01" + b"x" * room)]).drafts) == before + 1
         with pytest.raises(BrokerError, match="the message is illegal"):
             read(header(), [*items, (0, b"x", b"u\x01" + b"x" * (room + 1))])
 
@@ -283,9 +271,9 @@ def test_a_delay_the_header_names_is_that_of_each_message() -> None:
     """None may have one; a message's own 0 goes before it, behind any number of others."""
     with pytest.raises(BrokerError):
         read(header("DELAY\x013"), [(0, b"x", b"u\x01v")])
-    assert read(header("DELAY\x010"), [(0, b"x", b"u\x01v")] * 4).count == 4
+    assert len(read(header("DELAY\x010"), [(0, b"x", b"u\x01v")] * 4).drafts) == 4
     items = [(0, b"x", b"DELAY\x010")] * 4
-    assert read(header("DELAY\x013"), items).count == 4
+    assert len(read(header("DELAY\x013"), items).drafts) == 4
     for before in range(4):
         with pytest.raises(BrokerError):
             read(header("DELAY\x010"), [*items[:before], (0, b"x", b"DELAY\x011")])
@@ -293,18 +281,9 @@ def test_a_delay_the_header_names_is_that_of_each_message() -> None:
 
 @pytest.mark.parametrize("host", [HOST, pack_host("::1", 1)], ids=["v4", "v6"])
 def test_a_zero_byte_in_properties_is_stored_as_it_came(host: bytes) -> None:
-    """Only in records: a draft's properties end at none, so that such a batch has no drafts."""
     items = [(0, b"x", b"u\x01v"), (0, b"y", b"u\x01\0"), (0, b"z", b"u\x01w")]
     batch = read(header(), items, host)
-    assert (len(batch.drafts), len(batch.records), batch.count) == (0, 3, 3)
     told = [decode_message(record).properties["u"] for record in records_of(batch)]
     assert told == ["v", "\0", "w"]
     common = read(header("n\x01\0"), [(0, b"x", b"u\x01v")] * 4, host)
     assert [decode_message(record).properties["n"] for record in records_of(common)] == ["\0"] * 4
-
-
-def test_records_are_made_one_in_a_step() -> None:
-    """Between steps the broker serves others; reading took two steps of eight messages."""
-    body = encode_batch([(0, b"x", b"u\x01v")] * 9)
-    steps = read_batch(RULES, header(), 2, body, (pack_host("::1", 1), HOST))
-    assert len(list(steps)) == 2 + 9

@@ -9,15 +9,16 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rocketstream._util.workers import Step, Worker
-from rocketstream.protocol.record import HEAD_V4, new_record, pack_host, stamp_record
+from rocketstream.protocol.drafts import Draft, new_draft, record_of
+from rocketstream.protocol.record import HEAD_V4, NO_SEAL, has_seal, pack_host, read_head
 from rocketstream.protocol.tag_hash import tags_code
-from rocketstream.server.store import GetResult, MessageStore, PutResult, StoreConfig
+from rocketstream.server.store import GetResult, MessageStore, StoreConfig
 from rocketstream.server.store.files import FileMap, Files
 from rocketstream.testing.clock import ManualClock
 
@@ -56,19 +57,82 @@ def make_record(
     text = "\x02".join(
         [f"{name}\x01{value}" for name, value in pairs if value] + [extra] * bool(extra)
     )
-    return new_record(
-        topic.encode(),
-        queue_id,
-        0,
-        sys_flag,
-        1_700_000_000_000,
-        host,
-        host,
-        0,
-        0,
-        body,
-        text.encode(),
+    draft = new_draft(
+        topic, queue_id, 0, sys_flag, 1_700_000_000_000, host, host, body, text.encode()
     )
+    return bytearray(record_of(draft, 0, 0, 0))
+
+
+class Put(NamedTuple):
+    """Where messages put together are, and when they were stored."""
+
+    physical_offset: int
+    queue_offset: int
+    store_timestamp: int
+    size: int
+    end_offset: int
+    physical_offsets: tuple[int, ...]
+
+
+def draft_from(
+    record: bytes | bytearray, topic: str, queue_id: int, code: int, keys: Sequence[str]
+) -> Draft:
+    """The draft of a record, for a queue; a seal is made anew."""
+    head = read_head(record)
+    properties = bytes(record[head.properties_start :])
+    if has_seal(properties, 0):
+        properties = properties[: -len(NO_SEAL)] + NO_SEAL
+    return new_draft(
+        topic,
+        queue_id,
+        head.flag,
+        head.sys_flag,
+        head.born_timestamp,
+        head.born_host_bytes,
+        head.store_host_bytes,
+        bytes(record[head.body_start : head.body_start + head.body_size]),
+        properties,
+        code,
+        keys,
+        reconsume_times=head.reconsume_times,
+        prepared_transaction_offset=head.prepared_transaction_offset,
+    )
+
+
+def put_records(
+    store: MessageStore,
+    topic: str,
+    queue_id: int,
+    records: Sequence[bytes | bytearray],
+    codes: Sequence[int] | None = None,
+    keys: Sequence[Sequence[str]] | None = None,
+) -> Put:
+    """Store all of a batch, or none."""
+    codes, keys = codes or [0] * len(records), keys or [()] * len(records)
+    drafts = [
+        draft_from(record, topic, queue_id, code, words)
+        for record, code, words in zip(records, codes, keys, strict=True)
+    ]
+    places = store.append(drafts, whole=True)
+    return Put(
+        *places[0],
+        store._last_timestamp,
+        sum(draft[1] for draft in drafts),
+        store.physical_max_offset,
+        tuple(physical for physical, _ in places),
+    )
+
+
+def put_record(
+    store: MessageStore,
+    topic: str,
+    queue_id: int,
+    record: bytes | bytearray,
+    code: int = 0,
+    keys: Sequence[str] = (),
+) -> Put:
+    """Store one record's message."""
+    return put_records(store, topic, queue_id, [record], [code], [keys])
 
 
 def put_record_in_body(
@@ -78,10 +142,10 @@ def put_record_in_body(
 
     Its sender knows beforehand where the body will lie.
     """
-    inner = make_record(body, topic=topic)
     at = store.physical_max_offset + HEAD_V4.size
-    stamp_record(inner, queue_offset, at, 1_700_000_000_000)
-    assert put(store, bytes(inner)).physical_offset == at - HEAD_V4.size
+    draft = draft_from(make_record(body, topic=topic), topic, 0, 0, ())
+    inner = record_of(draft, queue_offset, at, 1_700_000_000_000)
+    assert put(store, inner).physical_offset == at - HEAD_V4.size
     return at
 
 
@@ -93,10 +157,10 @@ def put(
     queue_id: int = 0,
     tags: str = "",
     keys: str = "",
-) -> PutResult:
+) -> Put:
     """Store one plain message."""
     record = make_record(body, topic=topic, queue_id=queue_id, tags=tags, keys=keys)
-    return store.put(topic, queue_id, record, tags_code(tags), keys.split())
+    return put_record(store, topic, queue_id, record, tags_code(tags), keys.split())
 
 
 def bodies(result: GetResult) -> list[bytes]:

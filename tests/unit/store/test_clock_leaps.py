@@ -12,7 +12,7 @@ from rocketstream.protocol.record import read_head
 from rocketstream.server.store import Files, MessageStore
 from rocketstream.server.store.retention_clock import RetentionClock
 from rocketstream.testing.clock import ManualClock
-from tests.unit.store.kit import FaultyFiles, QuickFiles, make_record, opened, put
+from tests.unit.store.kit import FaultyFiles, QuickFiles, make_record, opened, put, put_records
 
 HOUR_MS = 3_600_000
 RESERVED_MS = 72 * HOUR_MS
@@ -136,7 +136,7 @@ def test_stamps_follow_a_clock_that_is_set_right(tmp_path: Path) -> None:
         assert stamp(store) == first
         records = [make_record(), make_record()]
         clock.jump(-HOUR_MS)
-        assert store.put_batch("T1", 0, records, [0, 0], [(), ()]).store_timestamp == (
+        assert put_records(store, "T1", 0, records, [0, 0], [(), ()]).store_timestamp == (
             first - HOUR_MS
         )
 

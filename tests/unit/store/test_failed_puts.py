@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from rocketstream.errors import StoreError
-from rocketstream.protocol.record import read_head
 from rocketstream.server.store import MessageStore
 from rocketstream.server.store.log_walk import record_at
 from rocketstream.testing.clock import ManualClock
@@ -21,6 +20,8 @@ from tests.unit.store.kit import (
     make_record,
     opened,
     put,
+    put_record,
+    put_records,
     small_config,
 )
 
@@ -37,19 +38,21 @@ def put_all(store: MessageStore, files: BreakingFiles) -> tuple[list[bytes], lis
         records = [make_record(text, keys=text.decode()) for text in texts]
         try:
             if count == 1:
-                store.put(TOPIC, 0, records[0], 0, [texts[0].decode()])
+                put_record(store, TOPIC, 0, records[0], 0, [texts[0].decode()])
             else:
-                store.put_batch(TOPIC, 0, records, [0] * count, [[t.decode()] for t in texts])
+                put_records(store, TOPIC, 0, records, [0] * count, [[t.decode()] for t in texts])
             taken += texts
         except StoreError:
             refused += texts
         half = make_record(b"half", sys_flag=PREPARED)
         try:
-            place = store.put(TOPIC, 0, half, 0)
+            place = put_record(store, TOPIC, 0, half, 0)
         except StoreError:
             pass
         else:
-            assert record_at(store._log, place.physical_offset) == read_head(half)
+            head = record_at(store._log, place.physical_offset)
+            assert head is not None
+            assert (head.sys_flag, head.total_size) == (PREPARED, len(half))
         counts, files.counts = files.counts, False
         assert_shows(store, taken, refused)
         files.counts = counts
@@ -105,7 +108,7 @@ def torn_batch(store: MessageStore, files: BreakingFiles, failures: int) -> int:
     files.first, files.last, files.asked = 1, failures, 0
     files.counts = True
     with pytest.raises(StoreError):
-        store.put_batch(TOPIC, 0, records, [0] * 4, [()] * 4)
+        put_records(store, TOPIC, 0, records, [0] * 4, [()] * 4)
     files.counts = False
     return len(records[0])
 
@@ -127,7 +130,7 @@ def test_whole_records_of_a_batch_that_was_refused_do_not_come_back(
             kept += [b"next-0"]
         elif follows == "batch":
             records = [make_record(b"next-%d" % number) for number in range(2)]
-            store.put_batch(TOPIC, 0, records, [0] * 2, [()] * 2)
+            put_records(store, TOPIC, 0, records, [0] * 2, [()] * 2)
             kept += [b"next-0", b"next-1"]
         assert all_bodies(store) == kept
         if killed:

@@ -17,7 +17,16 @@ from rocketstream.server.store import MessageStore, StoreConfig
 from rocketstream.server.store.key_index import IndexFile, key_hash
 from rocketstream.server.store.results import DELAY_LEVELS_MS_DEFAULT
 from rocketstream.testing.clock import ManualClock
-from tests.unit.store.kit import HOST, all_bodies, make_record, opened, put, small_config, tree
+from tests.unit.store.kit import (
+    HOST,
+    all_bodies,
+    make_record,
+    opened,
+    put,
+    put_record,
+    small_config,
+    tree,
+)
 
 FIRST = "0" * 20
 
@@ -40,9 +49,9 @@ def test_golden_blank_marker(tmp_path: Path) -> None:
     """W 5.2: 539 bytes remain at 3557."""
     with opened(tmp_path) as store:
         first = make_record(b"")
-        store.put("T1", 0, make_record(b"x" * (3557 - len(first))), 0)
+        put_record(store, "T1", 0, make_record(b"x" * (3557 - len(first))), 0)
         assert store.physical_max_offset == 3557
-        store.put("T1", 0, make_record(b"y" * 539), 0)
+        put_record(store, "T1", 0, make_record(b"y" * 539), 0)
         log = (tmp_path / "commitlog" / FIRST).read_bytes()
         assert log[3557:3565].hex().upper() == "0000021BCBD43194"
         assert not any(log[3565:])
@@ -53,7 +62,7 @@ def test_eight_bytes_always_stay_for_the_blank_marker(tmp_path: Path, spare: int
     """A record fits only if 8 bytes remain behind it (W 5.2)."""
     with opened(tmp_path) as store:
         empty = len(make_record(b""))
-        result = store.put("T1", 0, make_record(b"x" * (4096 - spare - empty)), 0)
+        result = put_record(store, "T1", 0, make_record(b"x" * (4096 - spare - empty)), 0)
         assert (result.physical_offset, result.size) == (0, 4096 - spare)
         assert put(store).physical_offset == 4096
         assert all_bodies(store)[1:] == [b"hello"]
@@ -66,7 +75,7 @@ def test_record_larger_than_a_log_file_is_refused(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         empty = len(make_record(b""))
         with pytest.raises(StoreError, match="do not fit"):
-            store.put("T1", 0, make_record(b"x" * (4096 - 7 - empty)), 0)
+            put_record(store, "T1", 0, make_record(b"x" * (4096 - 7 - empty)), 0)
         assert store.max_offset("T1", 0) == 0
         assert put(store).physical_offset == 0
 
@@ -138,7 +147,7 @@ def test_queue_unit_of_the_schedule_topic_holds_the_delivery_time(tmp_path: Path
     clock = ManualClock(1_794_000_000_000)
     record = make_record(topic=SCHEDULE_TOPIC, queue_id=2, tags="TagA", extra="DELAY\x013")
     with opened(tmp_path, clock=clock) as store:
-        store.put(SCHEDULE_TOPIC, 2, record, clock.now_ms() + 10_000)
+        put_record(store, SCHEDULE_TOPIC, 2, record, clock.now_ms() + 10_000)
         written = store.consume_queue_entries(SCHEDULE_TOPIC, 2, 0, 1)
         assert written[0][2] == 1_794_000_010_000
     (tmp_path / "consumequeue" / SCHEDULE_TOPIC / "2" / FIRST).unlink()
@@ -154,7 +163,7 @@ def test_stored_record_carries_what_the_store_assigned(tmp_path: Path) -> None:
         put(store)
         for host in (HOST, v6):
             record = make_record(host=host)
-            result = store.put("T1", 0, record, 0)
+            result = put_record(store, "T1", 0, record, 0)
             head = read_head(store.read(result.physical_offset) or b"")
             assert head.queue_offset == result.queue_offset
             assert head.physical_offset == result.physical_offset
@@ -165,7 +174,7 @@ def test_index_sample(tmp_path: Path) -> None:
     """W 5.4: entries and slots of GoldT#k1 and GoldT#k2 at offset 0, after one other key."""
     config = small_config(index_slots=5_000_000, index_entries=100)
     with opened(tmp_path, config) as store:
-        store.put("GoldT", 0, make_record(topic="GoldT"), 0, ("u", "k1", "k2"))
+        put_record(store, "GoldT", 0, make_record(topic="GoldT"), 0, ("u", "k1", "k2"))
         store.query_by_key("GoldT", "k1", 1, 0, 1)
         (path,) = (tmp_path / "index").iterdir()
         data = path.read_bytes()
@@ -284,6 +293,6 @@ def test_topic_directories_carry_the_raw_name(tmp_path: Path) -> None:
         assert (tmp_path / "consumequeue" / "%RETRY%cg" / "0").is_dir()
         for name in ("../x", "a/b", "", ".."):
             with pytest.raises(StoreError, match="cannot be the name"):
-                store.put(name, 0, make_record(), 0)
+                put_record(store, name, 0, make_record(), 0)
         with pytest.raises(StoreError, match="cannot be the name"):
-            store.put("T1", -1, make_record(), 0)
+            put_record(store, "T1", -1, make_record(), 0)

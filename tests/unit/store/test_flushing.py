@@ -25,6 +25,7 @@ from tests.unit.store.kit import (
     make_record,
     opened,
     put,
+    put_records,
     small_config,
 )
 
@@ -113,7 +114,7 @@ def test_failed_fsync_is_final(tmp_path: Path) -> None:
         with pytest.raises(FlushFailedError, match="no more writes"):
             put(store)
     with pytest.raises(FlushFailedError):
-        store.put_batch("T1", 0, [make_record()], [0], [()])
+        put_records(store, "T1", 0, [make_record()], [0], [()])
     again = Waiter()
     store.when_flushed(end, again)
     assert isinstance(again.told[0], FlushFailedError)
@@ -249,7 +250,7 @@ def test_full_disk_at_the_roll_is_a_clean_error(tmp_path: Path) -> None:
             with pytest.raises(DiskFullError, match="no room for"):
                 put(store, b"three" * 300)
         with pytest.raises(DiskFullError):
-            store.put_batch("T1", 0, [make_record(b"x" * 2000)], [0], [()])
+            put_records(store, "T1", 0, [make_record(b"x" * 2000)], [0], [()])
         assert store.physical_max_offset == end
         assert len(all_bodies(store)) == 2
         assert put(store, b"small").physical_offset == end

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstream.server.store import MessageStore, RecoveryReport, found_units
+from rocketstream.server.store import MessageStore, RecoveryReport, queues
 from rocketstream.server.store.recovery import Recovery
 from rocketstream.testing.clock import ManualClock
 from tests.unit.store.kit import (
@@ -15,6 +15,7 @@ from tests.unit.store.kit import (
     make_record,
     opened,
     put,
+    put_record,
     small_config,
     tree,
 )
@@ -31,7 +32,7 @@ def killed(root: Path) -> dict[str, bytes]:
     store.flush()
     for number in range(COUNT):
         put(store, b"%d" % number, queue_id=number % 3, tags=f"t{number % 2}")
-        store.put("T1", 0, make_record(b"half", sys_flag=PREPARED), 0)
+        put_record(store, "T1", 0, make_record(b"half", sys_flag=PREPARED), 0)
     store.abandon()
     return tree(root / "consumequeue")
 
@@ -76,7 +77,7 @@ def test_more_than_may_be_remembered_is_walked_again(
         general(self, start)
 
     monkeypatch.setattr(Recovery, "_dispatch_from", walked)
-    monkeypatch.setattr(found_units, "RECORDS_MAX", COUNT // 2)
+    monkeypatch.setattr(queues, "RECORDS_MAX", COUNT // 2)
     opened_again(tmp_path)
     assert len(walks) == 1
     assert tree(tmp_path / "consumequeue") == before

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rocketstream.server.store import GetMessageStatus, MessageStore
 from rocketstream.testing.clock import ManualClock
-from tests.unit.store.kit import QuickFiles, bodies, make_record, put, small_config
+from tests.unit.store.kit import QuickFiles, bodies, make_record, put, put_records, small_config
 
 QUEUES = [("T1", 0), ("T1", 1), ("T2", 0)]
 queue_of = st.sampled_from(QUEUES)
@@ -46,7 +46,7 @@ class StoreModel(RuleBasedStateMachine):
     )
     def put_many(self, queue: tuple[str, int], batch: list[bytes]) -> None:
         records = [make_record(body, topic=queue[0], queue_id=queue[1]) for body in batch]
-        result = self.store.put_batch(*queue, records, [0] * len(batch), [()] * len(batch))
+        result = put_records(self.store, *queue, records, [0] * len(batch), [()] * len(batch))
         assert result.queue_offset == len(self.lists[queue])
         assert result.physical_offset // 4096 == (result.end_offset - 1) // 4096
         self.lists[queue] += batch

@@ -18,7 +18,15 @@ from rocketstream.server.store.files import FileMap
 from rocketstream.server.store.mapped_file import based_name
 from rocketstream.server.store.queue_file import QueueMaps
 from rocketstream.testing.clock import ManualClock
-from tests.unit.store.kit import FaultyFiles, QuickFiles, all_bodies, opened, put, small_config
+from tests.unit.store.kit import (
+    FaultyFiles,
+    QuickFiles,
+    all_bodies,
+    opened,
+    put,
+    put_records,
+    small_config,
+)
 
 TOPICS, QUEUES = 1000, 8
 MANY_QUEUES = f"""
@@ -26,7 +34,7 @@ import os, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 from pathlib import Path
 from rocketstream.server.store import MessageStore, StoreConfig
-from tests.unit.store.kit import QuickFiles, make_record
+from tests.unit.store.kit import QuickFiles, make_record, put_record
 root = Path(sys.argv[1])
 config = StoreConfig(commit_log_file_bytes=64 << 20, index_enabled=False)
 def use(times):
@@ -34,7 +42,7 @@ def use(times):
     store.open()
     for number in range({TOPICS * QUEUES} * times):
         topic, queue = f"T{{number // {QUEUES} % {TOPICS}}}", number % {QUEUES}
-        store.put(topic, queue, make_record(b"%d" % number, topic=topic, queue_id=queue), 0)
+        put_record(store, topic, queue, make_record(b"%d" % number, topic=topic, queue_id=queue), 0)
     for number in range({TOPICS * QUEUES}):
         topic, queue = f"T{{number // {QUEUES}}}", number % {QUEUES}
         high = store.max_offset(topic, queue)
@@ -69,15 +77,15 @@ def test_no_more_queue_files_are_in_memory_than_allowed(tmp_path: Path) -> None:
     with opened(tmp_path, config) as store:
         for number in range(300):
             put(store, b"m%d" % number, queue_id=number % 7)
-            assert len(store._maps) <= 3
+            assert len(store._queues._maps) <= 3
         for queue_id in range(7):
             expected = [b"m%d" % number for number in range(queue_id, 300, 7)]
             assert all_bodies(store, queue_id=queue_id) == expected
-            assert len(store._maps) <= 3
+            assert len(store._queues._maps) <= 3
     with opened(tmp_path, config) as store:
         assert sum(len(all_bodies(store, queue_id=number)) for number in range(7)) == 300
         store.delete_topic("T1")
-        assert len(store._maps) == 0
+        assert len(store._queues._maps) == 0
 
 
 def test_a_busy_queue_stays_in_memory_among_many_idle_ones(tmp_path: Path) -> None:
@@ -100,7 +108,7 @@ def test_batch_over_two_queue_files_with_two_maps(tmp_path: Path) -> None:
             put(store, queue_id=number)
         for queue_id in (0, 1):
             records = [make_record(b"b%d" % number, queue_id=queue_id) for number in range(15)]
-            store.put_batch("T1", queue_id, records, [0] * 15, [()] * 15)
+            put_records(store, "T1", queue_id, records, [0] * 15, [()] * 15)
         for queue_id in (0, 1):
             assert len(all_bodies(store, queue_id=queue_id)) == 16
 

@@ -22,7 +22,9 @@ from tests.unit.store.kit import (
     make_record,
     opened,
     put,
+    put_record,
     put_record_in_body,
+    put_records,
     small_config,
 )
 
@@ -344,7 +346,7 @@ def test_a_damaged_record_is_not_served_and_a_reset_passes_it(tmp_path: Path, by
     with opened(tmp_path, config) as store:
         record = make_record(b"sealed", extra=sealable(b"KEYS\x01k").decode())
         places = [put(store, b"%d" % number).physical_offset for number in range(3)]
-        places.append(store.put("T1", 0, record, 0).physical_offset)
+        places.append(put_record(store, "T1", 0, record, 0).physical_offset)
         put(store, b"4")
     path = tmp_path / "commitlog" / ("0" * 20)
     data = bytearray(path.read_bytes())
@@ -415,7 +417,7 @@ def test_batch_gets_consecutive_offsets_in_one_file(tmp_path: Path) -> None:
         store.on_arrival = lambda *seen: arrived.append(seen)
         put(store, b"x" * 3500)
         records = [make_record(b"%d" % number * 150) for number in range(3)]
-        result = store.put_batch("T1", 0, records, [7, 8, 9], [(), ("k",), ()])
+        result = put_records(store, "T1", 0, records, [7, 8, 9], [(), ("k",), ()])
         assert result.physical_offset == 4096
         assert result.queue_offset == 1
         assert len(result.physical_offsets) == 3
@@ -429,7 +431,7 @@ def test_prepared_and_rollback_records_enter_no_queue(tmp_path: Path) -> None:
     """W 5.3: transaction types 4 and 12 are skipped, 0 and 8 are not; also after a rebuild."""
     with opened(tmp_path) as store:
         for sys_flag in (0, 4, 8, 12):
-            store.put("T1", 0, make_record(b"%d" % sys_flag, sys_flag=sys_flag), 0)
+            put_record(store, "T1", 0, make_record(b"%d" % sys_flag, sys_flag=sys_flag), 0)
         assert all_bodies(store) == [b"0", b"8"]
         store.abandon()
     with opened(tmp_path) as store:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rocketstream.errors import DiskFullError, StoreError
-from rocketstream.protocol.drafts import Draft, draft_tail, may_be_draft, topic_head
-from rocketstream.protocol.record import new_record, pack_host, sealable
-from rocketstream.server.store import MessageStore
+from rocketstream.errors import DiskFullError, LocalProtocolError, StoreError
+from rocketstream.protocol.drafts import Draft, new_draft, record_of
+from rocketstream.protocol.record import sealable
+from rocketstream.server.store import MessageStore, Place
 from rocketstream.testing.clock import ManualClock
 from tests.unit.store.kit import (
     HOST,
@@ -28,14 +28,19 @@ BORN_MS = 1_700_000_000_000
 
 
 def draft(body: bytes, queue_id: int = 0, topic: str = "T1", keys: tuple[str, ...] = ()) -> Draft:
-    tail = draft_tail(topic_head(topic.encode()), b"TAGS\x01a")
-    return ((topic, queue_id), 3, 1, BORN_MS, HOST, HOST, body, tail, 97, keys)
+    text = sealable(b"TAGS\x01a")
+    return new_draft(topic, queue_id, 3, 1, BORN_MS, HOST, HOST, body, text, 97, keys)
 
 
-def record(body: bytes, queue_id: int = 0, topic: str = "T1") -> bytearray:
-    return new_record(
-        topic.encode(), queue_id, 3, 1, BORN_MS, HOST, HOST, 0, 0, body, sealable(b"TAGS\x01a")
-    )
+def append(store: MessageStore, drafts: list[Draft]) -> tuple[list[Place], StoreError | None]:
+    """Store messages as a broker does that took them together; return the error of the others."""
+    places: list[Place] = []
+    while len(places) < len(drafts):
+        try:
+            places += store.append(drafts[len(places) :])
+        except StoreError as error:
+            return places, error
+    return places, None
 
 
 def test_a_run_leaves_the_files_that_single_puts_leave(tmp_path: Path) -> None:
@@ -48,15 +53,15 @@ def test_a_run_leaves_the_files_that_single_puts_leave(tmp_path: Path) -> None:
         places = []
         for first in range(0, len(sent), 7):
             some = [draft(body, queue, keys=keys) for body, queue, keys in sent[first : first + 7]]
-            stored, error = store.put_many(some)
+            stored, error = append(store, some)
             assert error is None
             places += stored
     with opened(single) as store:
         expected, told = [], []
         for body, queue, keys in sent:
-            put = store.put("T1", queue, record(body, queue), 97, keys)
-            expected.append((put.physical_offset, put.queue_offset))
-            told.append(("T1", queue, put.queue_offset + 1, 97))
+            (place,) = store.append([draft(body, queue, keys=keys)])
+            expected.append(place)
+            told.append(("T1", queue, place[1] + 1, 97))
     assert places == expected
     assert arrived == told
     left, right = tree(runs), tree(single)
@@ -64,30 +69,45 @@ def test_a_run_leaves_the_files_that_single_puts_leave(tmp_path: Path) -> None:
     assert left == right
 
 
-def test_a_batch_of_drafts_stays_in_one_file(tmp_path: Path) -> None:
-    """As ``put_batch`` does it (W 4.5): the file is closed with a blank before it."""
-    with opened(tmp_path / "drafts") as store:
-        store.put_many([draft(b"x" * 3500)])
-        drafts = store.put_together([draft(b"y" * 300), draft(b"z" * 300)])
-    with opened(tmp_path / "records") as store:
-        store.put("T1", 0, record(b"x" * 3500), 97)
-        records = [record(b"y" * 300), record(b"z" * 300)]
-        assert store.put_batch("T1", 0, records, [97, 97], [(), ()]) == drafts
-    assert tree(tmp_path / "drafts") == tree(tmp_path / "records")
+def test_a_batch_stays_in_one_file(tmp_path: Path) -> None:
+    """The file is closed with a blank before it, where a run goes on in the next one (W 4.5)."""
+    batch = [draft(b"y" * 300), draft(b"z" * 300)]
+    with opened(tmp_path / "whole") as store:
+        store.append([draft(b"x" * 3300)])
+        assert store.append(batch, whole=True) == [(4096, 1), (4096 + len(batch_record(batch)), 2)]
+    with opened(tmp_path / "run") as store:
+        store.append([draft(b"x" * 3300)])
+        (first,) = store.append(batch)
+        assert first[0] < 4096
+        assert store.append(batch[1:]) == [(4096, 2)]
+
+
+def batch_record(batch: list[Draft]) -> bytes:
+    return record_of(batch[0], 0, 0, 0)
+
+
+def test_a_number_no_record_carries_stores_nothing_of_its_run(tmp_path: Path) -> None:
+    odd = new_draft("T1", 0, 1 << 31, 0, BORN_MS, HOST, HOST, b"odd", b"")
+    with opened(tmp_path) as store:
+        with pytest.raises(LocalProtocolError):
+            store.append([draft(b"a"), odd])
+        assert store.physical_max_offset == 0
+        store.append([draft(b"b")])
+        assert all_bodies(store) == [b"b"]
 
 
 def test_a_failed_write_refuses_all_of_a_run_and_leaves_nothing(tmp_path: Path) -> None:
     files = FaultyFiles()
     with opened(tmp_path, files=files) as store:
-        assert store.put_many([draft(b"a")])[1] is None
+        assert append(store, [draft(b"a")])[1] is None
         files.write_bytes_left = 150
-        places, error = store.put_many([draft(b"b"), draft(b"c", 1), draft(b"d")])
+        places, error = append(store, [draft(b"b"), draft(b"c", 1), draft(b"d")])
         assert places == []
         assert isinstance(error, DiskFullError)
         assert all_bodies(store) == [b"a"]
         assert store.max_offset("T1", 1) == 0
         files.write_bytes_left = None
-        places, error = store.put_many([draft(b"e"), draft(b"f", 1)])
+        places, error = append(store, [draft(b"e"), draft(b"f", 1)])
         assert error is None
         assert [offset for _, offset in places] == [1, 0]
         assert all_bodies(store) == [b"a", b"e"]
@@ -96,12 +116,12 @@ def test_a_failed_write_refuses_all_of_a_run_and_leaves_nothing(tmp_path: Path) 
 def test_of_a_run_over_two_files_what_is_refused_is_not_there(tmp_path: Path) -> None:
     files = FaultyFiles()
     with opened(tmp_path, files=files) as store:
-        assert store.put_many([draft(b"x" * 3000)])[1] is None
+        assert append(store, [draft(b"x" * 3000)])[1] is None
         files.fail_reserve = True
         many = [draft(b"%d" % n * 400) for n in range(4)]
-        places, error = store.put_many(many)
+        places, error = append(store, many)
         assert isinstance(error, DiskFullError)
-        assert all_bodies(store) == [b"x" * 3000, *(each[6] for each in many[: len(places)])]
+        assert all_bodies(store) == [b"x" * 3000, *(each[10] for each in many[: len(places)])]
         assert len(places) < 4
         files.fail_reserve = False
 
@@ -119,7 +139,7 @@ def test_a_run_that_fails_anywhere_shows_nobody_what_is_not_there(tmp_path: Path
         refused = 0
         for number in range(3):
             bodies = [(b"%d-%d" % (number, n) * 9, n % (1 + number % 3)) for n in range(9)]
-            places, error = store.put_many([draft(body, queue) for body, queue in bodies])
+            places, error = append(store, [draft(body, queue) for body, queue in bodies])
             assert (error is None) == (len(places) == len(bodies))
             refused += len(bodies) - len(places)
             for body, queue in bodies[: len(places)]:
@@ -141,26 +161,7 @@ def test_a_run_that_fails_anywhere_shows_nobody_what_is_not_there(tmp_path: Path
 
 def test_a_closed_store_takes_no_run(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
-        store.put_many([draft(b"a")])
-    places, error = store.put_many([draft(b"b")])
+        append(store, [draft(b"a")])
+    places, error = append(store, [draft(b"b")])
     assert places == []
     assert isinstance(error, StoreError)
-
-
-@pytest.mark.parametrize(
-    ("topic", "sys_flag", "host", "may"),
-    [
-        (b"t", 1 | 2 | 0x300, HOST, True),
-        (b"t" * 127, 0, HOST, True),
-        (b"t" * 128, 0, HOST, False),
-        (b"", 0, HOST, False),
-        (b"t", 4, HOST, False),
-        (b"t", 8, HOST, False),
-        (b"t", 0x10, HOST, False),
-        (b"t", 0, pack_host("::1", 1), False),
-    ],
-)
-def test_only_usual_messages_are_drafts(
-    topic: bytes, sys_flag: int, host: bytes, may: bool
-) -> None:
-    assert may_be_draft(topic, sys_flag, host, HOST) is may

@@ -14,7 +14,7 @@ from rocketstream.protocol.record import sealable
 from rocketstream.server import store_check
 from rocketstream.server.store_check import StoreCheck
 from tests.cli.conftest import Quick
-from tests.unit.store.kit import make_record, opened, put, tree
+from tests.unit.store.kit import make_record, opened, put, put_record, tree
 
 FIRST = "0" * 20
 
@@ -26,7 +26,7 @@ def root(tmp_path: Path) -> Path:
             put(store, b"m%02d" % number, queue_id=number % 2, tags="A")
         for _ in range(30):
             record = make_record(b"sealed", queue_id=2, extra=sealable(b"KEYS\x01k").decode())
-            store.put("T1", 2, record, 0)
+            put_record(store, "T1", 2, record, 0)
     return tmp_path
 
 

@@ -1,7 +1,7 @@
-"""Messages on their way into the store: made into a record in the right queue.
+"""Messages on their way into the store: made into a draft for the right queue.
 
-Law: no other module turns a message into a record, delays included. Upstream: MessageExtBrokerInner
-and the head of CommitLog.asyncPutMessage (C-403, C-404).
+Law: no other module delays a message. Upstream: MessageExtBrokerInner and the head of
+CommitLog.asyncPutMessage (C-403, C-404).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rocketstream.protocol.codes import MessageSysFlag
+from rocketstream.protocol.drafts import Draft, new_draft
 from rocketstream.protocol.properties import (
     PROPERTY_DELAY,
     PROPERTY_KEYS,
@@ -19,14 +20,14 @@ from rocketstream.protocol.properties import (
     decode_properties,
     encode_properties,
 )
-from rocketstream.protocol.record import RecordHead, new_record, read_head, sealable
+from rocketstream.protocol.record import RecordHead, read_head, sealable
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.batches import index_keys as words_of
 from rocketstream.server.broker.core.schedule import queue_of_level
 from rocketstream.server.broker.core.sends import delay_level_of
 from rocketstream.server.broker.core.topics import SCHEDULE_TOPIC
-from rocketstream.server.store import PutResult
+from rocketstream.server.store import Place
 
 _NO_DELAY = (MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACTION_ROLLBACK)
 
@@ -59,23 +60,7 @@ class MessageWriter:
     def __init__(self, controller: BrokerController) -> None:
         self._controller = controller
 
-    def record(self, message: InnerMessage, topic: str, queue_id: int) -> bytearray:
-        """Return the record of a message in a topic's queue."""
-        return new_record(
-            topic.encode(),
-            queue_id,
-            message.flag,
-            message.sys_flag,
-            message.born_timestamp,
-            message.born_host,
-            message.store_host,
-            message.reconsume_times,
-            message.prepared_transaction_offset,
-            message.body,
-            sealable(encode_properties(message.properties).encode()),
-        )
-
-    def put(self, message: InnerMessage, *, delayed: bool = True) -> PutResult:
+    def put(self, message: InnerMessage, *, delayed: bool = True) -> Place:
         """Store a message; one with a delay level waits in the schedule topic first (C-404).
 
         Args:
@@ -84,32 +69,51 @@ class MessageWriter:
 
         Raises:
             StoreError: the message was not stored.
-            LocalProtocolError: its properties do not fit a record.
+            LocalProtocolError: it does not fit a record.
         """
         level = delay_level_of(message.properties) if delayed else 0
         if level > 0 and (message.sys_flag & MessageSysFlag.TRANSACTION_MASK) not in _NO_DELAY:
-            return self._put_delayed(message, level)
-        record = self.record(message, message.topic, message.queue_id)
-        code = tags_code(message.properties.get(PROPERTY_TAGS))
-        return self._controller.store.put(
-            message.topic, message.queue_id, record, code, index_keys(message.properties)
-        )
+            draft = self._delayed(message, level)
+        else:
+            code = tags_code(message.properties.get(PROPERTY_TAGS))
+            draft = draft_of(message, message.topic, message.queue_id, code)
+        return self._controller.store.append((draft,))[0]
 
-    def _put_delayed(self, message: InnerMessage, level: int) -> PutResult:
+    def _delayed(self, message: InnerMessage, level: int) -> Draft:
         controller = self._controller
         level = controller.schedule.clamp(level)
         message.properties[PROPERTY_REAL_TOPIC] = message.topic
         message.properties[PROPERTY_REAL_QID] = str(message.queue_id)
         message.properties[PROPERTY_DELAY] = str(level)
         queue_id = queue_of_level(level)
-        record = self.record(message, SCHEDULE_TOPIC, queue_id)
         offset = controller.store.next_offset(SCHEDULE_TOPIC, queue_id)
         due_ms = controller.schedule.stamp(
             level, offset, controller.now_ms(), controller.steady_ms()
         )
-        return controller.store.put(
-            SCHEDULE_TOPIC, queue_id, record, due_ms, index_keys(message.properties)
-        )
+        return draft_of(message, SCHEDULE_TOPIC, queue_id, due_ms)
+
+
+def draft_of(message: InnerMessage, topic: str, queue_id: int, code: int = 0) -> Draft:
+    """Return the draft of a message in a topic's queue, with a tagsCode.
+
+    Raises:
+        LocalProtocolError: the properties are too long for a record.
+    """
+    return new_draft(
+        topic,
+        queue_id,
+        message.flag,
+        message.sys_flag,
+        message.born_timestamp,
+        message.born_host,
+        message.store_host,
+        message.body,
+        sealable(encode_properties(message.properties).encode()),
+        code,
+        index_keys(message.properties),
+        reconsume_times=message.reconsume_times,
+        prepared_transaction_offset=message.prepared_transaction_offset,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from rocketstream.errors import LocalProtocolError, ProtocolError, StoreError, T
 from rocketstream.protocol import names
 from rocketstream.protocol.codes import MessageSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.drafts import record_of
 from rocketstream.protocol.headers import CheckTransactionStateRequestHeader
 from rocketstream.protocol.message_id import encode_offset_msg_id
 from rocketstream.protocol.properties import (
@@ -29,7 +30,7 @@ from rocketstream.protocol.properties import (
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
 )
-from rocketstream.protocol.record import stamp_record, unpack_host
+from rocketstream.protocol.record import unpack_host
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.acl.accounts import PUB
 from rocketstream.server.broker.core.acl.rights import to_topic
@@ -50,9 +51,10 @@ from rocketstream.server.broker.messages import (
     MessageWriter,
     StoredMessage,
     copy_of,
+    draft_of,
     read_stored,
 )
-from rocketstream.server.store import PutResult
+from rocketstream.server.store import Place
 from rocketstream.transport.connection import Connection
 
 logger = logging.getLogger("rocketstream.server")
@@ -169,7 +171,7 @@ class TransactionService:
 
     # --- half messages and their ends ------------------------------------------------------------
 
-    def put_half(self, message: InnerMessage) -> PutResult:
+    def put_half(self, message: InnerMessage) -> Place:
         """Store a message where no consumer sees it, until its transaction ends (C-412).
 
         Raises:
@@ -187,15 +189,15 @@ class TransactionService:
         message.sys_flag &= ~MessageSysFlag.TRANSACTION_MASK
         message.topic, message.queue_id = names.TRANS_HALF_TOPIC, HALF_QUEUE_ID
         self._controller.ensure_topic(names.TRANS_HALF_TOPIC, 1)
-        result = self._writer.put(message)
-        self._queue.stored(result.queue_offset, since_ms=self._controller.monotonic_ms())
-        return result
+        place = self._writer.put(message)
+        self._queue.stored(place[1], since_ms=self._controller.monotonic_ms())
+        return place
 
     def has_ended(self, half_offset: int) -> bool:
         """Whether a transaction is known to have ended; a further end changes nothing."""
         return self._queue.is_ended(self._queue.current(half_offset))
 
-    def commit(self, half: StoredMessage) -> PutResult:
+    def commit(self, half: StoredMessage) -> Place:
         """Deliver a half message to its topic (C-415).
 
         Raises:
@@ -210,9 +212,9 @@ class TransactionService:
         message.sys_flag &= ~MessageSysFlag.TRANSACTION_MASK
         message.sys_flag |= MessageSysFlag.TRANSACTION_COMMIT
         message.prepared_transaction_offset = half.head.physical_offset
-        result = self._writer.put(message)
+        place = self._writer.put(message)
         self.end(half.head.queue_offset)
-        return result
+        return place
 
     def end(self, half_offset: int) -> None:
         """Record that a half message is decided (C-416, C-417)."""
@@ -220,7 +222,7 @@ class TransactionService:
         self._put_op(current)
         self._queue.ended((current,))
 
-    def resume(self, given_up: StoredMessage) -> PutResult:
+    def resume(self, given_up: StoredMessage) -> Place:
         """Make a given-up message a half message again, with a check count of zero.
 
         Raises:
@@ -229,9 +231,9 @@ class TransactionService:
         """
         message = copy_of(given_up, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
         message.properties[PROPERTY_TRANSACTION_CHECK_TIMES] = "0"
-        result = self._writer.put(message, delayed=False)
-        self._queue.stored(result.queue_offset, since_ms=self._controller.monotonic_ms())
-        return result
+        place = self._writer.put(message, delayed=False)
+        self._queue.stored(place[1], since_ms=self._controller.monotonic_ms())
+        return place
 
     def _put_op(self, half_offset: int, copy_offset: int | None = None) -> None:
         """Store an op message; with ``copy_offset`` it says only where the message stands now."""
@@ -315,13 +317,13 @@ class TransactionService:
         self._put_op(offset)
         self._queue.discarded(offset)
 
-    def _put_back(self, offset: int, half: StoredMessage) -> PutResult:
+    def _put_back(self, offset: int, half: StoredMessage) -> Place:
         """Store a message again at the end of the half queue: its old place can be passed then."""
         message = copy_of(half, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
-        result = self._writer.put(message, delayed=False)
-        self._put_op(offset, result.queue_offset)
-        self._queue.put_back(offset, result.queue_offset)
-        return result
+        place = self._writer.put(message, delayed=False)
+        self._put_op(offset, place[1])
+        self._queue.put_back(offset, place[1])
+        return place
 
     def _ask(self, offset: int, half: StoredMessage, times: int) -> None:
         group = half.properties.get(PROPERTY_PGROUP, "")
@@ -337,8 +339,8 @@ class TransactionService:
             return
         half.properties[PROPERTY_TRANSACTION_CHECK_TIMES] = str(times)
         try:
-            result = self._put_back(offset, half)
-            channel.oneway(self._check_request(half, result))
+            place = self._put_back(offset, half)
+            channel.oneway(self._check_request(half, place))
         except TransportError as error:
             logger.info("cannot ask %s about a transaction: %s", channel.peer, error)
         except LocalProtocolError as error:
@@ -353,25 +355,26 @@ class TransactionService:
             return False
         return access is None or access.may(channel, member.access_key, to_topic(topic, PUB))
 
-    def _check_request(self, half: StoredMessage, result: PutResult) -> RemotingCommand:
+    def _check_request(self, half: StoredMessage, place: Place) -> RemotingCommand:
         """Code 39: the message as the producer sent it, with the offset of its copy (C-419)."""
         head, properties = half.head, half.properties
         unique = properties.get(PROPERTY_UNIQ_KEY)
         message = copy_of(half, properties.get(PROPERTY_REAL_TOPIC, ""), 0)
         message.properties[PROPERTY_WAIT] = "false"
         queue_id = _queue_id(properties.get(PROPERTY_REAL_QID, "0"))
-        record = self._writer.record(message, message.topic, queue_id)
-        stamp_record(record, result.queue_offset, result.physical_offset, head.store_timestamp)
+        physical, offset = place
+        draft = draft_of(message, message.topic, queue_id)
+        record = record_of(draft, offset, physical, head.store_timestamp)
         host, port = unpack_host(head.store_host_bytes)
         header = CheckTransactionStateRequestHeader(
-            tran_state_table_offset=result.queue_offset,
-            commit_log_offset=result.physical_offset,
+            tran_state_table_offset=offset,
+            commit_log_offset=physical,
             msg_id=unique,
             transaction_id=unique,
-            offset_msg_id=encode_offset_msg_id(host, port, result.physical_offset),
+            offset_msg_id=encode_offset_msg_id(host, port, physical),
         )
         return RemotingCommand.request(
-            RequestCode.CHECK_TRANSACTION_STATE, header, bytes(record), oneway=True
+            RequestCode.CHECK_TRANSACTION_STATE, header, record, oneway=True
         )
 
     def _commit_offsets(self) -> None:

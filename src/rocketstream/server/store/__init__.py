@@ -9,13 +9,12 @@ from rocketstream.server.store.json_files import ConfigFile
 from rocketstream.server.store.results import (
     GetMessageStatus,
     GetResult,
-    PutResult,
+    Place,
     QueryResult,
     RecoveryReport,
     StoreConfig,
 )
 from rocketstream.server.store.retention import RetentionConfig
-from rocketstream.server.store.run import Place
 from rocketstream.server.store.store import MessageStore
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "GetResult",
     "MessageStore",
     "Place",
-    "PutResult",
     "QueryResult",
     "RecoveryReport",
     "RetentionConfig",

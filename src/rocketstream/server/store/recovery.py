@@ -8,12 +8,13 @@ from __future__ import annotations
 import itertools
 import logging
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocketstream.errors import StoreDamagedError
 from rocketstream.protocol.codes import MessageSysFlag
+from rocketstream.protocol.drafts import new_draft, record_of
 from rocketstream.protocol.names import SCHEDULE_TOPIC
 from rocketstream.protocol.record import (
     MAGIC_BLANK,
@@ -21,8 +22,6 @@ from rocketstream.protocol.record import (
     SECTOR_BYTES,
     RecordHead,
     has_seal,
-    new_record,
-    stamp_record,
 )
 from rocketstream.server.store.checkpoint import Checkpoint, crc_of_bounds
 from rocketstream.server.store.commit_log import BLANK, CommitLog
@@ -33,10 +32,10 @@ from rocketstream.server.store.dispatch import (
     queue_code,
 )
 from rocketstream.server.store.files import Files
-from rocketstream.server.store.found_units import FoundUnits
 from rocketstream.server.store.log_walk import Counts, WalkEnd, find_record_after, walk
 from rocketstream.server.store.mapped_file import MappedFile
 from rocketstream.server.store.queue_file import UNIT_BYTES
+from rocketstream.server.store.queues import ConsumeQueues, FoundUnits
 from rocketstream.server.store.reading import store_timestamp_at
 from rocketstream.server.store.results import StoreConfig
 from rocketstream.server.store.units import is_unit_of
@@ -44,15 +43,13 @@ from rocketstream.server.store.units import is_unit_of
 _log = logging.getLogger(__name__)
 _MARGIN_MS = 3000
 """Upstream trusts a checkpoint up to this long before its timestamps."""
-_BRIDGE_TOPIC = b"DAMAGED"
+_BRIDGE_TOPIC = "DAMAGED"
 _BRIDGE_BYTES_MIN = RECORD_BYTES_MIN + 1
 _BRIDGE_BYTES_MAX = 1024 * 1024
 _GROUPED_RECORDS = 32_768
 _PASSED_NAMED_MAX = 20
 _UNGROUPED_QUEUES_MAX = 64
 _queue_of = operator.attrgetter("topic", "queue_id")
-Queues = dict[tuple[str, int], ConsumeQueue]
-MakeQueue = Callable[[str, int], ConsumeQueue]
 
 
 @dataclass(slots=True)
@@ -71,7 +68,7 @@ class _UnitsLostError(Exception):
     """A record's unit is missing where it must be: the queues must be rebuilt."""
 
 
-def is_pointed_at(queues: Queues, head: RecordHead) -> bool:
+def is_pointed_at(queues: Mapping[tuple[str, int], ConsumeQueue], head: RecordHead) -> bool:
     """Whether the unit that a record names points back to it.
 
     Bytes in a message's body can be a whole record, with the log offset where they lie: their
@@ -86,7 +83,7 @@ def is_pointed_at(queues: Queues, head: RecordHead) -> bool:
 # --- where to begin -------------------------------------------------------------------------------
 
 
-def start_after_crash(log: CommitLog, queues: Queues, marks: Checkpoint) -> int:
+def start_after_crash(log: CommitLog, queues: ConsumeQueues, marks: Checkpoint) -> int:
     """Return a record boundary before which log and queues are certainly on the disk.
 
     Upstream takes the start of a file (by its first record's time); a queue's unit is as good a
@@ -111,7 +108,7 @@ def start_after_crash(log: CommitLog, queues: Queues, marks: Checkpoint) -> int:
 
 
 def start_after_close(
-    log: CommitLog, queues: Queues, marks: Checkpoint, config: StoreConfig
+    log: CommitLog, queues: ConsumeQueues, marks: Checkpoint, config: StoreConfig
 ) -> int:
     """Return a record boundary that leaves about ``verify_bytes_max`` of the log to check."""
     ends = [unit[0] + unit[1] for queue in queues.values() if (unit := queue.last_unit())]
@@ -176,13 +173,12 @@ def bridge_pieces(log: CommitLog, offset: int, end: int, timestamp: int) -> list
     return pieces
 
 
-def _bridge_record(offset: int, size: int, timestamp: int) -> bytearray:
+def _bridge_record(offset: int, size: int, timestamp: int) -> bytes:
     topic = _BRIDGE_TOPIC[: size - RECORD_BYTES_MIN]
     body = bytes(size - RECORD_BYTES_MIN - len(topic))
     prepared, host = MessageSysFlag.TRANSACTION_PREPARED, bytes(8)
-    record = new_record(topic, 0, 0, prepared, timestamp, host, host, 0, 0, body, b"")
-    stamp_record(record, 0, offset, timestamp)
-    return record
+    draft = new_draft(topic, 0, 0, prepared, timestamp, host, host, body, b"")
+    return record_of(draft, 0, offset, timestamp)
 
 
 class Recovery:
@@ -192,8 +188,7 @@ class Recovery:
         self,
         root: Path,
         log: CommitLog,
-        queues: Queues,
-        make_queue: MakeQueue,
+        queues: ConsumeQueues,
         config: StoreConfig,
         marks: Checkpoint,
         files: Files,
@@ -201,7 +196,6 @@ class Recovery:
         self._root = root
         self._log = log
         self._queues = queues
-        self._make_queue = make_queue
         self._config = config
         self._marks = marks
         self._files = files
@@ -273,7 +267,7 @@ class Recovery:
     def _add(self, found: FoundUnits) -> None:
         """Append the units that a walk found."""
         for key, units in found.items():
-            queue = self._queues.get(key) or self._make_queue(*key)
+            queue = self._queues.get(key) or self._queues.make(*key)
             queue.extend(units)
             self._dispatched += len(units) // UNIT_BYTES
 
@@ -416,7 +410,7 @@ class Recovery:
             return
         queue = self._queues.get((entry.topic, entry.queue_id))
         if queue is None:
-            queue = self._make_queue(entry.topic, entry.queue_id)
+            queue = self._queues.make(entry.topic, entry.queue_id)
         offset = entry.queue_offset
         if offset == 0 and queue.max_offset:
             # The topic was deleted and created again: the later unit counts.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, TypeAlias
 
 from rocketstream import limits
 from rocketstream.server.store.retention import RetentionConfig
@@ -55,19 +55,8 @@ class StoreConfig:
     retention: RetentionConfig = RetentionConfig()  # noqa: RUF009 (frozen)
 
 
-class PutResult(NamedTuple):
-    """Where a record, or the first record of a batch, is stored.
-
-    ``end_offset`` is the argument for :meth:`MessageStore.when_flushed`; ``physical_offsets`` lists
-    every record of a batch.
-    """
-
-    physical_offset: int
-    queue_offset: int
-    store_timestamp: int
-    size: int
-    end_offset: int
-    physical_offsets: tuple[int, ...] = ()
+Place: TypeAlias = tuple[int, int]
+"""Offset in the log and in its queue of a stored message."""
 
 
 class GetMessageStatus(enum.Enum):

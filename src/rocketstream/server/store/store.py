@@ -8,16 +8,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import quote
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.machine import memory_bytes, open_files_max
 from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import DiskFullError, FlushFailedError, StoreDamagedError, StoreError
+from rocketstream.protocol.codes import MessageSysFlag
+from rocketstream.protocol.drafts import Draft, draft_parts
 from rocketstream.server.store import log_walk, reading, recovery
 from rocketstream.server.store.checkpoint import (
     Checkpoint,
@@ -34,13 +35,15 @@ from rocketstream.server.store.consume_queue import UNIT, ConsumeQueue
 from rocketstream.server.store.files import DiskUsage, Files
 from rocketstream.server.store.flusher import FlushCallback, LogFlusher
 from rocketstream.server.store.keeper import Keeper
-from rocketstream.server.store.key_index import KeyIndex
-from rocketstream.server.store.mapped_file import cannot_open, remove_empty, warn_of_stray
+from rocketstream.server.store.key_index import PENDING_MAX, KeyIndex
+from rocketstream.server.store.mapped_file import cannot_open, remove_empty
 from rocketstream.server.store.put_times import PutTimes
 from rocketstream.server.store.queue_file import QueueMaps
+from rocketstream.server.store.queues import ConsumeQueues
 from rocketstream.server.store.results import (
     GetMessageStatus,
     GetResult,
+    Place,
     QueryResult,
     RecoveryReport,
     StoreConfig,
@@ -48,18 +51,23 @@ from rocketstream.server.store.results import (
 from rocketstream.server.store.retention import RetentionConfig, plan_retention
 from rocketstream.server.store.retention_clock import RetentionClock
 from rocketstream.server.store.units import QueueReader
-from rocketstream.server.store.writing import StoreWriter
 
 _log = logging.getLogger(__name__)
 _MEMORY_SHARE = 0.4
 """accessMessageInMemoryMaxRatio."""
 _VIA_NAMES = (".allocating-log", ".allocating-queue", ".allocating-index")
 _INDEX_STEP = 16
+_INDEXED_AT_ONCE = 32
+"""Records a write indexes when too many wait: more than it adds, in a twentieth of a ms."""
+_PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED)
 _BACKLOG_AT_ONCE = 20_000
 """Records a query or close indexes of a backlog after a crash; the rest is indexed later."""
 
 
-class MessageStore(StoreWriter):
+OnArrival = Callable[[str, int, int, int], None]
+
+
+class MessageStore:
     """Messages in RocketMQ's own files; the package's docstring says who may call what.
 
     Args:
@@ -80,7 +88,11 @@ class MessageStore(StoreWriter):
     ) -> None:
         self.root = root
         self.config = config
-        self.on_arrival = None
+        self.on_arrival: OnArrival | None = None
+        """Called after a message is stored: topic, queue id, new max offset, tagsCode.
+
+        The message can be read then; with sync flush, once it is flushed.
+        """
         self.put_times = PutTimes()
         self.failed_puts = 0
         """Puts refused because the store was not writable."""
@@ -89,13 +101,13 @@ class MessageStore(StoreWriter):
         self._files = files or Files()
         workers = workers or ThreadWorkers()
         self._lock = StoreLock(root, self._files)
-        via_log, self._via_queue, via_index = (root / name for name in _VIA_NAMES)
+        via_log, via_queue, via_index = (root / name for name in _VIA_NAMES)
         self._log = CommitLog(
             root / "commitlog", config.commit_log_file_bytes, self._files, via_log
         )
-        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
-        self._maps = QueueMaps(
-            config.queue_maps_max or min(limits.QUEUE_MAPS_MAX, open_files_max() // 4)
+        maps_max = config.queue_maps_max or min(limits.QUEUE_MAPS_MAX, open_files_max() // 4)
+        self._queues = ConsumeQueues(
+            root, config.consume_queue_file_bytes, self._files, via_queue, QueueMaps(maps_max)
         )
         self._index: KeyIndex | None = None
         if config.index_enabled:
@@ -132,7 +144,6 @@ class MessageStore(StoreWriter):
             config.retention.file_reserved_ms,
         )
         self._log.sync_failed = self._flusher.fail
-        self._names_fold = False
         self._is_open = False
         self._takes_writes = False
         self._disk_too_full = False
@@ -246,9 +257,9 @@ class MessageStore(StoreWriter):
             for directory in (self._log.directory, self.root / "config", self.root):
                 self._files.sync_directory(directory)
         self._log.load()
-        self._load_queues()
+        self._queues.load()
         work = recovery.Recovery(
-            self.root, self._log, self._queues, self._make_queue, self.config, marks, self._files
+            self.root, self._log, self._queues, self.config, marks, self._files
         )
         outcome = work.run(clean_exit=clean_exit, repair=repair)
         self._last_timestamp = outcome.end.last_timestamp
@@ -274,56 +285,6 @@ class MessageStore(StoreWriter):
             quarantined=tuple(outcome.quarantined),
             duration_ms=self._clock.monotonic_ms() - started,
         )
-
-    def _load_queues(self) -> None:
-        # Created in lower case a moment ago: if the other spelling exists too, names are
-        # case-insensitive.
-        self._names_fold = self._files.exists(self.root / "COMMITLOG")
-        root = self.root / "consumequeue"
-        for topic, is_directory, _ in self._files.entries(root):
-            topic_directory = root / topic
-            if not (is_directory and _is_topic(topic)):
-                warn_of_stray(topic_directory)
-                continue
-            for name, is_directory, _ in self._files.entries(topic_directory):
-                if name.isdigit() and is_directory:
-                    self._make_queue(topic, int(name)).load()
-                else:
-                    warn_of_stray(topic_directory / name)
-
-    def _make_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        if queue_id < 0 or not _is_topic(topic):
-            raise StoreError(f"{topic!r}/{queue_id} cannot be the name of a queue's directory")
-        if not self._files.can_be_directory(topic):
-            raise StoreError(
-                f"topic {topic!r} cannot be stored on Windows, which has no directory of that "
-                "name: choose another one, or keep the store on another system",
-                topic=topic,
-            )
-        if self._names_fold:
-            self._check_case(topic)
-        queue = ConsumeQueue(
-            topic,
-            queue_id,
-            self.root / "consumequeue" / topic / str(queue_id),
-            self.config.consume_queue_file_bytes,
-            self._files,
-            self._via_queue,
-            self._maps,
-        )
-        self._queues[topic, queue_id] = queue
-        return queue
-
-    def _check_case(self, topic: str) -> None:
-        folded = topic.lower()
-        for other, _ in self._queues:
-            if other != topic and other.lower() == folded:
-                raise StoreError(
-                    f"topic {topic!r} differs from {other!r} only in case, and the disk of "
-                    f"{self.root} does not tell them apart: choose another name, or keep the "
-                    "store on a disk that does",
-                    topic=topic,
-                )
 
     def close(self) -> None:
         """Index and flush the rest, write the checkpoint, remove ``abort``; blocks.
@@ -368,7 +329,108 @@ class MessageStore(StoreWriter):
             self._index.close()
         self._lock.release()
 
-    # --- what writing needs ------------------------------------------------------------------
+    # --- writing ------------------------------------------------------------------------------
+
+    def append(self, drafts: Sequence[Draft], *, whole: bool = False) -> list[Place]:
+        """Store messages in their order with one write: those that one file of the log can hold.
+
+        They can be read when this returns; :meth:`when_flushed` tells when they are on the disk.
+
+        Args:
+            drafts: the messages, one at least.
+            whole: none is stored without the others, as a batch to one queue is.
+
+        Returns:
+            The places of the messages stored: the first ones, and one at least.
+
+        Raises:
+            DiskFullError: there is no room; nothing was stored.
+            FlushFailedError: an fsync failed before; the store takes no more writes.
+            StoreError: the store is not open, or no file of the log is as large.
+            LocalProtocolError: a number is out of its range; nothing was stored.
+        """
+        if not drafts:
+            raise StoreError("a batch of no records cannot be stored")
+        log = self._log
+        size = drafts[0][1] if len(drafts) == 1 else sum([draft[1] for draft in drafts])
+        if len(drafts) > 1 and not whole and not log.holds(size):
+            drafts, size = drafts[:1], drafts[0][1]
+        if self._flusher.error is not None or not self._takes_writes:
+            self._writable_queue(*drafts[0][0])
+        began_ms = timestamp = self._clock.now_ms()
+        if timestamp < self._last_timestamp:
+            timestamp = self._set_back(timestamp)
+        physical = log.room(size)
+        ends: dict[ConsumeQueue, int] = {}
+        places, parts = self._laid_out(drafts, physical, timestamp, ends)
+        for queue, end in ends.items():
+            queue.reserve(end - queue.max_offset)
+        if len(ends) > 1 and not all(queue.is_ready(end) for queue, end in ends.items()):
+            return self.append(drafts[:1])  # one queue's map was given up for another's
+        log.write(b"".join(parts))
+        spent_ms = self._clock.now_ms() - began_ms
+        if spent_ms > 0:
+            self.put_times.slow(spent_ms, len(drafts))
+        self._count_in(drafts, places, timestamp)
+        for queue in ends:
+            if whole:
+                queue.counted_batched += len(drafts) - 1
+            if not queue.dirty:
+                self._keeper.mark_dirty(queue)
+        self._last_timestamp = timestamp
+        log.end = physical + size  # once their units are written, the records count
+        if self.on_arrival is not None:
+            for draft, (_, offset) in zip(drafts, places, strict=True):
+                if not draft[4] & _PREPARED:
+                    self.on_arrival(*draft[0], offset + 1, draft[12])
+        return places
+
+    def _laid_out(
+        self,
+        drafts: Sequence[Draft],
+        physical: int,
+        timestamp: int,
+        ends: dict[ConsumeQueue, int],
+    ) -> tuple[list[Place], list[bytes | bytearray | memoryview]]:
+        """Return the messages' places, and their records in parts; note where queues will end.
+
+        A message whose transaction is undecided, or rolled back, gets no unit of its queue.
+        """
+        known = self._queues
+        places: list[Place] = []
+        parts: list[bytes | bytearray | memoryview] = []
+        for draft in drafts:
+            key = draft[0]
+            queue = known.get(key) or self._writable_queue(*key)
+            offset = 0
+            if not draft[4] & _PREPARED:
+                offset = ends.get(queue, queue.max_offset)
+                ends[queue] = offset + 1
+            parts += draft_parts(draft, offset, physical, timestamp)
+            places.append((physical, offset))
+            physical += draft[1]
+        return places, parts
+
+    def _count_in(self, drafts: Sequence[Draft], places: list[Place], timestamp: int) -> None:
+        """Write the units of messages that are in the log, and leave their keys to the index."""
+        known, index = self._queues, self._index
+        for draft, (physical, _) in zip(drafts, places, strict=True):
+            key = draft[0]
+            if not draft[4] & _PREPARED:
+                known[key].append(physical, draft[1], draft[12])
+            if index is not None:
+                index.pending.append((physical, timestamp, key[0], draft[13]))
+        if index is not None and len(index.pending) > PENDING_MAX:
+            index.step(max(_INDEXED_AT_ONCE, 2 * len(drafts)))
+
+    def _set_back(self, timestamp: int) -> int:
+        """Return the store timestamp for a record when the clock is behind the last record's.
+
+        A search by time relies on growing timestamps, so a small step back is hidden; but a clock
+        that was wrong by more and was corrected must be believed.
+        """
+        last = self._last_timestamp
+        return last if last - timestamp <= limits.STORE_STAMP_HELD_MS_MAX else timestamp
 
     def _writable_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         self.failed_puts += not self.is_writable
@@ -385,7 +447,7 @@ class MessageStore(StoreWriter):
         queue = self._queues.get((topic, queue_id))
         if queue is not None:
             return queue
-        return self._make_queue(topic, queue_id)
+        return self._queues.make(topic, queue_id)
 
     def _written(self) -> tuple[int, int]:
         # The timestamp first: it may only be older than the messages the end covers.
@@ -395,7 +457,7 @@ class MessageStore(StoreWriter):
     # --- flushing -----------------------------------------------------------------------------
 
     def when_flushed(self, end_offset: int, callback: FlushCallback) -> None:
-        """Call back when the log is on the disk up to ``PutResult.end_offset``.
+        """Call back when the log is on the disk up to an offset, the end of what is to be safe.
 
         The argument is None, or the FlushFailedError that makes it impossible; called at once when
         that is known, otherwise from the flusher's worker. With sync flush this starts an fsync
@@ -709,10 +771,6 @@ class MessageStore(StoreWriter):
     def is_writable(self) -> bool:
         """Whether the store accepts messages: open, no fsync failed, the disk not too full."""
         return self._takes_writes and self._flusher.error is None
-
-
-def _is_topic(name: str) -> bool:
-    return quote(name, safe="%|") == name and name not in ("", ".", "..")
 
 
 def _log_report(root: Path, report: RecoveryReport) -> None:

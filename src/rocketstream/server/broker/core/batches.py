@@ -5,7 +5,7 @@ Pure: the work is done in steps, since a batch may have thousands of messages (C
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -13,7 +13,7 @@ from rocketstream.errors import BrokerError
 from rocketstream.limits import BATCH_STORED_BYTES_MAX, KEYS_MAX, PROPERTIES_BYTES_MAX
 from rocketstream.protocol import names
 from rocketstream.protocol.codes import ResponseCode
-from rocketstream.protocol.drafts import Draft, draft_tail, may_be_draft, record_sizes, topic_head
+from rocketstream.protocol.drafts import Draft, draft_tail, head_bytes, own_hosts, topic_head
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.properties import (
     PROPERTY_CLUSTER,
@@ -27,7 +27,7 @@ from rocketstream.protocol.properties import (
     decode_properties,
     encode_properties,
 )
-from rocketstream.protocol.record import BatchItem, decode_batch, new_record, sealable
+from rocketstream.protocol.record import decode_batch, sealable
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.broker.core.sends import SendRules, delay_level_of, illegal
 
@@ -40,26 +40,15 @@ _SHOWN = (PROPERTY_TAGS, PROPERTY_UNIQ_KEY, PROPERTY_KEYS)
 
 @dataclass(slots=True)
 class Batch:
-    """The parts of a batch that are stored: one queue's messages, in their order.
+    """The messages of a batch as they are stored: one queue's, in their order.
 
     Attributes:
         wants_flush: whether the answer waits for the disk.
-        drafts: drafts of the messages; empty if they are not usual ones.
-        records: records of messages that are not usual ones.
-        codes: the tagsCode of each record.
-        keys: the keys of each record.
+        drafts: one of each message.
     """
 
     wants_flush: bool
     drafts: list[Draft] = field(default_factory=list)
-    records: list[bytearray] = field(default_factory=list)
-    codes: list[int] = field(default_factory=list)
-    keys: list[Sequence[str]] = field(default_factory=list)
-
-    @property
-    def count(self) -> int:
-        """How many messages the batch has."""
-        return len(self.drafts) or len(self.records)
 
 
 def index_keys(unique: str | None, keys: str | None) -> list[str]:
@@ -160,72 +149,24 @@ def read_batch(
     common[PROPERTY_CLUSTER] = rules.cluster
     batch = Batch(common.get(PROPERTY_WAIT) != "false")
     properties = _Properties(rules, common)
-    read: list[tuple[BatchItem, bytes, int, list[str]]] = []
-    is_plain = not header.reconsume_times
+    key, (magic, topic) = (header.topic, queue_id), topic_head(header.topic.encode())
+    sys_flag, born = own_hosts(header.sys_flag, *hosts), header.born_timestamp
+    times, before, stored_bytes = header.reconsume_times or 0, head_bytes(sys_flag), 0
     for number, item in enumerate(items):
         text, code, keys = properties.of(item.properties)
-        is_plain = is_plain and 0 not in text
-        read.append((item, text, code, keys))
+        tail = draft_tail(topic, sealable(text))
+        size = before + len(item.body) + len(tail)
+        stored_bytes += size
+        batch.drafts.append((
+            key, size, magic, item.flag, sys_flag, born, *hosts, times, 0, item.body, tail, code,
+            keys,
+        ))  # fmt: skip
         if not number % _MESSAGES_A_STEP:
             yield
-    topic = header.topic.encode()
-    if is_plain and may_be_draft(topic, header.sys_flag, *hosts):
-        _add_drafts(batch, header, queue_id, hosts, read)
-    else:
-        yield from _add_records(batch, header, queue_id, hosts, read)
-    return batch
-
-
-def _add_drafts(
-    batch: Batch,
-    header: SendMessageRequestHeader,
-    queue_id: int,
-    hosts: tuple[bytes, bytes],
-    read: list[tuple[BatchItem, bytes, int, list[str]]],
-) -> None:
-    key, topic = (header.topic, queue_id), topic_head(header.topic.encode())
-    sys_flag, born = header.sys_flag, header.born_timestamp
-    batch.drafts = [
-        (key, item.flag, sys_flag, born, *hosts, item.body, draft_tail(topic, text), code, keys)
-        for item, text, code, keys in read
-    ]
-    if sum(record_sizes(batch.drafts)) > BATCH_STORED_BYTES_MAX:
-        raise _too_large()
-
-
-def _add_records(
-    batch: Batch,
-    header: SendMessageRequestHeader,
-    queue_id: int,
-    hosts: tuple[bytes, bytes],
-    read: list[tuple[BatchItem, bytes, int, list[str]]],
-) -> Generator[None, None, None]:
-    topic, stored_bytes = header.topic.encode(), 0
-    for item, text, code, keys in read:
-        record = new_record(
-            topic,
-            queue_id,
-            item.flag,
-            header.sys_flag,
-            header.born_timestamp,
-            *hosts,
-            header.reconsume_times or 0,
-            0,
-            item.body,
-            sealable(text),
+    if stored_bytes > BATCH_STORED_BYTES_MAX:
+        raise BrokerError(
+            int(ResponseCode.MESSAGE_ILLEGAL),
+            f"the records of the batch take more than {BATCH_STORED_BYTES_MAX} bytes, since the "
+            "properties of a batch are stored with each of its messages; send smaller batches",
         )
-        stored_bytes += len(record)
-        if stored_bytes > BATCH_STORED_BYTES_MAX:
-            raise _too_large()
-        batch.records.append(record)
-        batch.codes.append(code)
-        batch.keys.append(keys)
-        yield
-
-
-def _too_large() -> BrokerError:
-    return BrokerError(
-        int(ResponseCode.MESSAGE_ILLEGAL),
-        f"the records of the batch take more than {BATCH_STORED_BYTES_MAX} bytes, since the "
-        "properties of a batch are stored with each of its messages; send smaller batches",
-    )
+    return batch

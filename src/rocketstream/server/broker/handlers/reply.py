@@ -176,14 +176,13 @@ class ReplyHandlers:
             reconsume_times=header.reconsume_times or 0,
         )
         try:
-            result = self._writer.put(message)
+            physical, offset = self._writer.put(message)
         except (StoreError, LocalProtocolError) as error:
             logger.warning("a reply to topic %s could not be stored: %s", header.topic, error)
             return None
         controller.put_count.total += 1
-        offset = result.physical_offset
         prefix = controller.store_host_bytes.hex().upper()
-        return f"{prefix}{offset:016X}", result.queue_offset
+        return f"{prefix}{physical:016X}", offset
 
     def _response(
         self, failure: str | None, queue_id: int, stored: tuple[str, int] | None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from rocketstream.errors import (
@@ -33,7 +33,7 @@ from rocketstream.server.broker.handlers.send_run import FastSends
 from rocketstream.server.broker.messages import InnerMessage, MessageWriter
 from rocketstream.server.broker.transaction_service import TransactionService
 from rocketstream.server.dispatch import Answer, Handler, refuse_oversized_request
-from rocketstream.server.store import PutResult
+from rocketstream.server.store import Place
 from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import AnswerSteps, Steps
 
@@ -207,16 +207,15 @@ class SendHandlers:
         )
         try:
             put = self._transactions.put_half if send.is_half else self._writer.put
-            result = put(message)
+            place = put(message)
         except LocalProtocolError:
             if not send.is_special:
                 raise
             # A delay or a transaction made the properties too long.
             raise sends.illegal(rules) from None
         self._controller.put_count.total += 1
-        msg_id = f"{self._id_prefix}{result.physical_offset:016X}"
         return self._stored(
-            connection, request, msg_id, send.queue_id, result, wants_flush=send.wants_flush
+            connection, request, send.queue_id, (place,), wants_flush=send.wants_flush
         )
 
     def _retry(self, header: SendMessageRequestHeader, send: sends.Outgoing) -> None:
@@ -243,16 +242,9 @@ class SendHandlers:
         """Store every message of a batch with consecutive offsets (C-431)."""
         hosts = (self._born_host(connection), self._controller.store_host_bytes)
         batch = yield from read_batch(self._rules, header, queue_id, request.body, hosts)
-        if batch.drafts:
-            result = self._store.put_together(batch.drafts)
-        else:
-            topic = header.topic
-            result = self._store.put_batch(topic, queue_id, batch.records, batch.codes, batch.keys)
-        self._controller.put_count.total += batch.count
-        ids = ",".join([f"{self._id_prefix}{at:016X}" for at in result.physical_offsets])
-        return self._stored(
-            connection, request, ids, queue_id, result, wants_flush=batch.wants_flush
-        )
+        places = self._store.append(batch.drafts, whole=True)
+        self._controller.put_count.total += len(places)
+        return self._stored(connection, request, queue_id, places, wants_flush=batch.wants_flush)
 
     # --- answers ---------------------------------------------------------------------------------
 
@@ -260,14 +252,14 @@ class SendHandlers:
         self,
         connection: Connection,
         request: RemotingCommand,
-        msg_id: str,
         queue_id: int,
-        result: PutResult,
+        places: Sequence[Place],
         *,
         wants_flush: bool,
     ) -> RemotingCommand | None:
         """Return the answer for stored messages; None where it waits for the flush."""
-        response = SendAnswer(self._answers, msg_id, queue_id, result.queue_offset)
+        ids = ",".join([f"{self._id_prefix}{physical:016X}" for physical, _ in places])
+        response = SendAnswer(self._answers, ids, queue_id, places[0][1])
         if self._gate is None or not wants_flush:
             return response
 
@@ -276,7 +268,7 @@ class SendHandlers:
                 response.code, response.remark = not_flushed(failure)
             connection.reply(request, response)
 
-        self._gate.wait(result.end_offset, done)
+        self._gate.wait(self._store.physical_max_offset, done)
         return None
 
     def _refusal_of(self, error: RocketMQError) -> RemotingCommand:

@@ -131,7 +131,7 @@ class SendBackHandlers:
         self, connection: Connection, request: RemotingCommand, message: InnerMessage, group: str
     ) -> RemotingCommand | None:
         try:
-            result = self._writer.put(message)
+            self._writer.put(message)
         except LocalProtocolError:  # a retry's properties made it too long; Apache's word
             raise refusal(ResponseCode.SYSTEM_ERROR, "PROPERTIES_SIZE_EXCEEDED") from None
         except StoreError as error:
@@ -150,7 +150,7 @@ class SendBackHandlers:
                 response.remark = "FLUSH_DISK_TIMEOUT" if failure == TIMEOUT else failure
             connection.reply(request, response)
 
-        self._gate.wait(result.end_offset, done)
+        self._gate.wait(self._controller.store.physical_max_offset, done)
         return None
 
 

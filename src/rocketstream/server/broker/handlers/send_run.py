@@ -15,13 +15,19 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from weakref import WeakValueDictionary
 
-from rocketstream.errors import RocketMQError
+from rocketstream.errors import RocketMQError, StoreError
 from rocketstream.limits import PROPERTIES_BYTES_MAX
 from rocketstream.protocol.bodies import TopicConfig
-from rocketstream.protocol.codes import FLAG_ONEWAY, RequestCode
+from rocketstream.protocol.codes import FLAG_ONEWAY, MessageSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.drafts import Draft, draft_tail, may_be_draft, topic_head
-from rocketstream.protocol.record import pack_host
+from rocketstream.protocol.drafts import (
+    SHORT_TOPIC_BYTES_MAX,
+    Draft,
+    draft_tail,
+    head_bytes,
+    topic_head,
+)
+from rocketstream.protocol.record import HOSTS_MASK, MAGIC_V1, pack_host, sealable
 from rocketstream.protocol.send_answer import SendAnswer, SendAnswerPlan
 from rocketstream.protocol.send_form import HEADER_BYTES_MAX, SendForm, may_have_form, read_lane
 from rocketstream.protocol.tag_hash import tags_code
@@ -48,6 +54,8 @@ _VAIN_MAX: Final = 32
 """After this many sends in a row without a known form, a connection's sends are not tried."""
 _LANES_MAX: Final = 4096
 _TAGS_MAX: Final = 4096
+_HEAD_BYTES: Final = head_bytes(0)
+_ODD_FLAGS: Final = MessageSysFlag.TRANSACTION_MASK | HOSTS_MASK
 
 _unpack_prefix = struct.Struct(">iI").unpack_from
 _SEND: Final = b'{"code":310,'
@@ -79,7 +87,7 @@ class _QueueTarget:
         self.queue_id = queue_id
         self.key = (topic, queue_id)
         self.sys_flag = sys_flag
-        self.topic_head = topic_head(topic.encode())
+        self.topic_head = topic_head(topic.encode())[1]
         self.config = config
         """The topic's configuration when last checked; if it has changed it is checked again."""
 
@@ -170,7 +178,8 @@ class FastSends:
         if (
             config is None
             or not is_usual_queue(config, topic, queue_id)
-            or not may_be_draft(topic.encode(), sys_flag, self._store_host, self._store_host)
+            or len(topic) > SHORT_TOPIC_BYTES_MAX
+            or sys_flag & _ODD_FLAGS
         ):
             self._targets.pop(text, None)
             return None
@@ -262,9 +271,11 @@ class FastSends:
             keys = index_keys(unique, str(groups[form.keys], "ascii"))
         else:
             keys = [unique] if unique else []
+        body, tail = data[body_at:end], draft_tail(target.topic_head, sealable(text))
         drafts.append((
-            target.key, int(groups[2]), target.sys_flag, int(groups[1]), peer.born_host,
-            self._store_host, data[body_at:end], draft_tail(target.topic_head, text), code, keys,
+            target.key, _HEAD_BYTES + len(body) + len(tail), MAGIC_V1, int(groups[2]),
+            target.sys_flag, int(groups[1]), peer.born_host, self._store_host, 0, 0, body, tail,
+            code, keys,
         ))  # fmt: skip
         asked.append((target.queue_id, groups[-1], groups[-2] == b"0"))
         return end
@@ -273,7 +284,13 @@ class FastSends:
 
     def _put(self, connection: Connection, drafts: list[Draft], asked: list[_Asked]) -> None:
         """Store messages; answer each once stored, or with sync flush once on the disk."""
-        places, error = self._store.put_many(drafts)
+        places: list[Place] = []
+        error = None
+        while error is None and len(places) < len(drafts):
+            try:
+                places += self._store.append(drafts[len(places) :] if places else drafts)
+            except StoreError as refused:
+                error = refused
         count = len(places)
         if count:
             self._controller.put_count.total += count
