@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -16,16 +16,14 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.protocol.properties import encode_properties
-from rocketstream.protocol.send_form import SendForm
-from rocketstream.server.broker.handlers import send_run
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 from rocketstream.server.store.files import Files
 from tests.server.conftest import MakeCluster
 from tests.server.peer import BORN_MS, Peer, ext
 
 TOPIC = "T1"
-LEARNT = 4
-"""So many sends of a kind go the general way before the others are taken together."""
+BEFORE = 1
+"""So many sends go the general way: the first one makes the topic."""
 
 
 def frame(
@@ -37,6 +35,7 @@ def frame(
     flag: int = 0,
     topic: str = TOPIC,
     reconsume_times: int = 0,
+    code: int = RequestCode.SEND_MESSAGE_V2,
 ) -> bytes:
     """A send as clients write it."""
     given = {"UNIQ_KEY": f"{opaque:032X}", "WAIT": "true", **(properties or {})}
@@ -44,8 +43,9 @@ def frame(
         "pg", topic, "TBW102", 4, queue_id, 0, BORN_MS, 0, encode_properties(given),
         reconsume_times, False, None, False,
     )  # fmt: skip
-    command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, opaque, flag)
-    command.ext_fields, command.body = header.to_ext_v2(), body
+    command = RemotingCommand(code, opaque, flag)
+    is_v2 = code == RequestCode.SEND_MESSAGE_V2
+    command.ext_fields, command.body = header.to_ext_v2() if is_v2 else header.to_ext(), body
     return command.frame()
 
 
@@ -76,16 +76,16 @@ def cluster(tmp_path: Path, files: Writes) -> Iterable[EmbeddedCluster]:
         files.is_broken = False
 
 
-def teach(broker: Peer, **kind: object) -> None:
-    """Send what is learnt from; the offsets behind it begin at ``LEARNT``."""
-    for opaque in range(1000, 1000 + LEARNT):
-        broker.send_bytes(frame(opaque, b"learnt", **kind))  # type: ignore[arg-type]
+def begin(broker: Peer, **kind: object) -> None:
+    """Send what makes the topic; the offsets behind it begin at ``BEFORE``."""
+    for opaque in range(1000, 1000 + BEFORE):
+        broker.send_bytes(frame(opaque, b"first", **kind))  # type: ignore[arg-type]
         assert broker.answer(opaque).code == 0
 
 
 def test_sends_that_come_together_are_stored_with_one_write(broker: Peer, files: Writes) -> None:
     """Order and offsets are those of the frames, and every answer says its own."""
-    teach(broker)
+    begin(broker)
     before = len(files.sizes)
     broker.send_bytes(b"".join(frame(n, b"%d" % n, queue_id=n % 2) for n in range(1, 41)))
     answers = [broker.answer(n) for n in range(1, 41)]
@@ -98,13 +98,13 @@ def test_sends_that_come_together_are_stored_with_one_write(broker: Peer, files:
         assert stored.body == b"%d" % number
         assert stored.properties["UNIQ_KEY"] == f"{number:032X}"
         assert decode_offset_msg_id(fields["msgId"])[2] == stored.commit_log_offset
-    bodies = [message.body for message in broker.messages(TOPIC)][LEARNT:]
+    bodies = [message.body for message in broker.messages(TOPIC)][BEFORE:]
     assert bodies == [b"%d" % n for n in range(2, 41, 2)]
 
 
 def test_what_is_taken_together_is_stored_as_what_is_not(broker: Peer) -> None:
     given = {"TAGS": "A%", "KEYS": "k1 k2", "u": "v w"}
-    teach(broker, properties=given)
+    begin(broker, properties=given)
     frames = [
         frame(1, b"a", properties=given),
         frame(2, b"a", properties={**given, "u": "ü"}),
@@ -114,7 +114,7 @@ def test_what_is_taken_together_is_stored_as_what_is_not(broker: Peer) -> None:
         broker.send_bytes(one)
         assert broker.answer(opaque).code == 0
     first, *_, last = broker.messages(TOPIC)
-    usual, other, again = broker.messages(TOPIC)[LEARNT:]
+    usual, other, again = broker.messages(TOPIC)[BEFORE:]
     assert dict(other.properties)["u"] == "ü"
     assert dict(usual.properties) == {
         "UNIQ_KEY": f"{1:032X}", **given, "CLUSTER": "DefaultCluster"
@@ -127,29 +127,29 @@ def test_what_is_taken_together_is_stored_as_what_is_not(broker: Peer) -> None:
 
 
 def test_requests_between_sends_are_done_in_their_order(broker: Peer) -> None:
-    teach(broker)
+    begin(broker)
     pull = RemotingCommand(RequestCode.GET_MAX_OFFSET, 3)
     pull.ext_fields = {"topic": TOPIC, "queueId": "0"}
     special = frame(4, b"tagged", properties={"DELAY": "0", "TAGS": "B"})
     parts = [frame(1, b"1"), frame(2, b"2"), pull.frame(), special, frame(5, b"5")]
     broker.send_bytes(b"".join(parts))
     offsets = [ext(broker.answer(n)).get("queueOffset") for n in (1, 2, 4, 5)]
-    assert offsets == [str(LEARNT + n) for n in range(4)]
-    assert ext(broker.answer(3))["offset"] == str(LEARNT + 2)
+    assert offsets == [str(BEFORE + n) for n in range(4)]
+    assert ext(broker.answer(3))["offset"] == str(BEFORE + 2)
 
 
 def test_frames_in_any_pieces_are_taken_whole(broker: Peer) -> None:
-    teach(broker)
+    begin(broker)
     stream = b"".join(frame(n, b"x" * n) for n in range(1, 8))
     for at in range(0, len(stream), 97):
         broker.send_bytes(stream[at : at + 97])
     assert [broker.answer(n).code for n in range(1, 8)] == [0] * 7
-    assert [len(m.body) for m in broker.messages(TOPIC)[LEARNT:]] == list(range(1, 8))
+    assert [len(m.body) for m in broker.messages(TOPIC)[BEFORE:]] == list(range(1, 8))
 
 
 def test_a_write_that_fails_refuses_every_send_of_it(broker: Peer, files: Writes) -> None:
     """And nothing of them is there: not now, and not for who is served after them."""
-    teach(broker)
+    begin(broker)
     files.is_broken = True
     broker.send_bytes(b"".join(frame(n, b"lost") for n in range(1, 9)))
     answers = [broker.answer(n) for n in range(1, 9)]
@@ -157,19 +157,22 @@ def test_a_write_that_fails_refuses_every_send_of_it(broker: Peer, files: Writes
     assert ext(answers[0]) == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
     files.is_broken = False
     broker.send_bytes(b"".join(frame(n, b"kept") for n in (21, 22)))
-    assert [ext(broker.answer(n))["queueOffset"] for n in (21, 22)] == ["4", "5"]
-    assert [m.body for m in broker.messages(TOPIC)[LEARNT:]] == [b"kept", b"kept"]
+    assert [ext(broker.answer(n))["queueOffset"] for n in (21, 22)] == [
+        str(BEFORE),
+        str(BEFORE + 1),
+    ]
+    assert [m.body for m in broker.messages(TOPIC)[BEFORE:]] == [b"kept", b"kept"]
 
 
 def test_one_way_sends_are_stored_and_not_answered(broker: Peer) -> None:
-    teach(broker)
+    begin(broker)
     broker.send_bytes(frame(1, b"silent", flag=2) + frame(2, b"heard"))
-    assert ext(broker.answer(2))["queueOffset"] == str(LEARNT + 1)
+    assert ext(broker.answer(2))["queueOffset"] == str(BEFORE + 1)
     assert not broker.has_answer(1)
 
 
 def test_a_topic_that_changes_is_seen_by_the_next_send(broker: Peer) -> None:
-    teach(broker, queue_id=3)
+    begin(broker, queue_id=3)
     broker.send_bytes(frame(1, b"x", queue_id=3))
     assert broker.answer(1).code == 0
     fields = {"topic": TOPIC, "readQueueNums": "2", "writeQueueNums": "2", "perm": "6"}
@@ -183,28 +186,28 @@ def test_a_topic_that_changes_is_seen_by_the_next_send(broker: Peer) -> None:
 
 
 def test_a_body_over_the_bound_is_refused_as_ever(broker: Peer) -> None:
-    teach(broker)
+    begin(broker)
     broker.send_bytes(frame(1, b"x") + frame(2, b"x" * (4 * 1024 * 1024 + 1)) + frame(3, b"x"))
     codes = [broker.answer(n).code for n in (1, 2, 3)]
     assert codes == [0, ResponseCode.MESSAGE_ILLEGAL, 0]
 
 
 def test_two_kinds_in_turn_are_both_taken_together(broker: Peer, files: Writes) -> None:
-    teach(broker)
-    teach(broker, properties={"TAGS": "A"})
+    begin(broker)
+    begin(broker, properties={"TAGS": "A"})
     before = len(files.sizes)
     frames = [frame(n, b"x", properties={"TAGS": "A"} if n % 2 else None) for n in range(1, 31)]
     broker.send_bytes(b"".join(frames))
     assert {broker.answer(n).code for n in range(1, 31)} == {0}
     assert len([size for size in files.sizes[before:] if size > 91]) < 15
-    tags = [message.tags for message in broker.messages(TOPIC)[2 * LEARNT :]]
+    tags = [message.tags for message in broker.messages(TOPIC)[2 * BEFORE :]]
     assert tags == ["A", None] * 15 or tags == ["A", ""] * 15
 
 
 def test_a_waiting_pull_hears_of_a_message_of_a_run(cluster: EmbeddedCluster, broker: Peer) -> None:
-    teach(broker)
+    begin(broker)
     with Peer(cluster.broker_addr) as consumer:
-        held = consumer.submit_pull(TOPIC, LEARNT, suspend_ms=9_000)
+        held = consumer.submit_pull(TOPIC, BEFORE, suspend_ms=9_000)
         consumer.call(RequestCode.GET_MAX_OFFSET, ext={"topic": TOPIC, "queueId": "0"})
         broker.send_bytes(b"".join(frame(n, b"%d" % n) for n in range(1, 5)))
         assert consumer.answer(held).code == 0
@@ -222,12 +225,12 @@ def test_with_sync_flush_sends_of_a_run_are_answered_once_on_the_disk(
 
     cluster = rocketmq_cluster_factory(flush="sync", files=Counted())
     with Peer(cluster.broker_addr) as broker:
-        teach(broker)
+        begin(broker)
         before = Counted.syncs
         broker.send_bytes(b"".join(frame(n, b"x") for n in range(1, 41)))
         assert {broker.answer(n).code for n in range(1, 41)} == {0}
         assert 0 < Counted.syncs - before < 40
-        assert len(broker.messages(TOPIC)) == LEARNT + 40
+        assert len(broker.messages(TOPIC)) == BEFORE + 40
 
 
 def test_with_sync_flush_a_failed_fsync_is_told_to_all_of_a_run(
@@ -243,12 +246,12 @@ def test_with_sync_flush_a_failed_fsync_is_told_to_all_of_a_run(
 
     cluster = rocketmq_cluster_factory(flush="sync", files=Failing())
     with Peer(cluster.broker_addr) as broker:
-        teach(broker)
+        begin(broker)
         Failing.fails = True
         broker.send_bytes(b"".join(frame(n, b"x") for n in range(1, 9)))
         answers = [broker.answer(n) for n in range(1, 9)]
         assert {answer.code for answer in answers} == {ResponseCode.SERVICE_NOT_AVAILABLE}
-        assert len(broker.messages(TOPIC)) == LEARNT
+        assert len(broker.messages(TOPIC)) == BEFORE
     Failing.fails = False
     with pytest.raises(FlushFailedError):
         cluster.close()
@@ -264,11 +267,11 @@ def test_where_rights_are_asked_for_no_send_gets_around_them(
         namesrv_addr=cluster.namesrv_addr, access_key="abcdefg", secret_key="hijklmnop"
     )
     with Producer("pg", config=config) as producer:
-        for _ in range(LEARNT):
+        for _ in range(BEFORE):
             producer.send(Message(TOPIC, b"x"))
     stored = cluster.broker.store.physical_max_offset
     with Peer(cluster.broker_addr) as broker:
-        for opaque in range(1, 2 * LEARNT):
+        for opaque in range(1, 2 * BEFORE):
             broker.send_bytes(frame(opaque, b"x"))
             answer = broker.answer(opaque)
             assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -276,27 +279,42 @@ def test_where_rights_are_asked_for_no_send_gets_around_them(
     assert cluster.broker.store.physical_max_offset == stored
 
 
-def test_kinds_of_properties_are_learnt_within_bounds(
-    broker: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever sends ever new ones costs neither memory nor time for their forms."""
-    made: list[tuple[str, ...]] = []
-
-    class Counted(SendForm):
-        def __init__(self, names: Sequence[str], cluster: str) -> None:
-            made.append(tuple(names))
-            super().__init__(names, cluster)
-
-    monkeypatch.setattr(send_run, "SendForm", Counted)
-    monkeypatch.setattr(send_run, "_FORMS_MAX", 3)
-    for number in range(1, 41):
-        broker.send_bytes(frame(number, b"x", properties={f"once{number}": "1"}))
-        assert broker.answer(number).code == 0
-    assert made == []
-    for kind in range(6):
-        teach(broker, properties={f"kind{kind}": "1"})
-    assert len(made) == 3
-    frames = [frame(n, b"%d" % n, properties={f"kind{n % 6}": "1"}) for n in range(50, 80)]
+def test_sends_of_ever_new_kinds_are_taken_together(broker: Peer, files: Writes) -> None:
+    begin(broker)
+    before = len(files.sizes)
+    frames = [frame(n, b"%d" % n, properties={f"kind{n}": "1"}) for n in range(50, 80)]
     broker.send_bytes(b"".join(frames))
     assert {broker.answer(n).code for n in range(50, 80)} == {0}
     assert [m.body for m in broker.messages(TOPIC)[-30:]] == [b"%d" % n for n in range(50, 80)]
+    assert len([size for size in files.sizes[before:] if size > 91]) < 15
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"WAIT": "false"},
+        {"WAIT": "TRUE"},
+        {"CLUSTER": "mine"},
+        {"PROPERTIES_CRC": "0" * 16},
+        {"DELAY": "0"},
+        {"u": ""},
+        {"": "v"},
+        {"u": "a\x01b"},
+        {"u": "a\\b"},
+        {"u": 'a"b'},
+    ],
+    ids=str,
+)
+def test_odd_properties_among_usual_ones_are_stored_as_the_general_way_does(
+    broker: Peer, odd: dict[str, str]
+) -> None:
+    """As a send of code 10, which is never taken together with others."""
+    begin(broker)
+    parts = [frame(2, b"x"), frame(3, b"odd", properties=odd), frame(4, b"x")]
+    broker.send_bytes(b"".join(parts))
+    assert [broker.answer(n).code for n in (2, 3, 4)] == [0] * 3
+    broker.send_bytes(frame(3, b"odd", properties=odd, code=RequestCode.SEND_MESSAGE))
+    assert broker.answer(3).code == 0
+    among, alone = broker.messages(TOPIC)[BEFORE + 1], broker.messages(TOPIC)[-1]
+    assert (among.body, alone.body) == (b"odd", b"odd")
+    assert among.properties_bytes[:-16] == alone.properties_bytes[:-16]

@@ -44,8 +44,10 @@ def test_the_picture_shows_who_keeps_up_who_recovers_and_who_stands(
     behind = {group: [lag for _, lag in points] for group, points in seen.lag.items()}
     assert behind["billing"][-1] == 0
     assert behind["search"][-1] == 0
-    # While the database was slow, search did 50 a second of the 400 that came.
-    assert max(behind["search"]) > plan.trouble // 3
+    # While the database was slow, search did 50 a second of those that came: 400, or what a busy
+    # machine sends. Half of what it left is seen at least, as the lag is looked at now and then.
+    left = plan.trouble - (seen.slow[1] - seen.slow[0]) / example.SLOW_S
+    assert max(behind["search"]) > left / 2
     # Audit does not commit past the call that hangs: everything else is behind it.
     assert behind["audit"][-1] == plan.messages - seen.consumed["audit"] >= plan.messages // 2
     stood = [lag for at, lag in seen.lag["audit"] if at > seen.slow[0]]

@@ -19,17 +19,16 @@ from rocketstream.errors import (
 )
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import TopicConfig
-from rocketstream.protocol.codes import RequestCode, ResponseCode, SerializeType
+from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import OversizedCommand, RemotingCommand
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.properties import PROPERTY_DELAY, decode_properties
-from rocketstream.protocol.record import pack_host
 from rocketstream.protocol.send_answer import SendAnswer, SendAnswerPlan
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core import sends
 from rocketstream.server.broker.core.batches import read_batch
 from rocketstream.server.broker.flush_gate import FlushGate, not_flushed
-from rocketstream.server.broker.handlers.send_run import FastSends
+from rocketstream.server.broker.handlers.send_run import FastSends, born_host_of
 from rocketstream.server.broker.messages import InnerMessage, MessageWriter
 from rocketstream.server.broker.transaction_service import TransactionService
 from rocketstream.server.dispatch import Answer, Handler, refuse_oversized_request
@@ -182,9 +181,6 @@ class SendHandlers:
         queue_id: int,
     ) -> RemotingCommand | None:
         properties = decode_properties(header.properties) if header.properties else {}
-        is_json = request.serialize_type is SerializeType.JSON
-        if is_json and request.code == RequestCode.SEND_MESSAGE_V2:
-            self.runs.learn(connection, properties)
         rules = self._rules
         now_ms = self._controller.now_ms()
         send = sends.outgoing(
@@ -201,7 +197,7 @@ class SendHandlers:
             flag=header.flag,
             sys_flag=send.sys_flag,
             born_timestamp=header.born_timestamp,
-            born_host=self._born_host(connection),
+            born_host=born_host_of(connection),
             store_host=self._controller.store_host_bytes,
             reconsume_times=header.reconsume_times or 0,
         )
@@ -240,7 +236,7 @@ class SendHandlers:
         queue_id: int,
     ) -> Steps:
         """Store every message of a batch with consecutive offsets (C-431)."""
-        hosts = (self._born_host(connection), self._controller.store_host_bytes)
+        hosts = (born_host_of(connection), self._controller.store_host_bytes)
         batch = yield from read_batch(self._rules, header, queue_id, request.body, hosts)
         places = self._store.append(batch.drafts, whole=True)
         self._controller.put_count.total += len(places)
@@ -289,9 +285,3 @@ class SendHandlers:
         if request.code in SENDS:
             return self._refusal_of(sends.illegal(self._rules))
         return refuse_oversized_request(request)
-
-    def _born_host(self, connection: Connection) -> bytes:
-        packed: bytes | None = connection.attributes.get("born_host")
-        if packed is None:
-            packed = connection.attributes["born_host"] = pack_host(*connection.peer_host)
-        return packed
