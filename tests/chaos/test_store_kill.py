@@ -21,7 +21,7 @@ pytestmark = pytest.mark.chaos
 WRITER = """
 import sys
 from pathlib import Path
-from rocketstream.protocol.drafts import new_draft
+from rocketstream.protocol.record import new_draft
 from rocketstream.protocol.record import pack_host
 from rocketstream.server.store import MessageStore, StoreConfig
 

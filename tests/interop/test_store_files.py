@@ -9,11 +9,10 @@ import pytest
 
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.drafts import new_draft
 from rocketstream.protocol.headers import QueryMessageRequestHeader
 from rocketstream.protocol.message_ext import MessageExt, decode_message, decode_messages
 from rocketstream.protocol.properties import encode_properties
-from rocketstream.protocol.record import pack_host
+from rocketstream.protocol.record import new_draft, pack_host
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.store.results import GetMessageStatus, RecoveryReport, StoreConfig
 from rocketstream.server.store.store import MessageStore

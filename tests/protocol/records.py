@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from rocketstream.protocol.drafts import RecordFields, encode_record
+from rocketstream.protocol.record import RecordFields, encode_record
 from tests.protocol.strategies import HOSTS, INT32, INT64, NAME, PORTS, TEXT
 
 V4 = RecordFields(

@@ -9,21 +9,19 @@ import pytest
 from rocketstream import limits
 from rocketstream.errors import LocalProtocolError
 from rocketstream.protocol.codes import MessageSysFlag
-from rocketstream.protocol.drafts import (
-    draft_parts,
-    new_draft,
-    own_hosts,
-    record_of,
-)
 from rocketstream.protocol.record import (
     MAGIC_V1,
     MAGIC_V2,
     PROPERTIES_CRC,
     SEAL_BYTES,
     check_record,
+    draft_parts,
     has_seal,
+    new_draft,
+    own_hosts,
     pack_host,
     read_head,
+    record_of,
     sealable,
 )
 from tests.protocol import vectors

@@ -15,7 +15,6 @@ from rocketstream.errors import DamagedMessageError, LocalProtocolError, RemoteP
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import message_ext
 from rocketstream.protocol.compression import compress
-from rocketstream.protocol.drafts import RecordFields, encode_record
 from rocketstream.protocol.message_ext import (
     MessageExt,
     assemble_message,
@@ -30,7 +29,13 @@ from rocketstream.protocol.message_ext import (
     taken_apart,
 )
 from rocketstream.protocol.properties import decode_properties
-from rocketstream.protocol.record import body_crc, encode_batch, read_head
+from rocketstream.protocol.record import (
+    RecordFields,
+    body_crc,
+    encode_batch,
+    encode_record,
+    read_head,
+)
 from tests.protocol import vectors
 from tests.protocol.records import RECORDS, record
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from rocketstream import limits
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
-from rocketstream.protocol.drafts import RecordFields, encode_record, new_draft, record_of
 from rocketstream.protocol.message_ext import decode_messages
 from rocketstream.protocol.properties import decode_properties
 from rocketstream.protocol.record import (
@@ -20,13 +19,17 @@ from rocketstream.protocol.record import (
     MAGIC_V2,
     SEAL_BYTES,
     BatchItem,
+    RecordFields,
     RecordState,
     body_crc,
     check_record,
     decode_batch,
     encode_batch,
+    encode_record,
+    new_draft,
     pack_host,
     read_head,
+    record_of,
     sealable,
     unpack_host,
 )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rocketstream.protocol.codes import ResponseCode, SerializeType
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.send_answer import SendAnswer, SendAnswerPlan
+from rocketstream.protocol.usual_sends import SendAnswer, SendAnswerPlan
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 HEX = st.text("0123456789ABCDEF,", min_size=1, max_size=70)

@@ -15,8 +15,8 @@ from rocketstream.protocol.properties import (
     decode_properties,
     encode_properties,
 )
-from rocketstream.protocol.send_form import read_lane, send_matcher, stored_properties
 from rocketstream.protocol.sends import PreparedSend, SendRequests
+from rocketstream.protocol.usual_sends import read_lane, send_matcher, stored_properties
 
 CLUSTER = "Default%Cluster"
 MATCH = send_matcher(["CLUSTER", "DELAY"])
@@ -204,7 +204,7 @@ def test_a_form_of_properties_merges_as_dictionaries_do(
 
 def test_the_frame_of_a_run_is_that_of_the_general_way() -> None:
     from rocketstream.protocol.command import RemotingCommand
-    from rocketstream.protocol.send_answer import SendAnswer, SendAnswerPlan
+    from rocketstream.protocol.usual_sends import SendAnswer, SendAnswerPlan
 
     plan = SendAnswerPlan('r%"x')
     frames = plan.frames(b"7F00", [(255, 9), (256, 10), (1, 2)],

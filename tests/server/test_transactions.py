@@ -8,14 +8,13 @@ import pytest
 
 from rocketstream.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.drafts import RecordFields, encode_record
 from rocketstream.protocol.headers import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
 from rocketstream.protocol.message_ext import MessageExt, decode_message
 from rocketstream.protocol.message_id import decode_offset_msg_id
-from rocketstream.protocol.record import HEAD_V4
+from rocketstream.protocol.record import HEAD_V4, RecordFields, encode_record
 from rocketstream.server.broker import transaction_service
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.testing import ManualClock

@@ -17,10 +17,10 @@ from rocketstream.model import (
     PROPERTY_UNIQ_KEY,
     Message,
 )
-from rocketstream.protocol.drafts import RecordFields, encode_record
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
 from rocketstream.protocol.names import check_topic
 from rocketstream.protocol.properties import encode_properties
+from rocketstream.protocol.record import RecordFields, encode_record
 from rocketstream.protocol.tag_hash import java_hash
 
 _BORN_HOST: Final = ("127.0.0.1", 50_000)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from rocketstream.errors import BrokerError
 from rocketstream.protocol.codes import ResponseCode
-from rocketstream.protocol.drafts import new_draft, record_of
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.message_ext import decode_message
 from rocketstream.protocol.properties import (
@@ -18,12 +17,15 @@ from rocketstream.protocol.properties import (
 )
 from rocketstream.protocol.record import (
     encode_batch,
+    index_keys,
+    new_draft,
     pack_host,
+    record_of,
     sealable,
 )
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.broker.core import batches
-from rocketstream.server.broker.core.batches import Batch, index_keys, read_batch
+from rocketstream.server.broker.core.batches import Batch, read_batch
 from rocketstream.server.broker.core.sends import SendRules
 
 RULES = SendRules("C1", "h", 1 << 20, refuses_transactions=False)

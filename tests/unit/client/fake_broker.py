@@ -21,7 +21,6 @@ from rocketstream.protocol.bodies import (
 )
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.drafts import RecordFields, encode_record
 from rocketstream.protocol.headers import (
     GetMaxOffsetResponseHeader,
     Header,
@@ -30,6 +29,7 @@ from rocketstream.protocol.headers import (
     QueryConsumerOffsetResponseHeader,
     SendMessageResponseHeader,
 )
+from rocketstream.protocol.record import RecordFields, encode_record
 from rocketstream.transport.connection import Connection
 from rocketstream.transport.server import RemotingServer
 

@@ -8,8 +8,8 @@ from typing import Any
 from rocketstream import ConsumeConcurrentlyStatus, LitePushConsumer, LiteTopicContext, MessageExt
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.drafts import RecordFields, encode_record
 from rocketstream.protocol.headers import PopLiteMessageResponseHeader
+from rocketstream.protocol.record import RecordFields, encode_record
 from tests.plugins.waiting import wait_until
 from tests.unit.client.fake_broker import GROUP, TOPIC, WAIT_S, Asked, FakeBroker, ok
 

@@ -28,9 +28,9 @@ from rocketstream.client.instance.routes import BrokerAddress
 from rocketstream.errors import RequestTimeoutError
 from rocketstream.model import ConsumeFromWhere, MessageModel, MessageQueue
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.drafts import RecordFields, encode_record
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.record import RecordFields, encode_record
 from rocketstream.protocol.subscription import build_subscription
 
 TOPIC, BROKER, ADDRESS, GROUP = "T", "broker-a", "127.0.0.1:1", "g"

@@ -35,9 +35,9 @@ from rocketstream.client.consumer.pull_requests import Losses
 from rocketstream.protocol.bodies import TopicConfig
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.drafts import RecordFields, encode_record
 from rocketstream.protocol.headers import PullMessageResponseHeader
 from rocketstream.protocol.message_ext import decode_messages
+from rocketstream.protocol.record import RecordFields, encode_record
 from tests.unit.client.fake_broker import GROUP, TOPIC, WAIT_S, FakeBroker, found
 from tests.unit.client.locking_broker import LockingBroker
 

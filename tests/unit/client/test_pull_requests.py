@@ -28,9 +28,8 @@ from rocketstream.model import PullStatus
 from rocketstream.protocol.bodies import SubscriptionData, TopicConfig
 from rocketstream.protocol.codes import VERSION_SQL92, PullSysFlag
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.drafts import RecordFields, encode_record
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
-from rocketstream.protocol.record import encode_batch
+from rocketstream.protocol.record import RecordFields, encode_batch, encode_record
 from rocketstream.protocol.subscription import build_subscription
 from tests.unit.client.fake_broker import GROUP, TOPIC, found, pull_answer
 from tests.unit.client.model_cluster import StillLoop

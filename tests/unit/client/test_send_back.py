@@ -19,9 +19,9 @@ from rocketstream.client.consumer.send_back import DroppedMessages, FailedMessag
 from rocketstream.errors import BrokerError, RouteNotFoundError, SendError, SendOutcome
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.drafts import RecordFields, encode_record
 from rocketstream.protocol.headers import ConsumerSendMsgBackRequestHeader
 from rocketstream.protocol.message_ext import decode_messages
+from rocketstream.protocol.record import RecordFields, encode_record
 from rocketstream.testing import received_message
 from tests.unit.client.fake_broker import GROUP, TOPIC
 from tests.unit.client.model_cluster import StillLoop

@@ -26,7 +26,6 @@ from rocketstream.client.producer.transaction import TransactionBase
 from rocketstream.errors import ConfigurationError, MessageInvalidError, SendError
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.drafts import RecordFields, encode_record
 from rocketstream.protocol.headers import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
@@ -35,6 +34,7 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.message_id import encode_offset_msg_id
 from rocketstream.protocol.properties import decode_properties
+from rocketstream.protocol.record import RecordFields, encode_record
 from tests.unit.client.fake_broker import TOPIC, WAIT_S, FakeBroker, answer, refusal
 
 COMMIT = LocalTransactionState.COMMIT_MESSAGE

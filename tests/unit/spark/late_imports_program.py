@@ -10,8 +10,7 @@ import sys
 
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.compression import compress
-from rocketstream.protocol.drafts import RecordFields, encode_record
-from rocketstream.protocol.record import encode_batch
+from rocketstream.protocol.record import RecordFields, encode_batch, encode_record
 from rocketstream.spark.arrow.decode import decode_permissive
 from rocketstream.spark.arrow.layout import Piece
 from rocketstream.spark.columns import ALL_COLUMNS, ERROR, Column

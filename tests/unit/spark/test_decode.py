@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rocketstream.errors import RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.compression import compress
-from rocketstream.protocol.drafts import RecordFields, encode_record
+from rocketstream.protocol.record import RecordFields, encode_record
 from rocketstream.spark.arrow import decode as decoding
 from rocketstream.spark.arrow import properties as splitting
 from rocketstream.spark.arrow.decode import decode

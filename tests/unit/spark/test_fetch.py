@@ -22,8 +22,8 @@ from rocketstream.errors import (
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.drafts import RecordFields, encode_record
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from rocketstream.protocol.record import RecordFields, encode_record
 from rocketstream.spark import worker
 from rocketstream.spark.columns import ALL_COLUMNS
 from rocketstream.spark.executor import fetch as fetching

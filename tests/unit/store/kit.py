@@ -15,8 +15,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rocketstream._util.workers import Step, Worker
-from rocketstream.protocol.drafts import Draft, new_draft, record_of
-from rocketstream.protocol.record import HEAD_V4, NO_SEAL, has_seal, pack_host, read_head
+from rocketstream.protocol.record import (
+    HEAD_V4,
+    NO_SEAL,
+    Draft,
+    has_seal,
+    new_draft,
+    pack_host,
+    read_head,
+    record_of,
+)
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.store import GetResult, MessageStore, StoreConfig
 from rocketstream.server.store.files import FileMap, Files

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketstream.errors import DiskFullError, LocalProtocolError, StoreError
-from rocketstream.protocol.drafts import Draft, new_draft, record_of
-from rocketstream.protocol.record import sealable
+from rocketstream.protocol.record import Draft, new_draft, record_of, sealable
 from rocketstream.server.store import MessageStore, Place
 from rocketstream.testing.clock import ManualClock
 from tests.unit.store.kit import (

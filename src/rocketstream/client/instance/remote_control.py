@@ -30,7 +30,6 @@ from rocketstream.protocol.addresses import parse_address
 from rocketstream.protocol.bodies import Body, GetConsumerStatusBody, ResetOffsetBody
 from rocketstream.protocol.codes import VERSION, RequestCode, ResponseCode, version_text
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.drafts import RecordFields, encode_record
 from rocketstream.protocol.headers import (
     CheckTransactionStateRequestHeader,
     ConsumeMessageDirectlyResultRequestHeader,
@@ -44,6 +43,7 @@ from rocketstream.protocol.message_ext import MessageExt, decode_message
 from rocketstream.protocol.names import LISTENER_THREAD_PREFIX
 from rocketstream.protocol.namespace import without_namespace
 from rocketstream.protocol.properties import PROPERTY_ARRIVE_TIME, PROPERTY_CORRELATION_ID
+from rocketstream.protocol.record import RecordFields, encode_record
 from rocketstream.transport.connection import Connection, refuse_request
 
 logger = logging.getLogger("rocketstream.client")

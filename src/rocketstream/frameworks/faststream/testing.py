@@ -29,9 +29,9 @@ from rocketstream.model import (
     SendResult,
     SendStatus,
 )
-from rocketstream.protocol.drafts import RecordFields, encode_record
 from rocketstream.protocol.message_ext import MessageExt, decode_message
 from rocketstream.protocol.properties import encode_properties
+from rocketstream.protocol.record import RecordFields, encode_record
 from rocketstream.protocol.sql92 import compile_expression
 from rocketstream.protocol.subscription import EXPRESSION_SQL92, build_subscription
 

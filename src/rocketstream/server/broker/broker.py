@@ -42,9 +42,8 @@ from rocketstream.server.broker.handlers.proxied import ProxiedHandlers
 from rocketstream.server.broker.handlers.pull import PullHandlers
 from rocketstream.server.broker.handlers.reply import ReplyHandlers
 from rocketstream.server.broker.handlers.runtime import RuntimeHandlers
-from rocketstream.server.broker.handlers.send import SendHandlers
+from rocketstream.server.broker.handlers.send import SendHandlers, UsualSends
 from rocketstream.server.broker.handlers.send_back import SendBackHandlers
-from rocketstream.server.broker.handlers.send_run import FastSends
 from rocketstream.server.broker.handlers.topics import TopicHandlers
 from rocketstream.server.broker.handlers.transactions import TransactionHandlers
 from rocketstream.server.broker.handlers.upkeep import UpkeepHandlers
@@ -124,7 +123,7 @@ class Broker:
         self._dispatcher: Dispatcher | None = None
         self._pulls: PullHandlers | None = None
         self._gate: FlushGate | None = None
-        self._runs: FastSends | None = None
+        self._runs: UsualSends | None = None
         self._schedule: ScheduleService | None = None
         self._transactions: TransactionService | None = None
         self._registrar: NameServerRegistrar | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rocketstream.protocol.codes import MessageSysFlag
-from rocketstream.protocol.drafts import Draft, new_draft
 from rocketstream.protocol.properties import (
     PROPERTY_DELAY,
     PROPERTY_KEYS,
@@ -20,10 +19,10 @@ from rocketstream.protocol.properties import (
     decode_properties,
     encode_properties,
 )
-from rocketstream.protocol.record import RecordHead, read_head, sealable
+from rocketstream.protocol.record import Draft, RecordHead, new_draft, read_head, sealable
+from rocketstream.protocol.record import index_keys as words_of
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.broker.controller import BrokerController
-from rocketstream.server.broker.core.batches import index_keys as words_of
 from rocketstream.server.broker.core.schedule import queue_of_level
 from rocketstream.server.broker.core.sends import delay_level_of
 from rocketstream.server.broker.core.topics import SCHEDULE_TOPIC

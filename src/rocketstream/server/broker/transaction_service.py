@@ -16,7 +16,6 @@ from rocketstream.errors import LocalProtocolError, ProtocolError, StoreError, T
 from rocketstream.protocol import names
 from rocketstream.protocol.codes import MessageSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.drafts import record_of
 from rocketstream.protocol.headers import CheckTransactionStateRequestHeader
 from rocketstream.protocol.message_id import encode_offset_msg_id
 from rocketstream.protocol.properties import (
@@ -30,7 +29,7 @@ from rocketstream.protocol.properties import (
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
 )
-from rocketstream.protocol.record import unpack_host
+from rocketstream.protocol.record import record_of, unpack_host
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.acl.accounts import PUB
 from rocketstream.server.broker.core.acl.rights import to_topic

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from rocketstream.errors import StoreDamagedError
 from rocketstream.protocol.codes import MessageSysFlag
-from rocketstream.protocol.drafts import new_draft, record_of
 from rocketstream.protocol.names import SCHEDULE_TOPIC
 from rocketstream.protocol.record import (
     MAGIC_BLANK,
@@ -22,6 +21,8 @@ from rocketstream.protocol.record import (
     SECTOR_BYTES,
     RecordHead,
     has_seal,
+    new_draft,
+    record_of,
 )
 from rocketstream.server.store.checkpoint import Checkpoint, crc_of_bounds
 from rocketstream.server.store.commit_log import BLANK, CommitLog

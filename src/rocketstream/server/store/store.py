@@ -18,7 +18,7 @@ from rocketstream._util.machine import memory_bytes, open_files_max
 from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import DiskFullError, FlushFailedError, StoreDamagedError, StoreError
 from rocketstream.protocol.codes import MessageSysFlag
-from rocketstream.protocol.drafts import Draft, draft_parts
+from rocketstream.protocol.record import Draft, draft_parts
 from rocketstream.server.store import log_walk, reading, recovery
 from rocketstream.server.store.checkpoint import (
     Checkpoint,

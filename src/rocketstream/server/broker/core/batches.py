@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 from rocketstream.errors import BrokerError
-from rocketstream.limits import BATCH_STORED_BYTES_MAX, KEYS_MAX, PROPERTIES_BYTES_MAX
+from rocketstream.limits import BATCH_STORED_BYTES_MAX, PROPERTIES_BYTES_MAX
 from rocketstream.protocol import names
 from rocketstream.protocol.codes import ResponseCode
-from rocketstream.protocol.drafts import Draft, draft_tail, head_bytes, own_hosts, topic_head
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.properties import (
     PROPERTY_CLUSTER,
@@ -27,7 +26,16 @@ from rocketstream.protocol.properties import (
     decode_properties,
     encode_properties,
 )
-from rocketstream.protocol.record import decode_batch, sealable
+from rocketstream.protocol.record import (
+    Draft,
+    decode_batch,
+    draft_tail,
+    head_bytes,
+    index_keys,
+    own_hosts,
+    sealable,
+    topic_head,
+)
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.broker.core.sends import SendRules, delay_level_of, illegal
 
@@ -49,14 +57,6 @@ class Batch:
 
     wants_flush: bool
     drafts: list[Draft] = field(default_factory=list)
-
-
-def index_keys(unique: str | None, keys: str | None) -> list[str]:
-    """Return the words that find a message: its id and as many keys as are indexed."""
-    found = [unique] if unique else []
-    if keys:
-        found.extend(keys.split(None, KEYS_MAX)[:KEYS_MAX])
-    return found
 
 
 class _Properties:
