@@ -536,7 +536,7 @@ def assemble_message(
     queue: MessageQueue,
     queue_offset: int,
     body: bytes,
-    properties: Mapping[str, str],
+    properties: Mapping[str, str] | bytes,
     *,
     commit_log_offset: int,
     reconsume_times: int,
@@ -549,13 +549,19 @@ def assemble_message(
 ) -> MessageExt:
     """Return a message made from values that were read before, such as a row of a table.
 
-    The body is plain whatever ``sys_flag`` says: its compression bits are taken off. Times are ms
-    since 1970; hosts are packed as ``record.pack_host`` does.
+    The body is plain whatever ``sys_flag`` says: its compression bits are taken off. Properties may
+    be given as they are stored, and are then read on first use. Times are ms since 1970; hosts are
+    packed as ``record.pack_host`` does.
 
     Raises:
         LocalProtocolError: the properties are longer than a record can hold.
     """
-    text = encode_properties(properties).encode()
+    read: dict[str, str] | None = None
+    if isinstance(properties, bytes):
+        text = properties
+    else:
+        read = dict(properties)
+        text = encode_properties(read).encode()
     if len(text) > _PROPERTIES_BYTES_MAX:
         raise LocalProtocolError(
             f"the properties of offset {queue_offset} of {queue} have {len(text)} bytes; "
@@ -574,7 +580,7 @@ def assemble_message(
     message._body_size = len(body)
     message._properties_start = len(body) + 2
     message._extra = None
-    message._properties = dict(properties)
+    message._properties = read
     message._body = body
     message._topic = queue.topic
     message._broker_name = queue.broker_name

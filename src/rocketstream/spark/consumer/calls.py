@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from rocketstream import limits
 from rocketstream._util.clock import Clock
+from rocketstream.client.consumer.consume.listener_calls import mark_started
 from rocketstream.client.consumer.listener import (
     ConsumeConcurrentlyContext,
     ConsumeOrderlyContext,
@@ -21,13 +22,15 @@ from rocketstream.client.consumer.listener import (
 )
 from rocketstream.errors import ClientStateError
 from rocketstream.protocol.message_ext import MessageExt
-from rocketstream.protocol.properties import PROPERTY_CONSUME_START_TIME
 
 Context = ConsumeConcurrentlyContext | ConsumeOrderlyContext
 
 TICK_MS: Final = 5.0
 """How often the task checks whether another thread would help, and whether calls hang."""
-_HANDED_BACK_AT_ONCE: Final = 64
+SLOW_CALL_MS: Final = 1.0
+"""Another thread helps where calls take longer than this; shorter ones would only take the
+interpreter's lock from each other."""
+_HANDED_BACK_AT_ONCE: Final = 256
 LOOP_ANSWERS_MS: Final = 1_000.0
 """How long a loop may take to notice a cancelled call before the loop itself counts as blocked."""
 
@@ -112,17 +115,19 @@ class Calls:
         self._finished: list[Call] = []
         self._runners = 0
         self._generation = 0
+        self._parked = 0
+        """Runners that wait for calls."""
+        self._begun = 0
+        self._waited_ms, self._begun_meanwhile = 0.0, 0
+        """For how long the task has waited since the last look, and how many calls began then."""
         self._closed = False
 
-    def submit(self, call: Call) -> None:
-        """Submit a call, which begins as soon as there is room."""
+    def submit(self, calls: Sequence[Call]) -> None:
+        """Submit calls; each begins as soon as there is room."""
         with self._lock:
-            self._waiting.append(call)
-            if self._runners == 0:
-                self._runners = 1
-                self._start_runner()
-            else:
-                self._work.notify()
+            self._waiting += calls
+            if self._runners == self._parked:
+                self._wake(1)
 
     def finished(self, wait_ms: float) -> list[Call]:
         """Return the calls that are finished or left behind; waits at most ``wait_ms`` for one.
@@ -138,8 +143,9 @@ class Calls:
                 if self._finished or now_ms >= until_ms:
                     found, self._finished = self._finished, []
                     return found
-                self._grow(now_ms)
+                begun = self._begun
                 self._done.wait(min(TICK_MS, until_ms - now_ms) / 1000)
+                self._grow(self._clock.monotonic_ms() - now_ms, self._begun - begun)
 
     def close(self) -> None:
         """Make no more calls; running calls are left behind."""
@@ -152,16 +158,27 @@ class Calls:
 
     # --- with the lock held -----------------------------------------------------------------------
 
-    def _grow(self, now_ms: float) -> None:
-        """Add runners while calls wait behind slow ones."""
-        busy = len(self._running) >= self._runners
-        if self._waiting and busy and self._runners < self._at_once:
-            slow = all(now_ms - call.started_ms >= TICK_MS for call in self._running)
-            if slow:
-                more = min(self._runners, self._at_once - self._runners, len(self._waiting))
-                for _ in range(max(1, more)):
-                    self._runners += 1
-                    self._start_runner()
+    def _grow(self, waited_ms: float, begun: int) -> None:
+        """Double the runners while calls wait and those that run are slow.
+
+        Only the time in which the task waits counts: while it works, it has the interpreter's lock.
+        """
+        self._waited_ms += waited_ms
+        self._begun_meanwhile += begun
+        if self._waited_ms < TICK_MS:
+            return
+        awake = self._runners - self._parked
+        slow = self._begun_meanwhile * SLOW_CALL_MS <= self._waited_ms * awake
+        self._waited_ms, self._begun_meanwhile = 0.0, 0
+        if self._waiting and slow and len(self._running) >= awake:
+            self._wake(min(awake, self._at_once - awake, len(self._waiting)))
+
+    def _wake(self, count: int) -> None:
+        """Have so many more runners make calls: those that wait, then new ones."""
+        parked = min(count, self._parked)
+        self._parked -= parked
+        self._work.notify(parked)
+        self._start_runners(count - parked)
 
     def _leave_hanging(self, now_ms: float) -> None:
         for call in [c for c in self._running if now_ms - c.started_ms >= self._timeout_ms]:
@@ -182,9 +199,8 @@ class Calls:
             self._runners -= 1
         self._left_behind.add(1)
         self._abandon(call)
-        if self._waiting and self._runners == 0 and not self._closed:
-            self._runners = 1
-            self._start_runner()
+        if self._waiting and self._runners == self._parked and not self._closed:
+            self._wake(1)
 
     def _next(self) -> Call | None:
         """Take the next waiting call; None when none waits."""
@@ -194,6 +210,7 @@ class Calls:
         call.started_ms = self._clock.monotonic_ms()
         call.generation = self._generation
         self._running.add(call)
+        self._begun += 1
         return call
 
     def _ended(self, call: Call) -> bool:
@@ -203,11 +220,11 @@ class Calls:
             return False
         self._running.discard(call)
         self._finished.append(call)
-        if not self._waiting or len(self._finished) >= _HANDED_BACK_AT_ONCE:
+        if not self._waiting or len(self._finished) == _HANDED_BACK_AT_ONCE:
             self._done.notify()
         return True
 
-    def _start_runner(self) -> None:
+    def _start_runners(self, count: int) -> None:
         raise NotImplementedError
 
     def _abandon(self, call: Call) -> None:
@@ -216,9 +233,7 @@ class Calls:
     # --- without the lock -------------------------------------------------------------------------
 
     def _arguments(self, call: Call) -> tuple[Any, ...]:
-        start = str(self._clock.now_ms())
-        for message in call.messages:
-            message.properties[PROPERTY_CONSUME_START_TIME] = start  # C-233
+        mark_started(call.messages, int(self._clock.now_ms()))
         given = list(call.messages)
         return (given, call.context) if self._listener.takes_context else (given,)
 
@@ -226,23 +241,26 @@ class Calls:
 class ThreadCalls(Calls):
     """Calls of a plain listener, on daemon threads that are started when they would help."""
 
-    def _start_runner(self) -> None:
-        threading.Thread(target=self._run, name="ConsumeMessageThread", daemon=True).start()
+    def _start_runners(self, count: int) -> None:
+        self._runners += count
+        for _ in range(count):
+            threading.Thread(target=self._run, name="ConsumeMessageThread", daemon=True).start()
 
     def _run(self) -> None:
-        going_on = True
-        while going_on:
-            with self._lock:
+        call: Call | None = None
+        while True:
+            with self._lock:  # once a call: one ends, and the next begins
+                if call is not None and not self._ended(call):
+                    return
                 while (call := self._next()) is None:
                     if self._closed:
                         return
+                    self._parked += 1
                     self._work.wait()
             try:
                 call.answer = self._listener.call(*self._arguments(call))
             except BaseException as error:  # whatever a listener raises counts as its answer
                 call.error = error
-            with self._lock:
-                going_on = self._ended(call)
 
 
 class TaskCalls(Calls):
@@ -257,32 +275,40 @@ class TaskCalls(Calls):
         self._loop = _new_loop()
         self._unanswered_ms: float | None = None
 
-    def submit(self, call: Call) -> None:
-        """Submit a call; a runner ends when nothing waits, so each call brings a runner."""
+    def submit(self, calls: Sequence[Call]) -> None:
+        """Submit calls; a runner ends when nothing waits, so each call brings a runner."""
         with self._lock:
-            self._waiting.append(call)
-            self._add_runner()
+            self._waiting += calls
+            self._add_runners(len(calls))
 
     def close(self) -> None:
         """Make no more calls; running calls are cancelled, and the loop ends."""
         super().close()
         self._loop.call_soon_threadsafe(self._loop.stop)
 
-    def _add_runner(self) -> None:
-        if self._runners < self._at_once:
-            self._runners += 1
-            self._start_runner()
+    def _add_runners(self, calls: int) -> None:
+        self._start_runners(min(self._at_once - self._runners, calls))
 
-    def _start_runner(self) -> None:
+    def _start_runners(self, count: int) -> None:
         loop, generation = self._loop, self._generation
-        loop.call_soon_threadsafe(lambda: loop.create_task(self._run(generation)))
+        self._runners += count
 
-    def _grow(self, now_ms: float) -> None:
+        def start() -> None:
+            for _ in range(count):
+                loop.create_task(self._run(generation))
+
+        if count > 0:
+            loop.call_soon_threadsafe(start)
+
+    def _grow(self, waited_ms: float, begun: int) -> None:
         """Do nothing: every call brings its own runner."""
 
     async def _run(self, generation: int) -> None:
+        call: Call | None = None
         while True:
             with self._lock:
+                if call is not None and not self._ended(call):
+                    return
                 # A runner of a loop that was left behind takes no more calls.
                 call = self._next() if generation == self._generation else None
                 if call is None:
@@ -293,9 +319,6 @@ class TaskCalls(Calls):
                 call.answer = await self._listener.call(*self._arguments(call))
             except BaseException as error:  # whatever a listener raises counts as its answer
                 call.error = error
-            with self._lock:
-                if not self._ended(call):
-                    return
 
     def _abandon(self, call: Call) -> None:
         task = call.task
@@ -319,8 +342,7 @@ class TaskCalls(Calls):
             self._loop = _new_loop()
             self._generation += 1
             self._runners = 0
-            for _ in range(len(self._waiting)):
-                self._add_runner()
+            self._add_runners(len(self._waiting))
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -7,15 +7,23 @@ columns named here count.
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from rocketstream.errors import ConfigurationError, LocalProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt, assemble_message, reassembled
 from rocketstream.protocol.names import retry_topic
-from rocketstream.protocol.properties import PROPERTY_RETRY_TOPIC
+from rocketstream.protocol.properties import (
+    PROPERTIES_CRC,
+    PROPERTY_CRC32,
+    PROPERTY_RETRY_TOPIC,
+)
 from rocketstream.protocol.record import pack_host
 from rocketstream.spark.columns import COLUMNS
 
@@ -35,6 +43,10 @@ _OR_TEXT: Final = {"body": "string"}
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MS: Final = datetime.timedelta(milliseconds=1)
 _NO_HOST: Final = bytes(8)
+_BETWEEN: Final = "\x01"
+_PAIR_END: Final = "\x02"
+_SEALS: Final = pa.array([PROPERTY_CRC32, PROPERTIES_CRC])
+"""Properties of a stored record that reading a text leaves out."""
 
 
 def check_columns(fields: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -77,7 +89,9 @@ class Messages:
 
     def __init__(self, columns: Mapping[str, str], group: str) -> None:
         self._labels = [columns.get(name) for name in _READ]
+        self._needed = [columns[name] for name in NEEDED]
         self._retry_topic = retry_topic(group)
+        self._queues: dict[tuple[str, str, int], MessageQueue] = {}
 
     def of(self, rows: Any) -> Iterator[tuple[MessageQueue, MessageExt]]:
         """Yield the messages of a record batch, or of one row, with the queues they are from.
@@ -86,36 +100,47 @@ class Messages:
             LocalProtocolError: a row has a null where a message needs a value.
         """
         if hasattr(rows, "num_rows"):
-            count = rows.num_rows
-            columns = [
-                [None] * count if label is None else _values(rows.column(label), name)
+            values = [
+                itertools.repeat(None, rows.num_rows)
+                if label is None
+                else _values(rows.column(label), name)
                 for name, label in zip(_READ, self._labels, strict=True)
             ]
-            for values in zip(*columns, strict=True):
-                yield self._message(values)
+            has_nulls = any(rows.column(label).null_count for label in self._needed)
+            for each in zip(*values, strict=True):
+                if has_nulls and None in each[: len(NEEDED)]:
+                    raise _null(each)
+                yield self._message(each)
         else:
-            yield self._message([None if label is None else rows[label] for label in self._labels])
+            row = [None if label is None else rows[label] for label in self._labels]
+            if None in row[: len(NEEDED)]:
+                raise _null(row)
+            *others, born, stored, born_host, store_host = row
+            yield self._message([*others, _ms(born), _ms(stored), born_host, store_host])
 
     def _message(self, values: Sequence[Any]) -> tuple[MessageQueue, MessageExt]:
-        if None in values[: len(NEEDED)]:
-            raise _null(values)
         (
             topic, broker_name, queue_id, queue_offset, commit_log_offset, reconsume_times,
             properties, body, flag, sys_flag, born, stored, born_host, store_host,
         ) = values  # fmt: skip
-        queue = MessageQueue(topic, broker_name, queue_id)
+        place = topic, broker_name, queue_id
+        queue = self._queues.get(place)
+        if queue is None:
+            queue = self._queues[place] = MessageQueue(topic, broker_name, queue_id)
+        if type(body) is not bytes:
+            body = body.encode() if isinstance(body, str) else bytes(body)
         message = assemble_message(
             queue,
             queue_offset,
-            body.encode() if isinstance(body, str) else bytes(body),
-            properties if isinstance(properties, dict) else dict(properties),
+            body,
+            properties if isinstance(properties, bytes | dict) else dict(properties),
             commit_log_offset=commit_log_offset,
             reconsume_times=reconsume_times,
             flag=flag or 0,
             sys_flag=sys_flag or 0,
-            born_timestamp=_ms(born),
+            born_timestamp=born or 0,
             born_host=_packed(born_host),
-            store_timestamp=_ms(stored),
+            store_timestamp=stored or 0,
             store_host=_packed(store_host),
         )
         return queue, self._under_first_topic(message)
@@ -132,10 +157,31 @@ class Messages:
 
 
 def _values(column: Any, name: str) -> list[Any]:
-    if COLUMNS[name] == "timestamp":
+    kind = COLUMNS[name]
+    if kind == "timestamp":
         column = column.cast("int64")  # microseconds: Spark's only unit
+        return [None if us is None else us // 1_000 for us in column.to_pylist()]
+    if name == "properties" and _as_stored(column):
+        texts = pc.binary_join_element_wise(column.keys, column.items, _BETWEEN)
+        column = pc.binary_join(pa.ListArray.from_arrays(column.offsets, texts), _PAIR_END)
+        column = column.cast(pa.binary())
     values: list[Any] = column.to_pylist()
     return values
+
+
+def _as_stored(column: Any) -> bool:
+    """Whether the text of every row's properties, read again, gives the same properties."""
+    if column.null_count or not pa.types.is_string(column.type.item_type):
+        return False
+    names, values = column.keys, column.items
+    marks = f"[{_BETWEEN}{_PAIR_END}]"
+    for texts in (names, values):
+        shortest = pc.min(pc.binary_length(texts)).as_py()
+        if texts.null_count or shortest == 0:
+            return False
+        if pc.any(pc.match_substring_regex(texts, marks)).as_py():
+            return False
+    return not pc.any(pc.is_in(names, _SEALS)).as_py()
 
 
 def _null(values: Sequence[Any]) -> LocalProtocolError:
@@ -147,11 +193,9 @@ def _null(values: Sequence[Any]) -> LocalProtocolError:
     )
 
 
-def _ms(moment: datetime.datetime | int | None) -> int:
+def _ms(moment: datetime.datetime | None) -> int | None:
     if moment is None:
-        return 0
-    if isinstance(moment, int):
-        return moment // 1_000
+        return None
     if moment.tzinfo is None:  # unlike Arrow, rows have times in the machine's zone
         moment = moment.astimezone(datetime.UTC)
     return (moment - _EPOCH) // _MS

@@ -5,6 +5,7 @@ Law: the task returns only when every message was consumed or its copy is stored
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,10 +38,12 @@ from rocketstream.spark.worker import kept
 
 logger = logging.getLogger("rocketstream.spark")
 
+_SUCCESS: Final = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 _LATER: Final = ConsumeConcurrentlyStatus.RECONSUME_LATER
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 CALLS_AHEAD: Final = 64
 """Calls submitted and not settled, for each call that may run at once."""
+_SUBMITTED_AT_ONCE: Final = 256
 _WAIT_MS: Final = 1_000.0
 
 Pairs = Iterable[tuple[MessageQueue, MessageExt]]
@@ -150,9 +153,12 @@ class _Concurrently(_Task):
         """Consume all rows."""
         ahead = CALLS_AHEAD * self._options.threads_max
         out = 0
-        for queue, batch in batches_of(pairs, self._options.batch_size):
-            self._calls.submit(Call(batch, ConsumeConcurrentlyContext(queue), queue))
-            out += 1
+        batches = batches_of(pairs, self._options.batch_size)
+        while some := list(itertools.islice(batches, _SUBMITTED_AT_ONCE)):
+            self._calls.submit(
+                [Call(batch, ConsumeConcurrentlyContext(queue), queue) for queue, batch in some]
+            )
+            out += len(some)
             while out >= ahead:
                 out -= self._settle()
         while out:
@@ -170,9 +176,14 @@ class _Concurrently(_Task):
                 continue
             # C-261 to C-264
             context = cast("ConsumeConcurrentlyContext", call.context)
-            status = checked_status(call.answer, call.error, call.messages, _LATER)
-            good = acknowledged(status, context.ack_index, len(call.messages))
+            size = len(call.messages)
+            status = call.answer
+            if status is not _SUCCESS or call.error is not None:
+                status = checked_status(status, call.error, call.messages, _LATER)
+            good = acknowledged(status, context.ack_index, size)
             self._counts.consumed += good
+            if good == size:
+                continue
             level = context.delay_level_when_next_consume
             back = self._failed(queue, call.messages[good:], level)
             if self._failure_cause is not None:
@@ -194,10 +205,13 @@ class _Orderly(_Task):
             turns.put(queue, messages)
         out = 0
         while not turns.done:
+            begun: list[Call] = []
             while out < options.threads_max and (turn := turns.take(self._clock.monotonic_ms())):
                 context = ConsumeOrderlyContext(turn.queue)
-                self._calls.submit(Call(turn.batch, context, turn))
+                begun.append(Call(turn.batch, context, turn))
                 out += 1
+            if begun:
+                self._calls.submit(begun)
             wait_ms = turns.wait_ms(self._clock.monotonic_ms())
             wait_ms = _WAIT_MS if wait_ms is None else min(wait_ms, _WAIT_MS)
             if not out:

@@ -70,7 +70,7 @@ async def async_listener(messages: list[MessageExt]) -> int:
 def test_every_call_comes_back_with_its_own_answer(make: Make, listener: Any) -> None:
     calls = make(listener)
     for offset in range(500):
-        calls.submit(call(offset))
+        calls.submit([call(offset)])
     assert sorted((each.key, each.answer) for each in take(calls, 500)) == [
         (offset, offset) for offset in range(500)
     ]
@@ -82,10 +82,10 @@ def test_what_a_listener_raises_is_an_answer(make: Make, error: BaseException) -
         raise error
 
     calls = make(listener)
-    calls.submit(call())
+    calls.submit([call()])
     (back,) = take(calls, 1)
     assert back.error is error
-    calls.submit(call())
+    calls.submit([call()])
     take(calls, 1)
 
 
@@ -97,7 +97,7 @@ def test_a_coroutine_that_raises_harms_only_its_own_call(make: Make) -> None:
 
     calls = make(listener)
     for offset in range(3):
-        calls.submit(call(offset))
+        calls.submit([call(offset)])
     answers = {each.key: each.answer for each in take(calls, 3)}
     assert answers == {0: "good", 1: None, 2: "good"}
 
@@ -107,7 +107,7 @@ def test_slow_calls_run_side_by_side(make: Make) -> None:
     together = threading.Barrier(4)
     calls = make(lambda _: together.wait(LONG_MS / 1000))
     for offset in range(4):
-        calls.submit(call(offset))
+        calls.submit([call(offset)])
     assert all(each.error is None for each in take(calls, 4))
 
 
@@ -123,7 +123,7 @@ def test_coroutines_wait_side_by_side_but_no_more_than_allowed(make: Make) -> No
 
     calls = make(listener, at_once=3)
     for offset in range(12):
-        calls.submit(call(offset))
+        calls.submit([call(offset)])
     take(calls, 12)
     assert most == 3
 
@@ -141,7 +141,7 @@ def test_a_call_that_hangs_is_left_behind_and_the_next_goes_on(
 
     calls = make(listener, at_once=1, timeout_ms=SHORT_MS)
     for offset in range(3):
-        calls.submit(call(offset))
+        calls.submit([call(offset)])
     back = {each.key: each.left for each in take(calls, 3)}
     assert back == {0: True, 1: False, 2: False}
     assert left.count == 1
@@ -158,7 +158,7 @@ def test_the_answer_of_a_call_left_behind_no_longer_counts(make: Make, left: Lef
         return "late"
 
     calls = make(listener, timeout_ms=SHORT_MS)
-    calls.submit(call())
+    calls.submit([call()])
     (back,) = take(calls, 1)
     assert back.left
     release.set()
@@ -180,8 +180,8 @@ def test_a_coroutine_that_hangs_is_cancelled(make: Make, left: LeftBehind) -> No
                 cancelled.set()
 
     calls = make(listener, at_once=1, timeout_ms=SHORT_MS)
-    calls.submit(call(0))
-    calls.submit(call(1))
+    calls.submit([call(0)])
+    calls.submit([call(1)])
     assert {each.key: each.left for each in take(calls, 2)} == {0: True, 1: False}
     assert cancelled.wait(LONG_MS / 1000)
 
@@ -199,8 +199,8 @@ def test_a_coroutine_that_blocks_its_loop_is_left_behind_with_it(
         return "done"
 
     calls = make(listener, at_once=2, timeout_ms=SHORT_MS)
-    calls.submit(call(0))
-    calls.submit(call(1))
+    calls.submit([call(0)])
+    calls.submit([call(1)])
     back = {each.key: each.left for each in take(calls, 2)}
     assert back == {0: True, 1: False}
     release.set()
@@ -214,7 +214,7 @@ def test_too_many_calls_that_hang_fail_the_task(
     release = threading.Event()
     calls = make(lambda _: release.wait(LONG_MS / 1000), at_once=2, timeout_ms=SHORT_MS)
     for offset in range(4):
-        calls.submit(call(offset))
+        calls.submit([call(offset)])
     with pytest.raises(ClientStateError, match=r"longer than 0\.06 s \(the smaller of"):
         take(calls, 4)
     release.set()
@@ -222,7 +222,7 @@ def test_too_many_calls_that_hang_fail_the_task(
 
 def test_a_listener_may_change_its_list_without_changing_the_batch(make: Make) -> None:
     calls = make(lambda messages: messages.clear())
-    calls.submit(call())
+    calls.submit([call()])
     (back,) = take(calls, 1)
     assert len(back.messages) == 1
 
@@ -230,6 +230,6 @@ def test_a_listener_may_change_its_list_without_changing_the_batch(make: Make) -
 def test_listeners_see_when_their_call_began(make: Make) -> None:
     """Covers C-233."""
     calls = make(lambda messages: messages[0].get_property("CONSUME_START_TIME"))
-    calls.submit(call())
+    calls.submit([call()])
     (back,) = take(calls, 1)
     assert int(back.answer) > 1_600_000_000_000

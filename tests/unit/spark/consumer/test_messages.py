@@ -108,3 +108,17 @@ def test_columns_match_in_any_case() -> None:
 def test_a_null_is_named_with_the_place_of_its_row() -> None:
     with pytest.raises(LocalProtocolError, match=r"column body is null .* offset 5 of topic 'T'"):
         list(Messages(check_columns(ALL), "g").of(batch(row(body=None))))
+
+
+@pytest.mark.parametrize("odd", ["", "a\x01b", "a\x02b"])
+def test_properties_that_their_text_would_change_are_those_of_the_row(odd: str) -> None:
+    given = row(properties={"mine": odd})
+    ((_, plain), (_, other)) = Messages(check_columns(ALL), "g").of(batch(row(), given))
+    assert plain.properties == {"UNIQ_KEY": "U", "TAGS": "a"}
+    assert other.properties == {"mine": odd}
+
+
+def test_rows_of_part_of_a_batch_have_their_own_properties() -> None:
+    rows = batch(row(), row(properties={"mine": "x"}), row()).slice(1, 1)
+    ((_, given),) = Messages(check_columns(ALL), "g").of(rows)
+    assert given.properties == {"mine": "x"}
