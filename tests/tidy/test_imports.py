@@ -234,6 +234,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "pyarrow": (
         "rocketstream.pipelines.protobuf",
         "rocketstream.spark.arrow",
+        "rocketstream.spark.consumer.messages",
         "rocketstream.spark.executor.fetch",
         "rocketstream.spark.progress.source",
         "rocketstream.spark.reader",
