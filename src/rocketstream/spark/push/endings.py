@@ -1,19 +1,26 @@
-"""The end of a query that holds a group: its last offsets are reported, and the group is left."""
+"""The end of a query that holds a group: its last offsets are reported, and the group is left.
+
+Spark is asked on threads that Ctrl-C may interrupt without harm to the calls that come after.
+"""
 
 from __future__ import annotations
 
 import atexit
+import concurrent.futures
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from rocketstream._util.waiting import Latch
 from rocketstream.errors import RocketMQError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.connections import admin_client
 from rocketstream.spark.options import ConnectOptions
 
 logger = logging.getLogger("rocketstream.spark")
+
+T = TypeVar("T")
 
 EXIT_WAIT_S: Final = 10.0
 """How long a process that ends waits for the work that follows the end of its queries."""
@@ -79,3 +86,29 @@ def _finish() -> None:
     for query, thread in list(_endings):
         if _has_ended(query):
             thread.join(EXIT_WAIT_S)
+
+
+def on_own_thread(call: Callable[[], T]) -> T:
+    """Make a call to Spark on a thread of its own and wait for it; return or raise its outcome.
+
+    A classic session has one connection to the JVM for each Python thread, used by one call after
+    the other. An exception that a signal raises inside a call leaves the call's answer on the
+    connection: the thread's next call waits for it, and takes it for its own. On a thread of its
+    own the interrupted call keeps its connection to itself until it ends.
+
+    Args:
+        call: made on a daemon thread; it goes on if this wait is interrupted.
+    """
+    outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+    ended = Latch()
+
+    def make() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:
+            outcome.set_exception(error)
+        ended.open()
+
+    threading.Thread(target=make, name="SparkPushConsumer-call", daemon=True).start()
+    ended.wait(None)
+    return outcome.result()

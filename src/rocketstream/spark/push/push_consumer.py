@@ -42,8 +42,7 @@ from rocketstream.spark.options import (
 from rocketstream.spark.push.claim import GroupClaim
 from rocketstream.spark.push.consume import refuse_speculation, sink, sink_options
 from rocketstream.spark.push.directly import OnRequest
-from rocketstream.spark.push.endings import report_ends, when_ended
-from rocketstream.spark.push.own_thread import on_own_thread
+from rocketstream.spark.push.endings import on_own_thread, report_ends, when_ended
 from rocketstream.spark.push.queries import (
     STARTS_MAX,
     ends_of,

@@ -1,10 +1,13 @@
 """Messages sorted by destination: the topic, the queue if one is required, and held back or not.
 
+Rows of one lane are then cut into requests.
+
 Law: rows of one lane keep their order. A function that is passed in returns the queues.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -129,3 +132,21 @@ def _named_queue(topic: str, queues: Sequence[MessageQueue], name: str) -> Messa
     raise MessageInvalidError(
         f"queue {queue_id}{of} of topic {topic!r} {why}. Queues of the topic: {known}"
     )
+
+
+def cut(ends: Sequence[int], bytes_max: int, count_max: int) -> Iterator[tuple[int, int]]:
+    """Yield consecutive spans ``(begin, end)`` of rows that fit both bounds.
+
+    A row larger than ``bytes_max`` gets a span of its own.
+
+    Args:
+        ends: how many bytes the rows up to and including each one take together; ascending.
+        bytes_max: how many bytes a span has at most.
+        count_max: how many rows a span has at most, from 1.
+    """
+    begin, before, count = 0, 0, len(ends)
+    while begin < count:
+        end = bisect_right(ends, before + bytes_max, begin, min(count, begin + count_max))
+        end = max(end, begin + 1)
+        yield begin, end
+        begin, before = end, int(ends[end - 1])

@@ -1,7 +1,6 @@
 """A task of a write: record batches in, acknowledged messages out.
 
-``messages``, ``lanes``, ``batching`` and ``sending``, which are joined here, know nothing of each
-other.
+``messages``, ``lanes`` and ``sending`` are joined here.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from rocketstream.model import PROPERTY_WAIT
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.sends import PreparedSend
 from rocketstream.spark.options import WriteOptions
-from rocketstream.spark.sink.batching import cut
-from rocketstream.spark.sink.identity import Identity
-from rocketstream.spark.sink.ids import new_ids
-from rocketstream.spark.sink.lanes import Run, runs
+from rocketstream.spark.sink.identity import Identity, new_ids
+from rocketstream.spark.sink.lanes import Run, cut, runs
 from rocketstream.spark.sink.messages import Encoder, Rules, load
 from rocketstream.spark.sink.routes import Routes
 from rocketstream.spark.sink.sending import Sender

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketstream.spark.push.own_thread import on_own_thread
+from rocketstream.spark.push.endings import on_own_thread
 
 
 @pytest.fixture
