@@ -12,7 +12,7 @@ import pytest
 
 from rocketstream.server.embedded import EmbeddedCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "spark" / "lag_over_time.py"
 

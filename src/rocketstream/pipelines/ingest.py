@@ -48,6 +48,8 @@ GROWING: Final = ("parquet",)
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _CAUSE: Final = re.compile(r"^\s*Caused by: (?:[\w.$]+\.)?(\w+(?:: [^\n]+)?)", re.MULTILINE)
 _RAISED: Final = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)\b: [^\n]+)", re.MULTILINE)
+_BESIDE: Final = re.compile(r"another writer already committed|CONCURRENT_STREAM_LOG_UPDATE")
+"""The words of Spark for two runs with one checkpoint: of a table's log, and of a query's."""
 _JAVA: Final = re.compile(r"(?:\w+\.)+\w*(?:Error|Exception)\b")
 _DELAY: Final = re.compile(
     r"\s*(\d+(\.\d+)?\s+(millisecond|second|minute|hour|day|week|month|year)s?\s*)+", re.IGNORECASE
@@ -599,8 +601,11 @@ def query_error(text: str) -> RocketMQError:
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, RocketMQError):
             return SparkQueryError(f"{message} ({name})", spark_text=text)
+    reason = without_secrets(_reason(text))
+    if _BESIDE.search(text):
+        reason += "; another run lands into the same table: let it end, or end it, then run again"
     return SparkQueryError(
-        f"the Spark query failed: {without_secrets(_reason(text))}",
+        f"the Spark query failed: {reason}",
         spark_text=without_secrets(text),
     )
 

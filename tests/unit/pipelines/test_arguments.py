@@ -164,6 +164,20 @@ def test_the_reason_of_a_failed_query_is_told(text: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "Race while writing batch 0 to the file sink metadata log at file:/t: another writer "
+        "already committed this batch.",
+        "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs "
+        "detected for 3.",
+    ],
+)
+def test_a_run_beside_another_is_told_what_to_do(text: str) -> None:
+    """As cron begins one before the last has ended; each message lands once all the same."""
+    assert query_error(text).message.endswith("let it end, or end it, then run again")
+
+
+@pytest.mark.parametrize(
     ("text", "place"),
     [
         ("id", "it ends where a type"),

@@ -15,7 +15,7 @@ from rocketstream.client.consumer.listener import listener_of
 from rocketstream.errors import ClientStateError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt, assemble_message
-from rocketstream.spark.consumer.calls import Call, Calls, LeftBehind, new_calls
+from rocketstream.spark.consumer.calls import Call, Calls, LeftBehind, ThreadCalls, new_calls
 
 Q = MessageQueue("T", "b", 0)
 LONG_MS = 20_000
@@ -55,6 +55,27 @@ def take(calls: Calls, count: int) -> list[Call]:
         assert some, f"only {len(found)} of {count} calls came back"
         found += some
     return found
+
+
+class CountedRunners(ThreadCalls):
+    """Counts threads and starts none."""
+
+    def _start_runners(self, count: int) -> None:
+        self._runners += count
+
+
+def test_threads_double_while_calls_take_a_millisecond(left: LeftBehind) -> None:
+    """Judged after 5 ms in which the task waits; shorter calls would only contend for the GIL."""
+    calls = CountedRunners(listener_of(sync_listener), 5, LONG_MS, SYSTEM_CLOCK, left)
+    calls.submit([call(number) for number in range(20)])
+    seen = []
+    for waited_ms, begun in ((5.0, 6), (4.9, 0), (0.1, 5), (5.0, 10), (5.0, 0), (5.0, 0)):
+        with calls._lock:
+            while len(calls._running) < calls._runners:
+                calls._next()
+            calls._grow(waited_ms, begun)
+        seen.append(calls._runners)
+    assert seen == [1, 1, 2, 4, 5, 5]
 
 
 def sync_listener(messages: list[MessageExt]) -> int:
