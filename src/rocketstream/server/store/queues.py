@@ -28,18 +28,16 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         file_bytes: size of a queue's file.
         files: the disk.
         via: the path a new file has until it is complete.
-        maps: the mapped files of all queues.
+        maps_max: how many files of all queues are mapped at once.
     """
 
-    def __init__(
-        self, root: Path, file_bytes: int, files: Files, via: Path, maps: QueueMaps
-    ) -> None:
+    def __init__(self, root: Path, file_bytes: int, files: Files, via: Path, maps_max: int) -> None:
         super().__init__()
         self._root = root
         self._file_bytes = file_bytes
         self._files = files
         self._via = via
-        self._maps = maps
+        self._maps = QueueMaps(maps_max)
         self._names_fold = False
 
     def load(self) -> None:

@@ -38,7 +38,6 @@ from rocketstream.server.store.keeper import Keeper
 from rocketstream.server.store.key_index import PENDING_MAX, KeyIndex
 from rocketstream.server.store.mapped_file import cannot_open, remove_empty
 from rocketstream.server.store.put_times import PutTimes
-from rocketstream.server.store.queue_file import QueueMaps
 from rocketstream.server.store.queues import ConsumeQueues
 from rocketstream.server.store.results import (
     GetMessageStatus,
@@ -62,8 +61,6 @@ _INDEXED_AT_ONCE = 32
 _PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED)
 _BACKLOG_AT_ONCE = 20_000
 """Records a query or close indexes of a backlog after a crash; the rest is indexed later."""
-
-
 OnArrival = Callable[[str, int, int, int], None]
 
 
@@ -107,7 +104,7 @@ class MessageStore:
         )
         maps_max = config.queue_maps_max or min(limits.QUEUE_MAPS_MAX, open_files_max() // 4)
         self._queues = ConsumeQueues(
-            root, config.consume_queue_file_bytes, self._files, via_queue, QueueMaps(maps_max)
+            root, config.consume_queue_file_bytes, self._files, via_queue, maps_max
         )
         self._index: KeyIndex | None = None
         if config.index_enabled:
@@ -351,10 +348,11 @@ class MessageStore:
         """
         if not drafts:
             raise StoreError("a batch of no records cannot be stored")
-        log = self._log
-        size = drafts[0][1] if len(drafts) == 1 else sum([draft[1] for draft in drafts])
-        if len(drafts) > 1 and not whole and not log.holds(size):
-            drafts, size = drafts[:1], drafts[0][1]
+        if len(drafts) == 1:
+            return [self._append_one(drafts[0])]
+        log, size = self._log, sum([draft[1] for draft in drafts])
+        if not whole and not log.holds(size):
+            return [self._append_one(drafts[0])]
         if self._flusher.error is not None or not self._takes_writes:
             self._writable_queue(*drafts[0][0])
         began_ms = timestamp = self._clock.now_ms()
@@ -366,24 +364,43 @@ class MessageStore:
         for queue, end in ends.items():
             queue.reserve(end - queue.max_offset)
         if len(ends) > 1 and not all(queue.is_ready(end) for queue, end in ends.items()):
-            return self.append(drafts[:1])  # one queue's map was given up for another's
+            return [self._append_one(drafts[0])]  # one queue's map was given up for another's
         log.write(b"".join(parts))
         spent_ms = self._clock.now_ms() - began_ms
         if spent_ms > 0:
             self.put_times.slow(spent_ms, len(drafts))
-        self._count_in(drafts, places, timestamp)
-        for queue in ends:
-            if whole:
+        for draft, (at, _) in zip(drafts, places, strict=True):
+            self._enter(draft, self._queues[draft[0]], at, timestamp)
+        if whole:
+            for queue in ends:
                 queue.counted_batched += len(drafts) - 1
-            if not queue.dirty:
-                self._keeper.mark_dirty(queue)
-        self._last_timestamp = timestamp
         log.end = physical + size  # once their units are written, the records count
-        if self.on_arrival is not None:
-            for draft, (_, offset) in zip(drafts, places, strict=True):
-                if not draft[4] & _PREPARED:
-                    self.on_arrival(*draft[0], offset + 1, draft[12])
+        for draft, (_, offset) in zip(drafts, places, strict=True):
+            self._arrived(draft, offset)
         return places
+
+    def _append_one(self, draft: Draft) -> Place:
+        """Store one message, as most sends come; see :meth:`append`."""
+        key, size = draft[0], draft[1]
+        queue = self._queues.get(key)
+        if queue is None or self._flusher.error is not None or not self._takes_writes:
+            queue = self._writable_queue(*key)
+        log = self._log
+        began_ms = timestamp = self._clock.now_ms()
+        if timestamp < self._last_timestamp:
+            timestamp = self._set_back(timestamp)
+        physical = log.room(size)
+        offset = 0 if draft[4] & _PREPARED else queue.max_offset
+        record = b"".join(draft_parts(draft, offset, physical, timestamp))
+        queue.reserve()
+        log.write(record)
+        spent_ms = self._clock.now_ms() - began_ms
+        if spent_ms > 0:
+            self.put_times.slow(spent_ms)
+        self._enter(draft, queue, physical, timestamp)
+        log.end = physical + size  # as above
+        self._arrived(draft, offset)
+        return physical, offset
 
     def _laid_out(
         self,
@@ -411,23 +428,29 @@ class MessageStore:
             physical += draft[1]
         return places, parts
 
-    def _count_in(self, drafts: Sequence[Draft], places: list[Place], timestamp: int) -> None:
-        """Write the units of messages that are in the log, and leave their keys to the index."""
-        known, index = self._queues, self._index
-        for draft, (physical, _) in zip(drafts, places, strict=True):
-            key = draft[0]
-            if not draft[4] & _PREPARED:
-                known[key].append(physical, draft[1], draft[12])
-            if index is not None:
-                index.pending.append((physical, timestamp, key[0], draft[13]))
+    def _enter(self, draft: Draft, queue: ConsumeQueue, physical: int, timestamp: int) -> None:
+        """Write the unit of a message that is in the log, and leave its keys to the index."""
+        if not draft[4] & _PREPARED:
+            queue.append(physical, draft[1], draft[12])
+            if not queue.dirty:
+                self._keeper.mark_dirty(queue)
+        self._last_timestamp = timestamp
+        index = self._index
+        if index is not None:
+            index.pending.append((physical, timestamp, draft[0][0], draft[13]))
+
+    def _arrived(self, draft: Draft, offset: int) -> None:
+        """Tell of a message that can be read; index some where too many wait."""
+        index = self._index
         if index is not None and len(index.pending) > PENDING_MAX:
-            index.step(max(_INDEXED_AT_ONCE, 2 * len(drafts)))
+            index.step(_INDEXED_AT_ONCE)
+        if self.on_arrival is not None and not draft[4] & _PREPARED:
+            self.on_arrival(*draft[0], offset + 1, draft[12])
 
     def _set_back(self, timestamp: int) -> int:
         """Return the store timestamp for a record when the clock is behind the last record's.
 
-        A search by time relies on growing timestamps, so a small step back is hidden; but a clock
-        that was wrong by more and was corrected must be believed.
+        A search by time relies on growing stamps: a small step back is hidden, no more than that.
         """
         last = self._last_timestamp
         return last if last - timestamp <= limits.STORE_STAMP_HELD_MS_MAX else timestamp
@@ -459,9 +482,8 @@ class MessageStore:
     def when_flushed(self, end_offset: int, callback: FlushCallback) -> None:
         """Call back when the log is on the disk up to an offset, the end of what is to be safe.
 
-        The argument is None, or the FlushFailedError that makes it impossible; called at once when
-        that is known, otherwise from the flusher's worker. With sync flush this starts an fsync
-        that all present waiters share.
+        Its argument is None, or the FlushFailedError that makes it impossible. It comes at once if
+        that is known, else from the flusher's worker. With sync flush all waiters share an fsync.
         """
         self._flusher.when_flushed(end_offset, callback)
 

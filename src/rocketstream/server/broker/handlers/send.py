@@ -334,6 +334,17 @@ class SendHandlers:
 # --- usual sends, together ------------------------------------------------------------------------
 
 
+class _Origin:
+    """The values that all records of one connection's sends share."""
+
+    __slots__ = ("born_host", "head_bytes", "hosts")
+
+    def __init__(self, born_host: bytes, store_host: bytes) -> None:
+        self.born_host = born_host
+        self.hosts = own_hosts(0, born_host, store_host)
+        self.head_bytes = head_bytes(self.hosts)
+
+
 class _QueueTarget:
     """A queue of a topic, under the name a client's sends use."""
 
@@ -412,13 +423,16 @@ class UsualSends:
         """
         if not data.startswith(_SEND, position + 8):
             return position
-        born_host = born_host_of(connection)
-        hosts = own_hosts(0, born_host, self._store_host)
+        origin: _Origin | None = connection.attributes.get(_Origin)
+        if origin is None:
+            origin = connection.attributes[_Origin] = _Origin(
+                born_host_of(connection), self._store_host
+            )
         drafts: list[Draft] = []
         asked: list[_Asked] = []
         bytes_left = RUN_BYTES_MAX
         while bytes_left > 0 and len(drafts) < RUN_SENDS_MAX:
-            end = self._read(born_host, hosts, data, position, drafts, asked)
+            end = self._read(origin, data, position, drafts, asked)
             if not end:
                 break
             bytes_left -= end - position
@@ -431,8 +445,7 @@ class UsualSends:
 
     def _read(
         self,
-        born_host: bytes,
-        hosts: int,
+        origin: _Origin,
         data: bytes | bytearray,
         position: int,
         drafts: list[Draft],
@@ -469,9 +482,9 @@ class UsualSends:
         keys = index_keys((unique or b"").decode(), (words or b"").decode())
         body, tail = data[body_at:end], draft_tail(target.topic_head, sealable(text))
         drafts.append((
-            target.key, head_bytes(hosts) + len(body) + len(tail), target.magic, int(groups[2]),
-            target.sys_flag | hosts, int(groups[1]), born_host, self._store_host, 0, 0, body, tail,
-            code, keys,
+            target.key, origin.head_bytes + len(body) + len(tail), target.magic, int(groups[2]),
+            target.sys_flag | origin.hosts, int(groups[1]), origin.born_host, self._store_host,
+            0, 0, body, tail, code, keys,
         ))  # fmt: skip
         asked.append((target.queue_id, groups[-1], groups[-2] == b"0"))
         return end
