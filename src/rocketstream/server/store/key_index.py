@@ -292,6 +292,11 @@ class KeyIndex:
         """Whether everything that was in the log when the store was opened is indexed."""
         return self._backlog is None
 
+    def relieve(self, count: int) -> None:
+        """Index up to ``count`` records if more wait than may."""
+        if len(self.pending) > PENDING_MAX:
+            self.step(count)
+
     def step(self, count: int) -> bool:
         """Index up to ``count`` records; returns whether more wait."""
         with self._lock:

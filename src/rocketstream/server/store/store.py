@@ -35,7 +35,7 @@ from rocketstream.server.store.consume_queue import UNIT, ConsumeQueue
 from rocketstream.server.store.files import DiskUsage, Files
 from rocketstream.server.store.flusher import FlushCallback, LogFlusher
 from rocketstream.server.store.keeper import Keeper
-from rocketstream.server.store.key_index import PENDING_MAX, KeyIndex
+from rocketstream.server.store.key_index import KeyIndex
 from rocketstream.server.store.mapped_file import cannot_open, remove_empty
 from rocketstream.server.store.put_times import PutTimes
 from rocketstream.server.store.queues import ConsumeQueues
@@ -57,7 +57,7 @@ _MEMORY_SHARE = 0.4
 _VIA_NAMES = (".allocating-log", ".allocating-queue", ".allocating-index")
 _INDEX_STEP = 16
 _INDEXED_AT_ONCE = 32
-"""Records a write indexes when too many wait: more than it adds, in a twentieth of a ms."""
+"""Records one message indexes when too many wait: more than it adds, in a twentieth of a ms."""
 _PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED)
 _BACKLOG_AT_ONCE = 20_000
 """Records a query or close indexes of a backlog after a crash; the rest is indexed later."""
@@ -375,6 +375,8 @@ class MessageStore:
             for queue in ends:
                 queue.counted_batched += len(drafts) - 1
         log.end = physical + size  # once their units are written, the records count
+        if self._index is not None:
+            self._index.relieve(2 * len(drafts))
         for draft, (_, offset) in zip(drafts, places, strict=True):
             self._arrived(draft, offset)
         return places
@@ -399,6 +401,8 @@ class MessageStore:
             self.put_times.slow(spent_ms)
         self._enter(draft, queue, physical, timestamp)
         log.end = physical + size  # as above
+        if self._index is not None:
+            self._index.relieve(_INDEXED_AT_ONCE)
         self._arrived(draft, offset)
         return physical, offset
 
@@ -440,17 +444,13 @@ class MessageStore:
             index.pending.append((physical, timestamp, draft[0][0], draft[13]))
 
     def _arrived(self, draft: Draft, offset: int) -> None:
-        """Tell of a message that can be read; index some where too many wait."""
-        index = self._index
-        if index is not None and len(index.pending) > PENDING_MAX:
-            index.step(_INDEXED_AT_ONCE)
         if self.on_arrival is not None and not draft[4] & _PREPARED:
             self.on_arrival(*draft[0], offset + 1, draft[12])
 
     def _set_back(self, timestamp: int) -> int:
         """Return the store timestamp for a record when the clock is behind the last record's.
 
-        A search by time relies on growing stamps: a small step back is hidden, no more than that.
+        A search by time wants stamps that grow: a small step back is hidden, a great one believed.
         """
         last = self._last_timestamp
         return last if last - timestamp <= limits.STORE_STAMP_HELD_MS_MAX else timestamp

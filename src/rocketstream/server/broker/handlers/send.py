@@ -241,7 +241,7 @@ class SendHandlers:
             flag=header.flag,
             sys_flag=send.sys_flag,
             born_timestamp=header.born_timestamp,
-            born_host=born_host_of(connection),
+            born_host=_origin_of(connection, self._controller.store_host_bytes).born_host,
             store_host=self._controller.store_host_bytes,
             reconsume_times=header.reconsume_times or 0,
         )
@@ -280,7 +280,8 @@ class SendHandlers:
         queue_id: int,
     ) -> Steps:
         """Store every message of a batch with consecutive offsets (C-431)."""
-        hosts = (born_host_of(connection), self._controller.store_host_bytes)
+        store_host = self._controller.store_host_bytes
+        hosts = (_origin_of(connection, store_host).born_host, store_host)
         batch = yield from read_batch(self._rules, header, queue_id, request.body, hosts)
         places = self._store.append(batch.drafts, whole=True)
         self._controller.put_count.total += len(places)
@@ -423,11 +424,7 @@ class UsualSends:
         """
         if not data.startswith(_SEND, position + 8):
             return position
-        origin: _Origin | None = connection.attributes.get(_Origin)
-        if origin is None:
-            origin = connection.attributes[_Origin] = _Origin(
-                born_host_of(connection), self._store_host
-            )
+        origin = _origin_of(connection, self._store_host)
         drafts: list[Draft] = []
         asked: list[_Asked] = []
         bytes_left = RUN_BYTES_MAX
@@ -537,9 +534,9 @@ def _reply(connection: Connection, asked: _Asked, response: RemotingCommand) -> 
     connection.reply(request, response)
 
 
-def born_host_of(connection: Connection) -> bytes:
-    """Return a client's address as records have it."""
-    packed: bytes | None = connection.attributes.get("born_host")
-    if packed is None:
-        packed = connection.attributes["born_host"] = pack_host(*connection.peer_host)
-    return packed
+def _origin_of(connection: Connection, store_host: bytes) -> _Origin:
+    known: _Origin | None = connection.attributes.get(_Origin)
+    if known is None:
+        known = _Origin(pack_host(*connection.peer_host), store_host)
+        connection.attributes[_Origin] = known
+    return known
