@@ -14,8 +14,8 @@ from rocketstream.admin import Admin
 from rocketstream.errors import BrokerError, RocketMQError
 from rocketstream.spark import worker
 from rocketstream.spark.options import write_options
-from rocketstream.spark.sink.identity import Identity
-from rocketstream.spark.sink.task import Sink, write_rows
+from rocketstream.spark.sink.messages import Identity
+from rocketstream.spark.sink.writer import Sink, write_rows
 from rocketstream.transport.tls import client_context
 from tests.interop.cluster import ApacheCluster
 from tests.interop.messages import message_of

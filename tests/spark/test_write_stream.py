@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.spark.sink.identity import IDENTITY_PROPERTIES
+from rocketstream.spark.sink.columns import IDENTITY_PROPERTIES
 from rocketstream.spark.sink.writer import StreamArrowWriter
 from tests.spark.support import numbered, numbers, page_example, run_to_end, send, stored
 

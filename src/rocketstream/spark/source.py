@@ -25,8 +25,12 @@ from rocketstream.spark.reader import RocketMQReader, RocketMQStreamReader, Stor
 from rocketstream.spark.scan import Scan, new_scan
 from rocketstream.spark.sink.columns import choose as choose_to_write
 from rocketstream.spark.sink.routes import Routes
-from rocketstream.spark.sink.task import Sink
-from rocketstream.spark.sink.writer import RocketMQStreamWriter, RocketMQWriter, StreamArrowWriter
+from rocketstream.spark.sink.writer import (
+    RocketMQStreamWriter,
+    RocketMQWriter,
+    Sink,
+    StreamArrowWriter,
+)
 from rocketstream.spark.store.rows import new_store_scan
 
 

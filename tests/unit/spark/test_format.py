@@ -77,7 +77,8 @@ def test_an_error_of_a_row_is_told_without_the_sinks_insides(
         raise ConfigurationError("column 'body' is null")
 
     monkeypatch.setattr(writing, "_task", lambda: SimpleNamespace(partitionId=lambda: 0))
-    monkeypatch.setattr(writing, "write_partition", refuse)
+    monkeypatch.setattr(writing, "prepare", lambda: None)
+    monkeypatch.setattr(writing, "write_rows", refuse)
     writer = writing.RocketMQWriter(SimpleNamespace(write_id="w"))  # type: ignore[arg-type]
     lines = failure(writer.write, iter(()))
     assert len(lines) <= LINES_MAX

@@ -1,4 +1,1 @@
-"""Writing rows as messages: the tasks of ``df.write`` and ``df.writeStream``.
-
-``columns``, ``batching`` and ``identity`` are pure.
-"""
+"""Writing rows as messages: the tasks of ``df.write`` and ``df.writeStream``."""

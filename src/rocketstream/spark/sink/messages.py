@@ -1,12 +1,13 @@
-"""Record batches as messages: checked as a whole, then encoded by column in C++.
+"""Record batches as messages: checked as a whole, encoded by column in C++, sorted by destination.
 
 Law: nothing here loops over rows. The bytes of a row are those of ``protocol.record.encode_batch``.
+Messages of one destination keep their order.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,16 +17,20 @@ import pyarrow.compute as pc
 
 from rocketstream import limits
 from rocketstream.client.producer.message import DELAY_LEVEL_MAX, beyond_levels
+from rocketstream.client.producer.policy import queue_of_key
 from rocketstream.errors import MessageInvalidError
-from rocketstream.spark.sink.identity import NOT_FOR_USERS, Identity
-from rocketstream.spark.sink.texts import (
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.message_id import RESERVED_IDS_MAX, UniqueIdGenerator
+from rocketstream.spark.sink.columns import (
+    BATCH_ID,
+    PARTITION,
+    QUERY_ID,
+    SEQUENCE,
+    BatchColumns,
     after,
-    blank,
     fixed,
-    joined,
     lengths,
     offsets_of,
-    separated,
 )
 from rocketstream.spark.worker import kept
 
@@ -41,6 +46,31 @@ _STORED_EXTRA_BYTES: Final = 69 + 127 + 64
 own properties. Apache's broker bounds the sum over the records of one request.
 """
 _INT_MAX: Final = 2**31 - 1
+_DIGITS: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+_SHIFTS: Final = np.array([12, 8, 4, 0])
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Identifies a task of a write.
+
+    The same rows written again by a retried task, or by a replayed micro-batch, get the same
+    properties, so that a reader can spot repeats.
+
+    Attributes:
+        query_id: the id of the streaming query, or of the batch write.
+        batch_id: the number of the micro-batch; 0 in a batch write.
+        partition: the number of the DataFrame's partition.
+    """
+
+    query_id: str
+    batch_id: int
+    partition: int
+
+    def text(self) -> str:
+        """Return the properties as text up to the row's number, which must follow directly."""
+        pairs = ((QUERY_ID, self.query_id), (BATCH_ID, self.batch_id), (PARTITION, self.partition))
+        return "".join(f"{name}\x01{value}\x02" for name, value in pairs) + f"{SEQUENCE}\x01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +127,7 @@ class Block:
             texts=self.texts.take(pa.array(rows)),
             flags=None if self.flags is None else self.flags[rows],
             ends=np.cumsum(sizes[rows]),
+            timed=self.timed,
         )
 
     def batch(self, begin: int, end: int) -> memoryview:
@@ -124,11 +155,6 @@ class Block:
         return self.bodies[row].as_py(), self.texts[row].as_py().decode(), flag
 
 
-def load() -> None:
-    """Load everything that encoding would load later: pyarrow's scalars import pandas."""
-    pa.scalar(None)
-
-
 class Encoder:
     """Turns the record batches of one task into messages.
 
@@ -151,7 +177,7 @@ class Encoder:
         Raises:
             MessageInvalidError: a row cannot become a message; nothing of the batch may be sent.
         """
-        columns = _Columns(batch, self._rules.columns, self._identity.partition, self.rows)
+        columns = BatchColumns(batch, self._rules.columns, self._identity.partition, self.rows)
         bodies = self._bodies(columns)
         delay, delayed, timed = _delays(columns)
         self._tell_of_level(columns)
@@ -172,7 +198,7 @@ class Encoder:
         self.rows += len(batch)
         return block
 
-    def _tell_of_level(self, columns: _Columns) -> None:
+    def _tell_of_level(self, columns: BatchColumns) -> None:
         """Warn of a delay level that brokers do not have unless told to (C-403), once a write."""
         levels = columns.of("delayLevel")
         most = None if levels is None else pc.max(levels).as_py()
@@ -183,7 +209,7 @@ class Encoder:
                 _WRITES_TOLD_MAX,
             )  # fmt: skip
 
-    def _bodies(self, columns: _Columns) -> Any:
+    def _bodies(self, columns: BatchColumns) -> Any:
         bodies = columns.of("body")
         columns.refuse(pc.is_null(bodies), "body is null: filter such rows, or give them a body")
         if not pa.types.is_binary(bodies.type):
@@ -197,7 +223,7 @@ class Encoder:
         )
         return bodies
 
-    def _texts(self, columns: _Columns, count: int, delay: Any) -> Any:
+    def _texts(self, columns: BatchColumns, count: int, delay: Any) -> Any:
         """Return each row's properties in their text form."""
         pieces = [
             *_labelled("UNIQ_KEY\x01", self._new_ids(count)),
@@ -220,157 +246,6 @@ class Encoder:
         return texts
 
 
-class _Columns:
-    """A record batch under our column names, with errors that name a row of it."""
-
-    def __init__(
-        self, batch: pa.RecordBatch, places: dict[str, int], partition: int, first: int
-    ) -> None:
-        self._batch = batch
-        self._places = places
-        self._partition = partition
-        self._first = first
-
-    def of(self, name: str) -> Any:
-        """Return a column; None where there is none."""
-        place = self._places.get(name)
-        return None if place is None else _with_small_offsets(self._batch.column(place))
-
-    def refuse(self, mask: Any, why: str) -> None:
-        """Raise if any row is marked; the error names the first one."""
-        marks = mask if isinstance(mask, np.ndarray) else mask.to_numpy(zero_copy_only=False)
-        if marks.any():
-            row = int(marks.argmax())
-            raise MessageInvalidError(
-                f"row {self._first + row} of partition {self._partition} cannot be a message: "
-                f"{why}. None of the {len(self._batch)} rows that came with it was sent"
-            )
-
-    def texts(self, name: str) -> Any:
-        """Return a text column, with empty texts as null."""
-        column = self.of(name)
-        if column is None:
-            return None
-        empty = lengths(column) == 0
-        if not empty.any():
-            return column
-        return pc.if_else(pa.array(empty), pa.scalar(None, pa.string()), column)
-
-    def filled_texts(self, name: str) -> Any:
-        """Return a text column in which every row must have a value."""
-        column = self.texts(name)
-        if column is not None:
-            self.refuse(pc.is_null(column), f"{name} is null or empty")
-        return column
-
-    def numbers(self, name: str, low: int, high: int) -> Any:
-        """Return a column of whole numbers within bounds."""
-        column = self.of(name)
-        if column is None:
-            return None
-        column = column.cast(pa.int64())
-        outside = pc.or_(pc.less(column, low), pc.greater(column, high)).fill_null(False)
-        self.refuse(outside, f"{name} is not from {low} to {high}")
-        return column
-
-    def tag(self) -> Any:
-        """Return each row's tag."""
-        return self._without_separators("tags", self.texts("tags"))
-
-    def keys(self) -> Any:
-        """Return each row's keys, several joined by spaces."""
-        column = self.of("keys")
-        if column is None or not pa.types.is_list(column.type):
-            return self._without_separators("keys", self.texts("keys"))
-        words = column.flatten()
-
-        def rows() -> Any:
-            return pc.list_parent_indices(column).to_numpy()
-
-        if words.null_count:
-            self._refuse_of(rows, pc.is_null(words), "keys has a null in it")
-        self._refuse_of(rows, blank(words), "keys has an empty word in it")
-        words_of = pc.binary_join(column, " ")
-        some = pc.greater(pc.binary_length(words_of), 0)
-        words_of = pc.if_else(some, words_of, pa.scalar(None, pa.string()))
-        return self._without_separators("keys", words_of)
-
-    def properties(self, drop_reserved: bool) -> Any:
-        """Return the user's properties of each row as text."""
-        column = self.of("properties")
-        if column is None:
-            return None
-        offsets = column.offsets.to_numpy()
-        names, values = column.keys, column.items
-        if offsets[0] or offsets[-1] != len(names):
-            names = names.slice(offsets[0], offsets[-1] - offsets[0])
-            values = values.slice(offsets[0], offsets[-1] - offsets[0])
-            offsets = offsets - offsets[0]
-        reserved = pc.is_in(names, pa.array(sorted(NOT_FOR_USERS), names.type))
-        any_reserved = pc.any(reserved).as_py()
-        if drop_reserved and any_reserved:
-            kept = pc.invert(reserved)
-            before = np.cumsum(kept.to_numpy(zero_copy_only=False), dtype=np.int32)
-            offsets = np.concatenate((np.zeros(1, np.int32), before))[offsets]
-            names, values = names.filter(kept), values.filter(kept)
-
-        def rows() -> Any:
-            return np.repeat(np.arange(len(column)), np.diff(offsets))
-
-        if any_reserved and not drop_reserved:
-            self._refuse_reserved(rows, names, reserved)
-        for column_of, texts in (("a name", names), ("a value", values)):
-            why = f"properties has {column_of} that is null or blank"
-            self._refuse_of(rows, blank(texts), why)
-            self._refuse_of(rows, separated(texts), _SEPARATED.format("properties"))
-        mark, between = pa.scalar("\x02", names.type), pa.scalar("\x01", names.type)
-        pairs = pc.binary_join_element_wise(mark, names, between, values, "")
-        return joined(pairs, offsets)
-
-    def _refuse_reserved(self, rows: Callable[[], Any], names: Any, reserved: Any) -> None:
-        name = names.filter(reserved)[0].as_py()
-        self._refuse_of(
-            rows,
-            reserved,
-            f"properties has the reserved name {name!r}; rename it, or give option "
-            "reservedProperties=drop to leave such names out",
-        )
-
-    def _refuse_of(self, rows: Callable[[], Any], mask: Any, why: str) -> None:
-        """Raise if any element of a list column is marked; the error names its row.
-
-        Args:
-            rows: returns the row of each element.
-            mask: which elements are wrong; None for none.
-            why: the mistake, in words.
-        """
-        if mask is None:
-            return
-        marks = np.zeros(len(self._batch), bool)
-        marks[rows()[mask.to_numpy(zero_copy_only=False)]] = True
-        self.refuse(marks, why)
-
-    def _without_separators(self, name: str, column: Any) -> Any:
-        mask = None if column is None else separated(column)
-        if mask is not None:
-            self.refuse(mask.fill_null(False), _SEPARATED.format(name))
-        return column
-
-
-_SEPARATED: Final = "{} contains U+0001 or U+0002, which separate properties"
-
-
-def _with_small_offsets(column: Any) -> Any:
-    """Undo ``spark.sql.execution.arrow.useLargeVarTypes``; no batch holds 2 GiB."""
-    kind = column.type
-    if pa.types.is_map(kind):
-        return column.cast(pa.map_(pa.string(), pa.string()))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return column.cast(pa.list_(pa.string()))
-    small = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
-    return column.cast(small[kind]) if kind in small else column
-
-
 def _labelled(label: str, column: Any) -> list[Any]:
     """Return a property as pieces of text to be joined; a null value leaves all of it out."""
     if column is None:
@@ -380,7 +255,7 @@ def _labelled(label: str, column: Any) -> list[Any]:
     return [pa.scalar(label, column.type), column]
 
 
-def _delays(columns: _Columns) -> tuple[Any, Any, bool]:
+def _delays(columns: BatchColumns) -> tuple[Any, Any, bool]:
     """Return the property that holds a row back, which rows have it, and whether it is a time."""
     level = columns.numbers("delayLevel", 0, _INT_MAX)
     if level is not None:
@@ -397,7 +272,7 @@ def _delays(columns: _Columns) -> tuple[Any, Any, bool]:
     return after("\x02TIMER_DELIVER_MS\x01", millis.cast(pa.string())), some, some is not None
 
 
-def _flags(columns: _Columns) -> Any:
+def _flags(columns: BatchColumns) -> Any:
     flags = columns.numbers("flag", -_INT_MAX - 1, _INT_MAX)
     return None if flags is None else flags.fill_null(0).to_numpy()
 
@@ -406,3 +281,142 @@ def _marks(mask: Any) -> Any:
     """Return a mask as a numpy array; None if it marks nothing."""
     marks = mask.to_numpy(zero_copy_only=False)
     return marks if marks.any() else None
+
+
+def new_ids(generator: UniqueIdGenerator, count: int, now_ms: Callable[[], int]) -> Any:
+    """Return ``count`` new UNIQ_KEYs as a string array; no two of them are the same.
+
+    Args:
+        generator: the generator of this process.
+        count: how many ids, 0 or more.
+        now_ms: returns ms since 1970.
+    """
+    parts, moment = [_part(generator, 0, now_ms())] if not count else [], -1
+    while count:
+        # One millisecond has no more: the next ones are of a later millisecond.
+        moment = max(now_ms(), moment + 1)
+        size = min(count, RESERVED_IDS_MAX)
+        parts.append(_part(generator, size, moment))
+        count -= size
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+
+def _part(generator: UniqueIdGenerator, count: int, now_ms: int) -> Any:
+    head, numbers = generator.reserve(count, now_ms)
+    letters = np.empty((count, len(head) + len(_SHIFTS)), np.uint8)
+    letters[:, : len(head)] = np.frombuffer(head.encode(), np.uint8)
+    letters[:, len(head) :] = _DIGITS[np.array(numbers, np.int64)[:, None] >> _SHIFTS & 0xF]
+    return fixed(letters, pa.string())
+
+
+Queues = Callable[[str], Sequence[MessageQueue]]
+"""Returns the queues of a topic, in the order a producer has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Messages with the same destination.
+
+    Attributes:
+        topic: their topic.
+        queue: the queue they must go to, in order; None for any queue.
+        delayed: whether they are held back, which is only possible for messages sent alone.
+        block: the messages.
+    """
+
+    topic: str
+    queue: MessageQueue | None
+    delayed: bool
+    block: Block
+
+
+def runs(block: Block, topic: str | None, queues_of: Queues) -> Iterator[Run]:
+    """Yield a block's messages by lane.
+
+    Args:
+        block: the messages.
+        topic: the topic of all of them, None where a column names it.
+        queues_of: returns the queues of a topic.
+
+    Raises:
+        MessageInvalidError: a queue does not exist; nothing was sent.
+    """
+    topics, topic_codes = _topics(block, topic)
+    queues, queue_codes = _queues(block, topics, topic_codes, queues_of)
+    delayed = np.zeros(len(block), np.int64) if block.delayed is None else block.delayed
+    codes = (topic_codes * (len(queues) + 1) + queue_codes + 1) * 2 + delayed
+    if not len(codes):
+        return
+    if (codes == codes[0]).all():
+        lanes = [(int(codes[0]), block)]
+    else:
+        order = np.argsort(codes, kind="stable")
+        starts = np.flatnonzero(np.diff(codes[order])) + 1
+        lanes = [(int(codes[rows[0]]), block.take(rows)) for rows in np.split(order, starts)]
+    for code, part in lanes:
+        topic_code, queue_code = divmod(code // 2, len(queues) + 1)
+        queue = queues[queue_code - 1] if queue_code else None
+        yield Run(topics[topic_code], queue, bool(code % 2), part)
+
+
+def _topics(block: Block, topic: str | None) -> tuple[list[str], Any]:
+    if topic is not None:
+        return [topic], np.zeros(len(block), np.int64)
+    encoded = pc.dictionary_encode(block.topics)
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
+
+
+def _queues(
+    block: Block, topics: list[str], topic_codes: Any, queues_of: Queues
+) -> tuple[list[MessageQueue], Any]:
+    """Return the queues that rows require, and each row's index among them, -1 for none."""
+    wishes: Any = None
+    pick: Callable[[str, Sequence[MessageQueue], str], MessageQueue] = _named_queue
+    if block.sharding_keys is not None:
+        wishes, pick = block.sharding_keys, _queue_of_key
+    elif block.queue_ids is not None:
+        wishes = _names_of(block)
+    if wishes is None or wishes.null_count == len(wishes):
+        return [], np.full(len(block), -1)
+    encoded = pc.dictionary_encode(wishes)
+    texts = encoded.dictionary.to_pylist()
+    wish_codes = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
+    pairs, places = np.unique(topic_codes * (len(texts) + 1) + wish_codes + 1, return_inverse=True)
+    queues: dict[MessageQueue, int] = {}
+    found = np.full(len(pairs), -1)
+    for at, pair in enumerate(pairs.tolist()):
+        topic_code, wish = divmod(pair, len(texts) + 1)
+        if wish:
+            topic = topics[topic_code]
+            queue = pick(topic, queues_of(topic), texts[wish - 1])
+            found[at] = queues.setdefault(queue, len(queues))
+    return list(queues), found[places.reshape(-1)]
+
+
+def _queue_of_key(_topic: str, queues: Sequence[MessageQueue], key: str) -> MessageQueue:
+    return queue_of_key(queues, key)
+
+
+def _names_of(block: Block) -> Any:
+    """Return ``id`` or ``id/broker`` of each row that names a queue."""
+    ids = block.queue_ids.cast(pa.string())
+    if block.broker_names is None:
+        return ids
+    return pc.binary_join_element_wise(ids, block.broker_names.fill_null(""), "/")
+
+
+def _named_queue(topic: str, queues: Sequence[MessageQueue], name: str) -> MessageQueue:
+    queue_id, _, broker = name.partition("/")
+    found = [
+        queue
+        for queue in queues
+        if queue.queue_id == int(queue_id) and (not broker or queue.broker_name == broker)
+    ]
+    if len(found) == 1:
+        return found[0]
+    of = f" of broker {broker!r}" if broker else ""
+    known = ", ".join(f"{queue.broker_name}/{queue.queue_id}" for queue in queues)
+    why = "is on several brokers: add a column brokerName" if found else "cannot be written to"
+    raise MessageInvalidError(
+        f"queue {queue_id}{of} of topic {topic!r} {why}. Queues of the topic: {known}"
+    )

@@ -33,7 +33,7 @@ from rocketstream.protocol.names import (
 )
 from rocketstream.spark.connections import admin_client
 from rocketstream.spark.options import WriteOptions
-from rocketstream.spark.patience import Patience
+from rocketstream.spark.patience import Patience, patiently
 
 logger = logging.getLogger("rocketstream.spark")
 
@@ -149,14 +149,7 @@ class Routes:
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         patience = Patience(self._options.retry_timeout_ms, self._clock)
-        while True:
-            try:
-                return ask()
-            except TransportError as error:
-                if patience.exhausted():
-                    raise
-                logger.warning("no answer from the cluster, asking again: %s", error)
-                patience.pause()
+        return patiently(ask, patience, lambda error: isinstance(error, TransportError))
 
 
 def _check_name(topic: str) -> None:

@@ -1,4 +1,4 @@
-"""Spark's batch and stream writers: ``task`` answers their calls.
+"""Spark's batch and stream writers: record batches in, acknowledged messages out.
 
 Law: only picklable values are kept; ``commit`` and ``abort`` are called on other instances than
 ``write``.
@@ -7,17 +7,22 @@ Law: only picklable values are kept; ``commit`` and ``abort`` are called on othe
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
 from pyspark.sql import datasource as api
 
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.config import unique_ids
 from rocketstream.errors import InternalError
 from rocketstream.spark.format import called_by_spark
-from rocketstream.spark.sink.identity import Identity
-from rocketstream.spark.sink.task import Sink, write_partition
+from rocketstream.spark.options import WriteOptions
+from rocketstream.spark.sink.messages import Encoder, Identity, Rules, new_ids, runs
+from rocketstream.spark.sink.routes import Routes
+from rocketstream.spark.sink.sender import Sender
+from rocketstream.spark.worker import pool, prepare
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +35,54 @@ _BATCH_ID: Final = "streaming.sql.batchId"
 
 StreamArrowWriter: Any = getattr(api, "DataSourceStreamArrowWriter", None)
 """Spark's class; None before 4.1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """A write as it travels to the executors.
+
+    Attributes:
+        options: the user's options.
+        columns: where each of our columns is in a row.
+        write_id: the id of a batch write; a streaming query has its own id.
+    """
+
+    options: WriteOptions
+    columns: dict[str, int]
+    write_id: str
+
+
+def write_rows(
+    sink: Sink,
+    batches: Iterable[pa.RecordBatch],
+    identity: Identity,
+    clock: Clock = SYSTEM_CLOCK,
+) -> int:
+    """Send the rows of one partition; return how many, all of them acknowledged.
+
+    Blocks on the network; failures that may pass are retried for ``retryTimeoutMs``.
+
+    Raises:
+        MessageInvalidError: a row cannot become a message; nothing of its record batch was sent.
+        SendError: messages are not acknowledged.
+        RouteNotFoundError, ConfigurationError: a topic cannot be written to.
+    """
+    options = sink.options
+    generator = unique_ids()
+    rules = Rules(sink.columns, options.max_message_size, options.drop_reserved)
+    encoder = Encoder(rules, identity, lambda count: new_ids(generator, count, clock.now_ms))
+    first_queue = identity.partition + identity.batch_id
+    with (
+        Routes(options, clock) as routes,
+        Sender(options, pool(options), routes, first_queue, clock) as sender,
+    ):
+        for batch in batches:
+            block = encoder.block(batch)
+            # All runs first: a row with a queue that does not exist must stop the other rows too.
+            for run in list(runs(block, options.topic, routes.queues)):
+                sender.send_run(run)
+        sender.finish()
+        return sender.acknowledged
 
 
 @dataclass
@@ -49,7 +102,8 @@ class RocketMQWriter(api.DataSourceArrowWriter):  # type: ignore[misc]
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
         """Send one partition's rows; returns when all are acknowledged."""
         identity = Identity(self._sink.write_id, 0, _task().partitionId())
-        return SinkCommit(write_partition(self._sink, iterator, identity))
+        prepare()
+        return SinkCommit(write_rows(self._sink, iterator, identity))
 
     def abort(self, messages: Sequence[SinkCommit | None]) -> None:
         """Log that messages already sent stay."""
@@ -70,7 +124,8 @@ class RocketMQStreamWriter(StreamArrowWriter or object):  # type: ignore[misc]
         if query_id is None or batch_id is None:
             raise InternalError("Spark does not say which query and batch this task belongs to")
         identity = Identity(query_id, int(batch_id), task.partitionId())
-        return SinkCommit(write_partition(self._sink, iterator, identity))
+        prepare()
+        return SinkCommit(write_rows(self._sink, iterator, identity))
 
     def commit(self, messages: Sequence[SinkCommit | None], batchId: int) -> None:
         """Do nothing: brokers have acknowledged every message already."""

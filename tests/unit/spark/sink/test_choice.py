@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.options import WRITE_OPTIONS, WriteOptions, write_options
 from rocketstream.spark.sink.columns import COLUMNS, choose
-from rocketstream.spark.sink.lanes import cut
+from rocketstream.spark.sink.sender import cut
 
 
 def parse(**given: str) -> WriteOptions:

@@ -12,8 +12,8 @@ from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import worker
 from rocketstream.spark.options import write_options
-from rocketstream.spark.sink.identity import Identity
-from rocketstream.spark.sink.task import Sink, write_rows
+from rocketstream.spark.sink.messages import Identity
+from rocketstream.spark.sink.writer import Sink, write_rows
 
 ROWS, ROW_BYTES = 100, 15_000
 

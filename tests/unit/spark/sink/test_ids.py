@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstream.protocol.message_id import UniqueIdGenerator
-from rocketstream.spark.sink.identity import new_ids
+from rocketstream.spark.sink.messages import new_ids
 
 ADDRESSES = st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16)
 

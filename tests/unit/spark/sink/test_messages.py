@@ -17,9 +17,7 @@ from rocketstream.errors import ConfigurationError, MessageInvalidError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.properties import decode_properties
 from rocketstream.protocol.record import BatchItem, decode_batch, encode_batch
-from rocketstream.spark.sink.identity import Identity
-from rocketstream.spark.sink.lanes import Run, runs
-from rocketstream.spark.sink.messages import Block, Encoder, Rules
+from rocketstream.spark.sink.messages import Block, Encoder, Identity, Rules, Run, runs
 
 MAP = pa.map_(pa.string(), pa.string())
 QUEUES = [MessageQueue("T", broker, queue_id) for broker in ("a", "b") for queue_id in range(2)]

@@ -22,7 +22,7 @@ from rocketstream.spark.connections import new_pool
 from rocketstream.spark.options import WriteOptions, write_options
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.sink.routes import Routes
-from rocketstream.spark.sink.sending import Sender
+from rocketstream.spark.sink.sender import Sender
 from rocketstream.testing.clock import ManualClock
 from rocketstream.testing.proxy import FaultProxy
 from rocketstream.transport.connection import Connection

@@ -1,4 +1,4 @@
-"""Sends with several requests under way, until every message is acknowledged.
+"""Messages cut into requests, several of them under way, until every message is acknowledged.
 
 Law: requests that must keep their order in a queue are sent one after the other, because brokers
 handle the requests of one connection in parallel.
@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import itertools
 import logging
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -25,7 +26,7 @@ from typing import Final, Self
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.producer.policy import choose_queue, outcome_of, unsafe
-from rocketstream.client.producer.settings import RETRY_RESPONSE_CODES
+from rocketstream.client.producer.settings import RETRY_RESPONSE_CODES, ProducerSettings
 from rocketstream.errors import (
     BrokerError,
     ConnectionLostError,
@@ -36,12 +37,13 @@ from rocketstream.errors import (
     SendError,
     TransportError,
 )
-from rocketstream.model import MessageQueue
-from rocketstream.protocol.codes import ResponseCode
+from rocketstream.model import PROPERTY_WAIT, MessageQueue
+from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.sends import PreparedSend
 from rocketstream.spark.options import WriteOptions
 from rocketstream.spark.patience import Patience
+from rocketstream.spark.sink.messages import Run
 from rocketstream.spark.sink.routes import Routes
 from rocketstream.transport.blocking_connection import BlockingConnection
 from rocketstream.transport.blocking_pool import BlockingPool
@@ -54,6 +56,7 @@ REFUSALS_MAX: Final = 5
 """How often a refusal is retried whose code also stands for permanent ones, and how often messages
 that a broker does not call safe: each of those tries stores them once more.
 """
+_BATCH_PROPERTIES: Final = f"{PROPERTY_WAIT}\x01true"
 _PASSES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 
 
@@ -111,6 +114,11 @@ class Sender:
         self._messages_flying = 0
         self._waiting: deque[_Parcel] = deque()
         self._avoided: dict[str, float] = {}
+        self._requests = ProducerSettings(
+            options.producer_group,
+            default_topic_queue_nums=options.default_topic_queue_nums,
+            max_message_size=options.max_message_size,
+        ).requests()
         self.acknowledged = 0
         """How many messages brokers have stored as safely as they are set up to."""
 
@@ -125,6 +133,19 @@ class Sender:
     ) -> None:
         for address in list(self._connections):
             self._drop(address)
+
+    def send_run(self, run: Run) -> None:
+        """Send messages with the same destination, in as few requests as the options allow.
+
+        Blocks and raises as ``send`` does, and as ``Routes.require_timers`` where they have a
+        delivery time of their own.
+        """
+        if run.delayed and run.block.timed:
+            queues = [run.queue] if run.queue else self._routes.queues(run.topic)
+            self._routes.require_timers(run.topic, queues)
+        count_max = 1 if run.delayed else self._options.send_batch_size
+        for begin, end in cut(run.block.ends, self._options.send_batch_bytes, count_max):
+            self.send(self._request(run, begin, end), run.queue, end - begin)
 
     def send(self, prepared: PreparedSend, queue: MessageQueue | None, count: int) -> None:
         """Send ``count`` messages; returns when they are on their way.
@@ -153,6 +174,17 @@ class Sender:
                 self._receive()
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _request(self, run: Run, begin: int, end: int) -> PreparedSend:
+        properties, flag, code = _BATCH_PROPERTIES, 0, RequestCode.SEND_BATCH_MESSAGE
+        body: bytes | memoryview
+        if end - begin == 1:
+            body, own, flag = run.block.one(begin)
+            properties, code = f"{properties}\x02{own}", RequestCode.SEND_MESSAGE_V2
+        else:
+            body = run.block.batch(begin, end)
+        now = self._clock.now_ms()
+        return PreparedSend(self._requests, run.topic, body, properties, "", now, flag, code=code)
 
     def _get_under_way(self) -> None:
         while self._waiting:
@@ -299,3 +331,21 @@ class Sender:
             outcome_of(errors),
             topic=topic,
         )
+
+
+def cut(ends: Sequence[int], bytes_max: int, count_max: int) -> Iterator[tuple[int, int]]:
+    """Yield consecutive spans ``(begin, end)`` of rows that fit both bounds.
+
+    A row larger than ``bytes_max`` gets a span of its own.
+
+    Args:
+        ends: how many bytes the rows up to and including each one take together; ascending.
+        bytes_max: how many bytes a span has at most.
+        count_max: how many rows a span has at most, from 1.
+    """
+    begin, before, count = 0, 0, len(ends)
+    while begin < count:
+        end = bisect_right(ends, before + bytes_max, begin, min(count, begin + count_max))
+        end = max(end, begin + 1)
+        yield begin, end
+        begin, before = end, int(ends[end - 1])
