@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from examples.spark import latest_rows, windows
+from examples.spark import latest_rows, sessions, windows
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.spark.pipelines import pipeline_environment, placed, run_pipeline
 from tests.spark.support import Sent, send, stored
@@ -43,6 +44,45 @@ def test_a_window_counts_what_is_late_and_leaves_out_what_is_too_late(
     in_time = {(first, shop): (5, 50) for first in range(0, 30, 5) for shop in ("Oslo", "Rome")}
     late = {(20, "Oslo"): (6, 150), (20, "Rome"): (6, 150), (35, "Rome"): (1, 10)}
     assert closed == in_time | late | {(25, "Rome"): (6, 1_050)}
+
+
+@pytest.fixture
+def rocksdb(spark: Any) -> Iterator[None]:
+    """The store of states that timers need."""
+    spark.conf.set(sessions.STATE_STORE, sessions.ROCKSDB)
+    yield
+    spark.conf.unset(sessions.STATE_STORE)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("rocksdb")
+def test_a_visit_is_written_once_when_its_timer_fires(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """Wherever micro-batches and runs end; a click for a time that is over is the one left out."""
+    pytest.importorskip("google.protobuf", reason="transformWithState needs protobuf")
+    topic = new_topic(queues=2)
+    over, late = [], 0
+    for clicks, rows in zip(sessions.PARTS, (1, 100, 2, 100), strict=True):
+        sessions.click(cluster.namesrv_addr, topic, clicks)
+        late += sessions.close_visits(spark, cluster.namesrv_addr, topic, tmp_path, rows)
+        over.append(sessions.closed(spark, tmp_path))
+    first, second, third, last = over
+    assert (first, second) == ([], [("Ben", 1, 1, 1)])
+    assert third == [("Ann", 0, 23, 5), ("Ben", 1, 1, 1), ("Ben", 20, 25, 3)]
+    assert (last, late) == ([*third, ("Cy", 60, 60, 1)], 1)
+
+
+def test_clicks_make_the_same_visits_in_any_order_and_however_they_are_cut() -> None:
+    """What Spark keeps between micro-batches is as good as the clicks themselves."""
+    minutes = (0, 9, 18, 28, 40, 45, 55)
+    clicks = [sessions.Visit(minute * 60_000, minute * 60_000, 1) for minute in minutes]
+    wanted = [(0, 18, 3), (28, 28, 1), (40, 45, 2), (55, 55, 1)]
+    for order in itertools.permutations(clicks):
+        for cut in range(len(clicks)):
+            visits = sessions.merged([*sessions.merged(order[:cut]), *order[cut:]])
+            found = [(v.first_ms // 60_000, v.last_ms // 60_000, v.clicks) for v in visits]
+            assert found == wanted
 
 
 @pytest.mark.long
@@ -106,6 +146,7 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(
     [
         ("windows.py", "66 sales sent: 13 windows closed with 64, 1 late"),
         ("latest_rows.py", "2 changes taken in, the table is [(1, 'Ann', 'Bonn')]"),
+        ("sessions.py", "12 clicks sent: 4 visits over with 10, 1 late"),
     ],
 )
 def test_an_example_runs_by_path_without_a_cluster(name: str, said: str, tmp_path: Path) -> None:
