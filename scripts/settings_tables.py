@@ -27,7 +27,7 @@ from rocketstream.client.producer.settings import ProducerSettings, TransactionS
 from rocketstream.client.trace import TraceSettings
 from rocketstream.server.settings import EmbeddedSettings
 from rocketstream.settings import about, java_name, keyword_fields
-from rocketstream.spark.push.settings import SETTINGS as ON_SPARK
+from rocketstream.spark.listener.push_consumer import SETTINGS as ON_SPARK
 
 ROOT = Path(__file__).resolve().parents[1]
 CLIENT = ROOT / "src" / "rocketstream" / "client" / "keywords.py"

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from rocketstream.spark.push.queries import GIVEN_UP
+from rocketstream.spark.listener.queries import GIVEN_UP
 from tests.spark.engines import ROOT, environment
 from tests.spark.support import numbered, send
 

@@ -18,8 +18,8 @@ from rocketstream.spark.columns import ALL_COLUMNS
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.executor.fetch import read_rows
+from rocketstream.spark.listener.queries import STARTS_MAX, is_given_up
 from rocketstream.spark.options import read_options
-from rocketstream.spark.push.queries import STARTS_MAX, is_given_up
 from rocketstream.spark.scan import PartitionPlan, new_scan
 from rocketstream.transport.blocking_connection import BlockingConnection
 

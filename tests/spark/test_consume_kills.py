@@ -22,7 +22,7 @@ from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import BrokerError
 from rocketstream.model import ConsumeFromWhere, MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.spark.push.queries import GIVEN_UP
+from rocketstream.spark.listener.queries import GIVEN_UP
 from tests.spark.engines import environment
 from tests.spark.outcomes import (
     RETRIES,

@@ -17,7 +17,7 @@ from rocketstream.admin.core.words import per_second
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import ProgressListener, ReadProgress, consume
-from rocketstream.spark.push.queries import ends_of
+from rocketstream.spark.listener.queries import ends_of
 from tests.dashboard.rig import LiveRig, browsing_live
 from tests.plugins.waiting import wait_until
 from tests.spark.support import numbered, send

@@ -65,7 +65,8 @@ SAID_TO_BE_PURE = tuple(
     f"{PACKAGE}.{name}"
     for name in (
         "admin.core", "admin.rows", "admin.state", "checks", "model", "protocol",
-        "server.broker.core", "server.nameserver.core", "settings", "spark.consumer.core",
+        "server.broker.core", "server.nameserver.core", "settings", "spark.listener.batches",
+        "spark.listener.messages",
         "spark.options", "suggestions", "testing.history", "watch.alerting",
         "watch.model", "watch.pace", "watch.series", "watch.windows",
     )
@@ -90,17 +91,14 @@ CHANGING = "rocketstream.admin.wire.changes"
 CHANGERS = {"admin.safety", "admin.wire"}
 ROOMS: dict[str, set[str]] = {
     "spark": {
-        "spark.consumer",
         "spark.letters",
         "spark.listener",
         "spark.measures",
         "spark.progress",
-        "spark.push",
         "spark.setup",
         "spark.source",
     },
     "spark.letters": {"protocol"},
-    "spark.listener": {"spark.measures"},
     "spark.measures": {"spark.driver"},
     "spark.format": {"spark.setup"},
     "spark.source": TASK | {"spark.format", "spark.reader", "spark.store", "spark.sink", "client"},
@@ -108,9 +106,11 @@ ROOMS: dict[str, set[str]] = {
     "spark.driver": TASK | CONNECTING | {"protocol", "transport"},
     "spark.executor": TASK | CONNECTING | {"spark.arrow", "spark.worker", "protocol", "transport"},
     # Renders what the admin operations tell, as the command line does; no other room asks them.
+    # Its listener of queries tells their own measures.
     "spark.progress": {
         "spark.connections",
         "spark.format",
+        "spark.measures",
         "spark.options",
         "protocol",
     }
@@ -129,23 +129,15 @@ ROOMS: dict[str, set[str]] = {
     # Files instead of brokers: planned and read here, with the driver's arithmetic.
     "spark.store": TASK
     | {"spark.arrow", "spark.driver", "spark.losses", "spark.worker", "protocol"},
-    "spark.consumer": {
+    "spark.listener": {
         "spark.columns",
         "spark.connections",
+        "spark.driver",
         "spark.format",
         "spark.options",
         "spark.patience",
         "spark.setup",
         "spark.worker",
-        "client",
-        "protocol",
-    },
-    "spark.push": {
-        "spark.connections",
-        "spark.consumer",
-        "spark.driver",
-        "spark.options",
-        "spark.patience",
         "client",
         "protocol",
     },
@@ -212,16 +204,29 @@ ROOMS: dict[str, set[str]] = {
     "admin.rows": set(),
 }
 
+# In the listener's room: the work of tasks knows nothing of the user's process, where the query and
+# the claim on its group are, and nothing is kept between tasks there.
+LISTENER = f"{PACKAGE}.spark.listener."
+IN_TASKS = tuple(
+    LISTENER + name for name in ("batches", "calls", "messages", "send_back", "sink", "task")
+)
+AT_USERS = tuple(
+    LISTENER + name for name in ("claim", "consume", "on_request", "push_consumer", "queries")
+)
+BARRED: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(IN_TASKS, (f"{PACKAGE}.spark.driver", *AT_USERS)),
+    **dict.fromkeys(AT_USERS, (f"{PACKAGE}.spark.worker",)),
+}
+
 # Third-party modules and the one place each may be imported.
 HOMES: dict[str, tuple[str, ...]] = {
     "pyspark": (
         "rocketstream.spark.format",
         "rocketstream.spark.reader",
-        "rocketstream.spark.listener",
+        "rocketstream.spark.progress.listener",
         "rocketstream.spark.progress.source",
-        "rocketstream.spark.consumer.parcel",
-        "rocketstream.spark.consumer.sink",
-        "rocketstream.spark.push.directly",
+        "rocketstream.spark.listener.on_request",
+        "rocketstream.spark.listener.sink",
         "rocketstream.spark.sink.writer",
         "rocketstream.spark.setup.shipping",
         "rocketstream.pipelines",
@@ -234,7 +239,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "pyarrow": (
         "rocketstream.pipelines.protobuf",
         "rocketstream.spark.arrow",
-        "rocketstream.spark.consumer.messages",
+        "rocketstream.spark.listener.messages",
         "rocketstream.spark.executor.fetch",
         "rocketstream.spark.progress.source",
         "rocketstream.spark.reader",
@@ -388,9 +393,11 @@ def closed_doors(module: Module) -> list[str]:
         if target.split(".")[0] != PACKAGE or target == PACKAGE:
             continue
         other = room(target)
-        if (target.startswith(CHANGING) and own not in CHANGERS) or other not in {own} | ROOMS[
-            own
-        ] | GROUND:
+        if (
+            target.startswith(BARRED.get(module.name, ()))
+            or (target.startswith(CHANGING) and own not in CHANGERS)
+            or other not in {own} | ROOMS[own] | GROUND
+        ):
             wrong.append(f"{module.place}:{line} imports {target}")
     return wrong
 
@@ -413,9 +420,9 @@ def test_each_room_keeps_to_its_law(module: Module) -> None:
         ("spark.driver.cluster", "def late():\n    from rocketstream.spark.executor import worker"),
         ("spark.driver.cluster", "from rocketstream.spark.arrow.layout import Piece"),
         ("spark.driver.cluster", "from rocketstream.spark import worker"),
-        ("spark.consumer.task", "from rocketstream.spark.driver.planning import plan"),
-        ("spark.consumer.task", "from rocketstream.spark.push.consume import consume"),
-        ("spark.push.consume", "from rocketstream.spark.worker import pool"),
+        ("spark.listener.task", "from rocketstream.spark.driver.planning import plan"),
+        ("spark.listener.task", "from rocketstream.spark.listener.consume import consume"),
+        ("spark.listener.consume", "from rocketstream.spark.worker import pool"),
         ("spark.setup.java", "from rocketstream.spark.options import read_options"),
         ("spark.options", "from rocketstream.spark.scan import Scan"),
         ("admin.sweep", "from rocketstream.admin.changes.resets import ResetAdmin"),

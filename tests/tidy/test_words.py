@@ -95,7 +95,7 @@ ONE_MEANING = {
     "turn": (
         "client.consumer.consume.orderly_queue",
         "client.consumer.consume.",
-        "spark.consumer.",
+        "spark.listener.",
         "cli.top.",
     ),
     "ledger": (),

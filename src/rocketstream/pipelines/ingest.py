@@ -27,7 +27,7 @@ from rocketstream.pipelines.messages import as_dead_letters
 from rocketstream.pipelines.places import Place, place_of
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
 from rocketstream.pipelines.targets import CHECKPOINT, Target, prepare_stream
-from rocketstream.spark.push.queries import STARTS_MAX, is_given_up
+from rocketstream.spark.listener.queries import STARTS_MAX, is_given_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,11 +12,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rocketstream.spark.listener import ProgressListener, observe_bytes
+    from rocketstream.spark.listener.claim import GroupClaim
+    from rocketstream.spark.listener.consume import consume
+    from rocketstream.spark.listener.push_consumer import SparkPushConsumer
     from rocketstream.spark.measures import ReadProgress
-    from rocketstream.spark.push.claim import GroupClaim
-    from rocketstream.spark.push.consume import consume
-    from rocketstream.spark.push.push_consumer import SparkPushConsumer
+    from rocketstream.spark.progress.listener import ProgressListener, observe_bytes
 
 from rocketstream.spark.letters import dead_letters
 from rocketstream.spark.setup.preparation import check_lookup, prepare
@@ -45,7 +45,7 @@ def register(spark: Any, by_value: bool = False) -> None:
     from rocketstream.spark.setup.shipping import check_requirements
 
     check_requirements()
-    from rocketstream.spark.consumer.sink import RocketMQConsumerSink
+    from rocketstream.spark.listener.sink import RocketMQConsumerSink
     from rocketstream.spark.progress.source import ProgressDataSource
     from rocketstream.spark.setup.shipping import ship_by_value
     from rocketstream.spark.source import RocketMQDataSource
@@ -60,12 +60,12 @@ def register(spark: Any, by_value: bool = False) -> None:
 
 
 _LATER = {
-    "GroupClaim": "rocketstream.spark.push.claim",
-    "ProgressListener": "rocketstream.spark.listener",
+    "GroupClaim": "rocketstream.spark.listener.claim",
+    "ProgressListener": "rocketstream.spark.progress.listener",
     "ReadProgress": "rocketstream.spark.measures",
-    "SparkPushConsumer": "rocketstream.spark.push.push_consumer",
-    "consume": "rocketstream.spark.push.consume",
-    "observe_bytes": "rocketstream.spark.listener",
+    "SparkPushConsumer": "rocketstream.spark.listener.push_consumer",
+    "consume": "rocketstream.spark.listener.consume",
+    "observe_bytes": "rocketstream.spark.progress.listener",
 }
 
 

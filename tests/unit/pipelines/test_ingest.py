@@ -15,7 +15,7 @@ from rocketstream.pipelines.bodies import bodies_of
 from rocketstream.pipelines.ingest import IngestPlan, Reports, ingest, prepare_target
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
 from rocketstream.pipelines.targets import Target
-from rocketstream.spark.push.queries import STARTS_MAX
+from rocketstream.spark.listener.queries import STARTS_MAX
 
 
 def plan(path: Path, topic: str = "T", **changes: Any) -> IngestPlan:

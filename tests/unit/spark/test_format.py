@@ -13,8 +13,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from rocketstream.errors import ConfigurationError, ConnectError, RocketMQError
 from rocketstream.model import MessageQueue
-from rocketstream.spark.consumer.sink import RocketMQConsumerSink
 from rocketstream.spark.format import DEBUG_VARIABLE
+from rocketstream.spark.listener.sink import RocketMQConsumerSink
 from rocketstream.spark.progress.source import ProgressDataSource
 from rocketstream.spark.reader import RocketMQStreamReader
 from rocketstream.spark.scan import PartitionPlan, QueueRange

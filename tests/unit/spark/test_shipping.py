@@ -81,7 +81,7 @@ def test_constants_of_ours_travel_by_value() -> None:
     [
         "rocketstream.spark.source.RocketMQDataSource",
         "rocketstream.spark.progress.source.ProgressDataSource",
-        "rocketstream.spark.consumer.sink.RocketMQConsumerSink",
+        "rocketstream.spark.listener.sink.RocketMQConsumerSink",
     ],
 )
 def test_every_format_travels_and_no_module_with_it(source: str) -> None:

@@ -1,0 +1,226 @@
+"""A stream's writer that holds the group: from before the query's start until after its end."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rocketstream.admin import Admin
+from rocketstream.client.admin.blocking import BlockingAdminClient
+from rocketstream.errors import (
+    ClientStateError,
+    ConfigurationError,
+    ConnectError,
+    NotSupportedError,
+)
+from rocketstream.model import ConsumeConcurrentlyStatus, MessageQueue
+from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.spark.driver.offsets import StreamOffset
+from rocketstream.spark.listener import claim as claiming
+from rocketstream.spark.listener import queries
+from rocketstream.spark.listener.claim import GroupClaim, live_members
+from rocketstream.spark.listener.consume import ConsumingWriter, consume
+from rocketstream.spark.listener.sink import sink_options
+from tests.spark.support import numbered, send
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+LONG_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as running:
+        running.create_topic("orders", queues=1)
+        send(running, "orders", 0, numbered(0, 4))
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claiming, "LEAVING_MS", 0)
+
+
+def listener(messages: list[Any]) -> ConsumeConcurrentlyStatus:
+    return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+
+class Query:
+    """A query that ends when told to; it has read the first four messages."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    @property
+    def isActive(self) -> bool:
+        return not self.over.is_set()
+
+    @property
+    def lastProgress(self) -> Any:
+        offset = json.dumps(StreamOffset({QUEUE: 4}).to_json())
+        return SimpleNamespace(sources=[SimpleNamespace(endOffset=offset)])
+
+    def awaitTermination(self) -> None:
+        assert self.over.wait(LONG_S)
+
+
+class Writer:
+    """Spark's writer, which keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, Any] = {}
+        self.query = Query()
+        self.failure: Exception | None = None
+
+    def option(self, name: str, value: Any) -> Writer:
+        self.given[name] = value
+        return self
+
+    def options(self, **given: Any) -> Writer:
+        self.given |= given
+        return self
+
+    def queryName(self, name: str) -> Writer:
+        return self.option("queryName", name)
+
+    def outputMode(self, mode: str) -> Writer:
+        return self.option("outputMode", mode)
+
+    def trigger(self, **trigger: Any) -> Writer:
+        return self.option("trigger", trigger)
+
+    def start(self, **options: Any) -> Query:
+        if self.failure is not None:
+            raise self.failure
+        self.given |= options
+        return self.query
+
+
+def made(
+    writer: Writer, cluster: EmbeddedCluster, group: str, claim: bool | GroupClaim = True
+) -> ConsumingWriter:
+    options = sink_options(listener, False, {"GROUP": group, "nameserver": cluster.namesrv_addr})
+    return ConsumingWriter(None, writer, options, claim)
+
+
+def ended() -> None:
+    for _, thread in list(queries._endings):
+        thread.join(LONG_S)
+
+
+def test_a_started_query_holds_its_group_until_its_end(
+    cluster: EmbeddedCluster, admin: BlockingAdminClient
+) -> None:
+    """Covers C-111: tools see a member, another one is refused; at the end its offsets stand."""
+    writer = Writer()
+    consuming = made(writer, cluster, "held").option("checkpointLocation", "/c").queryName("q")
+    query = consuming.outputMode("append").options(a="1").trigger(availableNow=True).start(b="2")
+    assert query is writer.query
+    assert writer.given == {
+        "checkpointLocation": "/c", "queryName": "q", "outputMode": "append", "a": "1", "b": "2",
+        "trigger": {"availableNow": True},
+    }  # fmt: skip
+    (member,) = live_members(admin, "held")
+    with pytest.raises(ClientStateError, match=r"live members: .* handed to consume\(") as caught:
+        made(Writer(), cluster, "held").start()
+    assert member in str(caught.value)
+    with Admin(cluster.namesrv_addr) as operator:
+        (info,) = operator.groups.running_info("held")
+        assert [(each.topic, each.commit_offset) for each in info.queues] == [("orders", 4)]
+
+    writer.query.over.set()
+    ended()
+    assert live_members(admin, "held") == frozenset()
+    assert admin.query_consumer_offset("held", QUEUE) == 4
+
+
+def test_a_process_that_ends_waits_for_the_goodbyes_of_ended_queries_alone(
+    cluster: EmbeddedCluster, admin: BlockingAdminClient
+) -> None:
+    """Otherwise the last offsets would be lost by a race with the end of the interpreter."""
+    going, over = Writer(), Writer()
+    made(going, cluster, "going").start()
+    made(over, cluster, "over").start()
+    over.query.over.set()
+    queries._finish()
+    assert live_members(admin, "over") == frozenset()
+    assert live_members(admin, "going")
+    going.query.over.set()
+    ended()
+
+
+def test_a_query_that_does_not_start_leaves_the_group(
+    cluster: EmbeddedCluster, admin: BlockingAdminClient
+) -> None:
+    writer = Writer()
+    writer.failure = ValueError("no checkpoint")
+    with pytest.raises(ValueError, match="no checkpoint"):
+        made(writer, cluster, "failed").start()
+    assert live_members(admin, "failed") == frozenset()
+
+
+def test_a_claim_is_left_out_when_asked(
+    cluster: EmbeddedCluster, admin: BlockingAdminClient
+) -> None:
+    assert made(Writer(), cluster, "alone", claim=False).start()
+    assert live_members(admin, "alone") == frozenset()
+
+
+def test_a_claim_of_the_users_own_stays_beyond_the_query(
+    cluster: EmbeddedCluster, admin: BlockingAdminClient
+) -> None:
+    """It must be this group's, and live: a claim that is none would leave the group open."""
+    own = GroupClaim("own", {"orders": "*"}, nameServer=cluster.namesrv_addr)
+    with pytest.raises(ConfigurationError, match="has not begun"):
+        made(Writer(), cluster, "own", own).start()
+    with own:
+        with pytest.raises(ConfigurationError, match="of group 'own', not of 'other'"):
+            made(Writer(), cluster, "other", own).start()
+        writer = Writer()
+        made(writer, cluster, "own", own).start()
+        writer.query.over.set()
+        ended()
+        assert live_members(admin, "own") == {own.client_id}
+
+
+def test_a_process_that_cannot_reach_the_cluster_is_told_what_to_do() -> None:
+    """With Spark Connect the client may be where no broker is."""
+    options = sink_options(listener, False, {"group": "far", "nameServer": "127.0.0.1:1"})
+    with pytest.raises(ConnectError, match=r"Spark Connect that is the client.*claim=False"):
+        ConsumingWriter(None, Writer(), options, True).start()
+
+
+def test_only_what_a_listener_leaves_open_can_be_set(cluster: EmbeddedCluster) -> None:
+    consuming = made(Writer(), cluster, "strict")
+    for name in ("toTable", "foreachBatch", "format"):
+        with pytest.raises(NotSupportedError, match=f"no '{name}'"):
+            getattr(consuming, name)
+    for setting in (
+        lambda: consuming.option("consumethreadmax", 3),
+        lambda: consuming.options(group="g"),
+        lambda: consuming.start(listener="x"),
+    ):
+        with pytest.raises(ConfigurationError, match="give it to consume"):
+            setting()
+
+
+def test_a_claim_is_a_claim_or_a_yes_or_no() -> None:
+    conf = SimpleNamespace(get=lambda name, default: default)
+    frame = SimpleNamespace(sparkSession=SimpleNamespace(conf=conf), isStreaming=True)
+    with pytest.raises(ConfigurationError, match="claim is True, False or a GroupClaim, not 'no'"):
+        consume(frame, listener, group="g", nameServer="h:1", claim="no")  # type: ignore[arg-type]
+
+
+def test_rows_a_listener_cannot_have_are_refused_before_the_group_is_claimed() -> None:
+    conf = SimpleNamespace(get=lambda name, default: default)
+    body = SimpleNamespace(name="body", dataType=SimpleNamespace(simpleString=lambda: "binary"))
+    schema = SimpleNamespace(fields=[body])
+    frame = SimpleNamespace(
+        sparkSession=SimpleNamespace(conf=conf), isStreaming=True, schema=schema
+    )
+    with pytest.raises(ConfigurationError, match=r"topic \(string\) is missing"):
+        consume(frame, listener, group="g", nameServer="h:1")
