@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -11,6 +12,7 @@ from rocketstream.protocol.bodies import TopicRouteData
 from rocketstream.protocol.codes import MessageSysFlag, RequestCode, SerializeType
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
+    EndTransactionRequestHeader,
     GetRouteInfoRequestHeader,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
@@ -20,8 +22,9 @@ from rocketstream.protocol.headers import (
     UpdateConsumerOffsetRequestHeader,
     ViewMessageRequestHeader,
 )
-from rocketstream.protocol.message_ext import decode_message
+from rocketstream.protocol.message_ext import decode_message, decode_messages
 from rocketstream.protocol.message_id import decode_offset_msg_id
+from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.transport.blocking_connection import BlockingConnection
 from tests.interop.cluster import ApacheCluster
 from tests.interop.wire import (
@@ -33,8 +36,11 @@ from tests.interop.wire import (
     pull_command,
     send_command,
 )
+from tests.plugins.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
+
+COMMIT = 8
 
 
 @pytest.fixture
@@ -174,3 +180,41 @@ def test_empty_and_passed_offsets_say_so(broker: BlockingConnection, topic: str)
     assert ask(broker, pull_command(topic, 1)).code == 19
     beyond = ask(broker, pull_command(topic, 2))
     assert (beyond.code, (beyond.ext_fields or {})["nextBeginOffset"]) == (21, "1")
+
+
+def test_a_commit_that_comes_twice_stores_twice_at_apaches_and_once_at_ours(
+    apache_cluster: ApacheCluster,
+) -> None:
+    """Covers C-606: why no exactly-once sink is built on half messages (docs/spark-writing.md)."""
+    name = apache_cluster.unique("twice")
+    topic = apache_cluster.create_topic(name, queues=1)
+    with EmbeddedCluster() as ours:
+        ours.create_topic(topic, queues=1)
+        stored = [
+            _committed_twice(address, topic)
+            for address in (apache_cluster.broker_addr, ours.broker_addr)
+        ]
+    assert stored == [2, 1]
+
+
+def _committed_twice(address: str, topic: str) -> int:
+    """Store a half message and commit it twice; return how many messages that made."""
+    half = {"TRAN_MSG": "true", "PGROUP": "wire", "UNIQ_KEY": "U1"}
+    with closing(BlockingConnection(address)) as connection:
+        command = send_command(topic, b"paid", half, sys_flag=MessageSysFlag.TRANSACTION_PREPARED)
+        stored = connection.request(command, TIMEOUT_MS).header(SendMessageResponseHeader)
+        *_, place = decode_offset_msg_id(stored.msg_id)
+        end = EndTransactionRequestHeader("wire", stored.queue_offset, place, COMMIT, msg_id="U1")
+        for _ in range(2):
+            request = RemotingCommand.request(RequestCode.END_TRANSACTION, end)
+            assert connection.request(request, TIMEOUT_MS).code == 0
+        # Behind all that the commits have stored.
+        connection.request(send_command(topic, b"mark"), TIMEOUT_MS)
+        found = wait_until(lambda: _until_mark(connection, topic), "the mark")
+    return len(found) - 1
+
+
+def _until_mark(connection: BlockingConnection, topic: str) -> list[bytes] | None:
+    answer = connection.request(pull_command(topic, 0), TIMEOUT_MS)
+    bodies = [] if answer.code else [each.body for each in decode_messages(bytes(answer.body), "b")]
+    return bodies if b"mark" in bodies else None
