@@ -11,7 +11,6 @@ from rocketstream.protocol import plain_json
 from rocketstream.protocol.framing import decode_frame
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.properties import (
-    PropertiesForm,
     decode_properties,
     encode_properties,
 )
@@ -178,28 +177,6 @@ def test_of_a_property_given_twice_the_last_counts() -> None:
     assert isinstance(read[3], bytes)
     assert isinstance(expected[3], bytes)
     assert decode_properties(read[3]) == decode_properties(expected[3])
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from([*NAMES, "a%b", ".*"]), VALUES), max_size=4),
-    st.dictionaries(st.sampled_from(["WAIT", "UNIQ_KEY", "50%", "CLUSTER"]), VALUES.map(repr)),
-    st.booleans(),
-)
-def test_a_form_of_properties_merges_as_dictionaries_do(
-    pairs: list[tuple[str, str]], common: dict[str, str], ends: bool
-) -> None:
-    text = "\x02".join([f"{name}\x01{value}" for name, value in pairs]) + "\x02" * ends
-    own = decode_properties(text)
-    form = PropertiesForm(tuple(own))
-    found = form.match(text.encode())
-    if found is not None and own:
-        template, order = form.merged(common)
-        merged = template % tuple([found.groups()[place] for place in order])
-        assert merged == encode_properties({**common, **own}).encode()
-        assert [value.decode() for value in found.groups()] == list(own.values())
-    plain = all(v.isascii() and v and not {*"\0\x01\x02"} & {*v} for _, v in pairs)
-    if own and plain and len(own) == len(pairs):
-        assert found is not None
 
 
 def test_the_frame_of_a_run_is_that_of_the_general_way() -> None:

@@ -5,8 +5,7 @@ Pure: the text form and the reserved names; C-98 says who may set them.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 PROPERTY_KEYS: Final = "KEYS"
@@ -60,7 +59,6 @@ PROPERTIES_CRC: Final = "PROPERTIES_CRC"
 it."""
 
 KEY_SEPARATOR: Final = " "
-_PLAIN: Final = rb"[^\x00-\x02\x80-\xff]"
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
@@ -85,38 +83,3 @@ def decode_properties(text: bytes | str) -> dict[str, str]:
             properties[name] = value
     properties.pop(PROPERTIES_CRC, None)
     return properties
-
-
-class PropertiesForm:
-    r"""Property texts with these names, in this order, read without a dictionary.
-
-    Gives the values :func:`decode_properties` would return for a text that :attr:`match` takes:
-    plain ASCII, no empty value, no name twice.
-
-    Attributes:
-        match: takes a text and gives the values as groups, or None in any doubt.
-    """
-
-    __slots__ = ("match", "names")
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = tuple(names)
-        pairs = [re.escape(name.encode()) + b"\x01(" + _PLAIN + b"+)" for name in names]
-        self.match = re.compile(b"\x02".join(pairs) + b"\x02?").fullmatch
-
-    def place(self, name: str) -> int:
-        """Return the number of the group, from 0 on, that holds a property's value; -1 for none."""
-        return self.names.index(name) if name in self.names else -1
-
-    def merged(self, common: Mapping[str, str]) -> tuple[bytes, tuple[int, ...]]:
-        """Return how texts of this form are stored with ``common``, which they override by name.
-
-        Args:
-            common: the other properties; without a NUL.
-
-        Returns:
-            A ``%`` template of ``{**common, **own}``, and which of the values it takes, in order.
-        """
-        merged = {**common, **dict.fromkeys(self.names, "\0")}
-        text = encode_properties(merged).replace("%", "%%").replace("\0", "%b").encode()
-        return text, tuple(self.names.index(name) for name in merged if name in self.names)

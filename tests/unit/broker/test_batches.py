@@ -11,20 +11,15 @@ from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.message_ext import decode_message
 from rocketstream.protocol.properties import (
-    PropertiesForm,
     decode_properties,
-    encode_properties,
 )
 from rocketstream.protocol.record import (
     encode_batch,
     index_keys,
-    new_draft,
     pack_host,
     record_of,
-    sealable,
 )
 from rocketstream.protocol.tag_hash import tags_code
-from rocketstream.server.broker.core import batches
 from rocketstream.server.broker.core.batches import Batch, read_batch
 from rocketstream.server.broker.core.sends import SendRules
 
@@ -72,23 +67,20 @@ def test_every_message_is_stored_as_its_own_properties_say(
 ) -> None:
     texts = ["\x02".join(f"{n}\x01{v}" for n, v in kind).encode() for kind in kinds * times]
     shared = "\x02".join(f"{n}\x01{v}" for n, v in common)
-    batch = read(header(shared), [(7, b"%d" % n, text) for n, text in enumerate(texts)], host)
-    expected, codes, keys = [], [], []
-    for number, text in enumerate(texts):
+    batch = read(
+        header(shared, sys_flag=0), [(7, b"%d" % n, text) for n, text in enumerate(texts)], host
+    )
+    for number, (text, draft) in enumerate(zip(texts, batch.drafts, strict=True)):
         properties = {**decode_properties(shared), "CLUSTER": "C1", **decode_properties(text)}
-        stored = sealable(encode_properties(properties).encode())
-        body = b"%d" % number
-        draft = new_draft("T1", 2, 7, 1, 1_700_000_000_000, host, HOST, body, stored)
-        expected.append(record_of(draft, 0, 0, 9))
-        codes.append(tags_code(properties.get("TAGS")))
-        keys.append(index_keys(properties.get("UNIQ_KEY"), properties.get("KEYS")))
-    assert records_of(batch) == expected
-    assert [draft[12] for draft in batch.drafts] == codes
-    assert [draft[13] for draft in batch.drafts] == keys
+        told = decode_message(record_of(draft, 0, 0, 9))
+        assert told.properties == properties
+        assert (told.body, told.flag, told.born_timestamp) == (b"%d" % number, 7, 1_700_000_000_000)
+        assert draft[12] == tags_code(properties.get("TAGS"))
+        assert draft[13] == index_keys(properties.get("UNIQ_KEY"), properties.get("KEYS"))
 
 
-def test_alike_messages_need_no_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many messages with the same names only the first two are decoded."""
+def test_usual_messages_need_no_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the properties of the batch are decoded."""
     decoded: list[bytes | str] = []
 
     def counted(text: bytes | str) -> dict[str, str]:
@@ -99,8 +91,8 @@ def test_alike_messages_need_no_dictionaries(monkeypatch: pytest.MonkeyPatch) ->
     items = [(0, b"x", b"UNIQ_KEY\x01%d\x02WAIT\x01true\x02TAGS\x01A" % n) for n in range(100)]
     batch = read(header("WAIT\x01true"), items)
     assert len(batch.drafts) == 100
-    assert len(decoded) == 3
-    last = b"WAIT\x01true\x02CLUSTER\x01C1\x02UNIQ_KEY\x0199\x02TAGS\x01A"
+    assert len(decoded) == 1
+    last = b"CLUSTER\x01C1\x02UNIQ_KEY\x0199\x02WAIT\x01true\x02TAGS\x01A"
     assert last in batch.drafts[99][11]
 
 
@@ -125,7 +117,6 @@ def test_records_of_a_batch_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("name", ["TAGS", "KEYS", "UNIQ_KEY"])
 def test_what_a_header_says_of_all_messages_is_said_of_each(name: str) -> None:
-    """Also of the third and later ones, which are alike and read the quick way."""
     batch = read(header(f"{name}\x01A"), [(0, b"x", b"u\x01%d" % n) for n in range(4)])
     told = {name: "A"}
     keys = index_keys(told.get("UNIQ_KEY"), told.get("KEYS"))
@@ -173,32 +164,26 @@ def test_records_of_a_batch_may_fill_their_bound(
         read(header(), items, host)
 
 
-def test_forms_are_made_for_the_first_four_kinds_of_messages_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of two in a row: a batch of messages that differ two by two would pay for each."""
-    made: list[list[str]] = []
+@pytest.mark.parametrize("name", ["MYWAIT", "WAITS", "w"])
+def test_a_name_like_one_of_the_batch_leaves_that_in_place(name: str) -> None:
+    batch = read(header("WAIT\x01false"), [(0, b"x", f"{name}\x01v".encode())])
+    (record,) = records_of(batch)
+    assert decode_message(record).properties == {"WAIT": "false", "CLUSTER": "C1", name: "v"}
 
-    class Noted(PropertiesForm):
-        def __init__(self, names: list[str]) -> None:
-            made.append(names)
-            super().__init__(names)
 
-    monkeypatch.setattr(batches, "PropertiesForm", Noted)
-    items = [(0, b"x", b"p%d\x01v" % (n // 2)) for n in range(14)]
-    assert len(read(header(), items).drafts) == 14
-    assert made == [["p0"], ["p1"], ["p2"], ["p3"]]
-    made.clear()
-    read(header(), [(0, b"x", b"p%d\x01v" % n) for n in range(14)])
-    read(header(), [(0, b"x", b"")] * 3)
-    assert made == []
+def test_of_a_property_given_twice_the_last_counts() -> None:
+    batch = read(header(), [(0, b"x", b"TAGS\x01a\x02KEYS\x01k\x02TAGS\x01b\x02KEYS\x01l\x02")])
+    ((code, keys),) = [(draft[12], draft[13]) for draft in batch.drafts]
+    assert (code, keys) == (tags_code("b"), ["l"])
+    (record,) = records_of(batch)
+    told = decode_message(record).properties
+    assert told == {"CLUSTER": "C1", "TAGS": "b", "KEYS": "l"}
 
 
 @pytest.mark.parametrize(
     "order", ["TAGS KEYS UNIQ_KEY", "KEYS UNIQ_KEY TAGS", "UNIQ_KEY TAGS KEYS"]
 )
 def test_alike_messages_have_their_own_tags_and_keys_wherever_they_stand(order: str) -> None:
-    """The third and later ones are read the quick way, by the place of a property."""
     texts = [
         "\x02".join(f"{name}\x01{name[0]}{number}" for name in order.split()).encode()
         for number in range(5)

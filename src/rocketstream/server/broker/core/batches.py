@@ -5,9 +5,9 @@ Pure: the work is done in steps, since a batch may have thousands of messages (C
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import re
+from collections.abc import Generator
 from dataclasses import dataclass, field
-from operator import itemgetter
 
 from rocketstream.errors import BrokerError
 from rocketstream.limits import BATCH_STORED_BYTES_MAX, PROPERTIES_BYTES_MAX
@@ -15,6 +15,7 @@ from rocketstream.protocol import names
 from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.properties import (
+    PROPERTIES_CRC,
     PROPERTY_CLUSTER,
     PROPERTY_DELAY,
     PROPERTY_KEYS,
@@ -22,7 +23,6 @@ from rocketstream.protocol.properties import (
     PROPERTY_TRAN_MSG,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
-    PropertiesForm,
     decode_properties,
     encode_properties,
 )
@@ -40,10 +40,17 @@ from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.broker.core.sends import SendRules, delay_level_of, illegal
 
 _MESSAGES_A_STEP = 8
-_FORMS_MAX = 4
-"""Most forms made for one batch: making one takes as long as reading hundreds of messages."""
-_SHOWN = (PROPERTY_TAGS, PROPERTY_UNIQ_KEY, PROPERTY_KEYS)
-"""The properties the broker itself reads of a message that is stored unchanged."""
+_TEXT = rb"[^\x00-\x02\x80-\xff]"
+_READ = {PROPERTY_TAGS, PROPERTY_KEYS, PROPERTY_DELAY, PROPERTY_TRAN_MSG, PROPERTIES_CRC}
+"""The properties of a message the broker itself reads, but for its id."""
+_usual_properties = re.compile(
+    rb"((?:(?:UNIQ_KEY\x01(%(text)b++)|KEYS\x01(%(text)b++)|TAGS\x01(%(text)b++)"
+    rb"|(?!(?:DELAY|TRAN_MSG|PROPERTIES_CRC)\x01)%(text)b++\x01%(text)b++)"
+    rb"(?:\x02(?!\Z)|(?=\x02?\Z)))*+)\x02?+" % {b"text": _TEXT}
+).fullmatch
+r"""Plain ASCII properties, none of them empty or one that no batch may have; groups: the text
+without a last ``\x02``, the values of UNIQ_KEY, KEYS and TAGS. Of a name that is given twice the
+last counts, as for all who read it."""
 
 
 @dataclass(slots=True)
@@ -60,17 +67,21 @@ class Batch:
 
 
 class _Properties:
-    """Merges the properties of the batch and of each message to the text that is stored."""
+    """Merges the properties of the batch and of each message to the text that is stored.
+
+    A message's own win: 5.x clients give the batch a UNIQ_KEY of its own. Usual texts are stored as
+    they came, behind those properties of the batch that they do not name.
+    """
 
     def __init__(self, rules: SendRules, common: dict[str, str]) -> None:
         self._rules = rules
         self._common = common
-        self._names: list[str] = []
-        self._forms_left = _FORMS_MAX
-        self._form: PropertiesForm | None = None
-        self._template = b""
-        self._ordered: Callable[[tuple[bytes, ...]], tuple[bytes, ...] | bytes] = tuple
-        self._places = (-1, -1, -1)
+        self._is_usual = _READ.isdisjoint(common)
+        self._unique = common.get(PROPERTY_UNIQ_KEY, "")
+        self._shared = [
+            (f"\x02{name}\x01".encode(), f"{name}\x01{value}\x02".encode())
+            for name, value in common.items()
+        ]
 
     def of(self, text: bytes) -> tuple[bytes, int, list[str]]:
         """Return the stored text, the tagsCode and the keys.
@@ -78,50 +89,30 @@ class _Properties:
         Raises:
             BrokerError: no batch may have such a message.
         """
-        found = self._form.match(text) if self._form is not None else None
+        found = _usual_properties(text) if self._is_usual else None
         if found is None:
             return self._of_any(text)
-        values = found.groups()
-        stored = self._template % self._ordered(values)
+        pairs, unique, keys, tags = found.groups()
+        named = b"\x02" + pairs
+        stored = b"".join([pair for name, pair in self._shared if name not in named]) + pairs
         if len(stored) > PROPERTIES_BYTES_MAX:
             raise illegal(self._rules)
-        tags, unique, keys = self._places
-        code = tags_code(values[tags].decode()) if tags >= 0 else 0
-        own = values[unique].decode() if unique >= 0 else None
-        if keys >= 0:
-            return stored, code, index_keys(own, values[keys].decode())
+        code = tags_code(tags.decode()) if tags else 0
+        own = unique.decode() if unique else self._unique
+        if keys:
+            return stored, code, index_keys(own, keys.decode())
         return stored, code, [own] if own else []
 
     def _of_any(self, text: bytes) -> tuple[bytes, int, list[str]]:
-        own = decode_properties(text)
-        # A message's own properties win: 5.x clients give the batch a UNIQ_KEY of its own.
-        properties = {**self._common, **own}
+        properties = {**self._common, **decode_properties(text)}
         if delay_level_of(properties) > 0 or PROPERTY_TRAN_MSG in properties:
             raise illegal(self._rules)
         stored = encode_properties(properties).encode()
         if len(stored) > PROPERTIES_BYTES_MAX:
             raise illegal(self._rules)
-        self._learn(list(own))
         get = properties.get
         keys = index_keys(get(PROPERTY_UNIQ_KEY), get(PROPERTY_KEYS))
         return stored, tags_code(get(PROPERTY_TAGS)), keys
-
-    def _learn(self, own: list[str]) -> None:
-        """Make a form when two messages in a row have the same properties."""
-        is_like_last, self._names = own == self._names, own
-        if not is_like_last or not own or not self._forms_left:
-            return
-        self._forms_left -= 1
-        own_or_none = all(name in own or name not in self._common for name in _SHOWN)
-        if not own_or_none or PROPERTY_DELAY in own or PROPERTY_DELAY in self._common:
-            return
-        if "\0" in encode_properties({**self._common, **dict.fromkeys(own, "")}):
-            return
-        self._form = form = PropertiesForm(own)
-        self._template, order = form.merged(self._common)
-        self._ordered = itemgetter(*order)
-        tags, unique, keys = [form.place(name) for name in _SHOWN]
-        self._places = (tags, unique, keys)
 
 
 def read_batch(
