@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "testing": GROUND | {"protocol", "transport", "client", "server", "admin", "aio"},
     "aio": GROUND | {"protocol", "client"},
     "otel": GROUND | {"client"},
-    # Brokers and transports of others' frameworks: the client in their terms.
+    # Brokers, transports and triggers of others' frameworks: the client in their terms.
     "frameworks": GROUND | {"protocol", "client"},
     "__init__": GROUND | {"suggestions", "protocol", "client", "aio"},
     "__main__": {"cli"},
@@ -266,6 +266,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "mcp": ("rocketstream.agents",),
     "pydantic": ("rocketstream.agents",),
     "opentelemetry": ("rocketstream.client.otel",),
+    "airflow": ("rocketstream.frameworks.airflow",),
     "taskiq": ("rocketstream.frameworks.taskiq",),
     "kombu": ("rocketstream.frameworks.kombu",),
     "faststream": ("rocketstream.frameworks.faststream",),

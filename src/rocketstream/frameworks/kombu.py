@@ -65,19 +65,6 @@ def group_of(queue: str) -> str:
     return f"{topic_of(queue)}-workers"
 
 
-def _asking(config: ClientConfig) -> BlockingAdminClient:
-    """Return a client for questions, with the account and the TLS of a connection; to be closed."""
-    return BlockingAdminClient(
-        ";".join(config.name_servers()),
-        timeout_ms=config.api_timeout_ms,
-        connect_timeout_ms=config.connect_timeout_ms,
-        access_key=config.access_key,
-        secret_key=config.secret_key,
-        security_token=config.security_token,
-        ssl_context=config.tls_context(),
-    )
-
-
 class SettlingQoS(virtual.QoS):  # type: ignore[misc]
     """Settles messages: acknowledged, rejected, or to come again."""
 
@@ -335,7 +322,7 @@ class TopicChannel(virtual.Channel):  # type: ignore[misc]
 
     def _has_queue(self, queue: str, **_: Any) -> bool:
         config = self.connection.config
-        with _asking(config) as client:
+        with BlockingAdminClient.of(config) as client:
             try:
                 return bool(client.subscribe_queues(config.with_namespace(topic_of(queue))))
             except RouteNotFoundError:
@@ -344,7 +331,7 @@ class TopicChannel(virtual.Channel):  # type: ignore[misc]
     def _size(self, queue: str) -> int:
         """Return how many messages nobody has acknowledged, retries left out."""
         config = self.connection.config
-        with _asking(config) as client:
+        with BlockingAdminClient.of(config) as client:
             queues = client.subscribe_queues(config.with_namespace(topic_of(queue)))
             ends, begins = client.max_offsets(queues), client.min_offsets(queues)
             group = config.with_namespace(group_of(queue))

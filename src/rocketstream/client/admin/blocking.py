@@ -49,6 +49,8 @@ from rocketstream.transport.tls import environment_context
 if TYPE_CHECKING:
     import ssl
 
+    from rocketstream.client.config import ClientConfig
+
 T = TypeVar("T")
 
 ROUTE_LIFETIME_MS = 30_000
@@ -100,6 +102,23 @@ class BlockingAdminClient:
             connect_timeout_ms=connect_timeout_ms,
             ssl_context=ssl_context or environment_context(),
             before_request=signer(access_key, secret_key, security_token),
+        )
+
+    @classmethod
+    def of(cls, config: ClientConfig) -> Self:
+        """Return a client with the name servers, the account and the TLS of other clients.
+
+        Raises:
+            ConfigurationError: no usable name server address, or half a pair of keys.
+        """
+        return cls(
+            ";".join(config.name_servers()),
+            timeout_ms=config.api_timeout_ms,
+            connect_timeout_ms=config.connect_timeout_ms,
+            access_key=config.access_key,
+            secret_key=config.secret_key,
+            security_token=config.security_token,
+            ssl_context=config.tls_context(),
         )
 
     # --- requests -------------------------------------------------------------------------------
