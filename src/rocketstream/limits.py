@@ -46,6 +46,8 @@ ACL_FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 # --- messages (C-86, C-94, C-95, C-430) -----------------------------------------------------------
 MESSAGE_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 PROPERTIES_BYTES_MAX: Final = 32_767
+DELAY_LEVEL_MAX: Final = 18
+"""The highest delay level of brokers whose ``messageDelayLevel`` is the usual one."""
 TOPIC_CHARS_MAX: Final = 127
 GROUP_CHARS_MAX: Final = 255
 LITE_TOPIC_CHARS_MAX: Final = 64

@@ -14,7 +14,7 @@ from rocketstream.admin import Admin
 from rocketstream.errors import BrokerError, RocketMQError
 from rocketstream.spark import worker
 from rocketstream.spark.options import write_options
-from rocketstream.spark.sink.messages import Identity
+from rocketstream.spark.sink.columns import Identity
 from rocketstream.spark.sink.writer import Sink, write_rows
 from rocketstream.transport.tls import client_context
 from tests.interop.cluster import ApacheCluster

@@ -14,7 +14,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.errors import MessageInvalidError
 from rocketstream.spark import worker
 from rocketstream.spark.options import write_options
-from rocketstream.spark.sink.messages import Identity
+from rocketstream.spark.sink.columns import Identity
 from rocketstream.spark.sink.writer import Sink, write_rows
 from tests.interop.cluster import ApacheCluster
 from tests.plugins.waiting import wait_until

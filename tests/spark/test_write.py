@@ -16,8 +16,7 @@ from rocketstream.errors import ConfigurationError, MessageInvalidError, RouteNo
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import worker
 from rocketstream.spark.options import write_options
-from rocketstream.spark.sink.columns import IDENTITY_PROPERTIES
-from rocketstream.spark.sink.messages import Identity
+from rocketstream.spark.sink.columns import IDENTITY_PROPERTIES, Identity
 from rocketstream.spark.sink.writer import Sink, write_rows
 from rocketstream.transport.tls import server_context
 from tests.spark.support import numbers, page_example, stored

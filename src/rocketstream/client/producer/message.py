@@ -58,8 +58,6 @@ logger = logging.getLogger("rocketstream.client")
 _STATUS_ORDER = list(SendStatus)
 _BODY_TYPES = (bytes, bytearray, memoryview)
 _CHECKED_TOPICS_MAX = 4096
-DELAY_LEVEL_MAX: Final = 18
-"""The highest delay level of brokers whose ``messageDelayLevel`` is the usual one."""
 _REPLY = "reply"
 
 QueueSelector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
@@ -225,7 +223,7 @@ class MessagePreparer:
 
     def _tell_of_level(self, level: int) -> None:
         """Warn of a delay level that brokers do not have unless they are told to (C-403), once."""
-        if level > DELAY_LEVEL_MAX:
+        if level > limits.DELAY_LEVEL_MAX:
             self._has_told_of_level = True
             logger.warning("delay_level=%s", beyond_levels(level))
 
@@ -351,8 +349,8 @@ def several(messages: object) -> list[Message]:
 def beyond_levels(level: int) -> str:
     """Return in words, after the name it was given by, how brokers take a level they lack."""
     return (
-        f"{level} is beyond the {DELAY_LEVEL_MAX} levels brokers usually have, whose longest, 2 h, "
-        "they then take; a level is a number of their list (1s 5s 10s 30s 1m 2m ...), not seconds"
+        f"{level} is beyond the {limits.DELAY_LEVEL_MAX} levels brokers usually have, whose "
+        "longest, 2 h, they then take; a level is a number of their list (1s 5s 10s 30s 1m 2m ...), not seconds"
     )
 
 

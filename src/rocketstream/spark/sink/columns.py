@@ -1,20 +1,16 @@
-"""The columns a row may have to become a message: names, types, and what is refused in a value.
+"""The columns a row of a DataFrame may have to become a message: names and types.
 
-Pure: names and Spark's types first, so a mistake of a schema is found before anything is sent; then
-whole Arrow columns, without a loop over values. A check looks at all bytes together first, and at
-each value only if that finds something.
+Pure: names and Spark's types, so that a mistake of a schema is found before anything is sent;
+``columns.values`` looks at what is in them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from rocketstream.errors import ConfigurationError, MessageInvalidError
+from rocketstream.errors import ConfigurationError
 from rocketstream.model import RESERVED_PROPERTIES
 
 _WHOLE: Final = ("int", "bigint", "smallint", "tinyint")
@@ -47,8 +43,6 @@ IDENTITY_PROPERTIES: Final = (QUERY_ID, BATCH_ID, PARTITION, SEQUENCE)
 """The properties that say which write a message belongs to, and which row of it."""
 NOT_FOR_USERS: Final = RESERVED_PROPERTIES | frozenset(IDENTITY_PROPERTIES)
 """Names of properties that column ``properties`` may not set."""
-_SEPARATED: Final = "{} contains U+0001 or U+0002, which separate properties"
-_BLANKS_END, _ASCII_END = 0x21, 0x80
 
 
 def choose(fields: Sequence[tuple[str, str]], topic: str | None) -> dict[str, int]:
@@ -112,219 +106,24 @@ def _plain(kind: str) -> str:
     return "string" if kind.startswith("string collate ") else kind
 
 
-class BatchColumns:
-    """A record batch under our column names, with errors that name a row of it."""
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Identifies a task of a write.
 
-    def __init__(
-        self, batch: pa.RecordBatch, places: dict[str, int], partition: int, first: int
-    ) -> None:
-        self._batch = batch
-        self._places = places
-        self._partition = partition
-        self._first = first
+    The same rows written again by a retried task, or by a replayed micro-batch, get the same
+    properties, so that a reader can spot repeats.
 
-    def of(self, name: str) -> Any:
-        """Return a column; None where there is none."""
-        place = self._places.get(name)
-        return None if place is None else _with_small_offsets(self._batch.column(place))
-
-    def refuse(self, mask: Any, why: str) -> None:
-        """Raise if any row is marked; the error names the first one."""
-        marks = mask if isinstance(mask, np.ndarray) else mask.to_numpy(zero_copy_only=False)
-        if marks.any():
-            row = int(marks.argmax())
-            raise MessageInvalidError(
-                f"row {self._first + row} of partition {self._partition} cannot be a message: "
-                f"{why}. None of the {len(self._batch)} rows that came with it was sent"
-            )
-
-    def texts(self, name: str) -> Any:
-        """Return a text column, with empty texts as null."""
-        column = self.of(name)
-        if column is None:
-            return None
-        empty = lengths(column) == 0
-        if not empty.any():
-            return column
-        return pc.if_else(pa.array(empty), pa.scalar(None, pa.string()), column)
-
-    def filled_texts(self, name: str) -> Any:
-        """Return a text column in which every row must have a value."""
-        column = self.texts(name)
-        if column is not None:
-            self.refuse(pc.is_null(column), f"{name} is null or empty")
-        return column
-
-    def numbers(self, name: str, low: int, high: int) -> Any:
-        """Return a column of whole numbers within bounds."""
-        column = self.of(name)
-        if column is None:
-            return None
-        column = column.cast(pa.int64())
-        outside = pc.or_(pc.less(column, low), pc.greater(column, high)).fill_null(False)
-        self.refuse(outside, f"{name} is not from {low} to {high}")
-        return column
-
-    def tag(self) -> Any:
-        """Return each row's tag."""
-        return self._without_separators("tags", self.texts("tags"))
-
-    def keys(self) -> Any:
-        """Return each row's keys, several joined by spaces."""
-        column = self.of("keys")
-        if column is None or not pa.types.is_list(column.type):
-            return self._without_separators("keys", self.texts("keys"))
-        words = column.flatten()
-
-        def rows() -> Any:
-            return pc.list_parent_indices(column).to_numpy()
-
-        if words.null_count:
-            self._refuse_of(rows, pc.is_null(words), "keys has a null in it")
-        self._refuse_of(rows, blank(words), "keys has an empty word in it")
-        words_of = pc.binary_join(column, " ")
-        some = pc.greater(pc.binary_length(words_of), 0)
-        words_of = pc.if_else(some, words_of, pa.scalar(None, pa.string()))
-        return self._without_separators("keys", words_of)
-
-    def properties(self, drop_reserved: bool) -> Any:
-        """Return the user's properties of each row as text."""
-        column = self.of("properties")
-        if column is None:
-            return None
-        offsets = column.offsets.to_numpy()
-        names, values = column.keys, column.items
-        if offsets[0] or offsets[-1] != len(names):
-            names = names.slice(offsets[0], offsets[-1] - offsets[0])
-            values = values.slice(offsets[0], offsets[-1] - offsets[0])
-            offsets = offsets - offsets[0]
-        reserved = pc.is_in(names, pa.array(sorted(NOT_FOR_USERS), names.type))
-        any_reserved = pc.any(reserved).as_py()
-        if drop_reserved and any_reserved:
-            kept = pc.invert(reserved)
-            before = np.cumsum(kept.to_numpy(zero_copy_only=False), dtype=np.int32)
-            offsets = np.concatenate((np.zeros(1, np.int32), before))[offsets]
-            names, values = names.filter(kept), values.filter(kept)
-
-        def rows() -> Any:
-            return np.repeat(np.arange(len(column)), np.diff(offsets))
-
-        if any_reserved and not drop_reserved:
-            self._refuse_reserved(rows, names, reserved)
-        for column_of, texts in (("a name", names), ("a value", values)):
-            why = f"properties has {column_of} that is null or blank"
-            self._refuse_of(rows, blank(texts), why)
-            self._refuse_of(rows, separated(texts), _SEPARATED.format("properties"))
-        mark, between = pa.scalar("\x02", names.type), pa.scalar("\x01", names.type)
-        pairs = pc.binary_join_element_wise(mark, names, between, values, "")
-        return joined(pairs, offsets)
-
-    def _refuse_reserved(self, rows: Callable[[], Any], names: Any, reserved: Any) -> None:
-        name = names.filter(reserved)[0].as_py()
-        self._refuse_of(
-            rows,
-            reserved,
-            f"properties has the reserved name {name!r}; rename it, or give option "
-            "reservedProperties=drop to leave such names out",
-        )
-
-    def _refuse_of(self, rows: Callable[[], Any], mask: Any, why: str) -> None:
-        """Raise if any element of a list column is marked; the error names its row.
-
-        Args:
-            rows: returns the row of each element.
-            mask: which elements are wrong; None for none.
-            why: the mistake, in words.
-        """
-        if mask is None:
-            return
-        marks = np.zeros(len(self._batch), bool)
-        marks[rows()[mask.to_numpy(zero_copy_only=False)]] = True
-        self.refuse(marks, why)
-
-    def _without_separators(self, name: str, column: Any) -> Any:
-        mask = None if column is None else separated(column)
-        if mask is not None:
-            self.refuse(mask.fill_null(False), _SEPARATED.format(name))
-        return column
-
-
-def offsets_of(column: Any) -> Any:
-    """Return where each value of a text or binary column begins, and the end of the last one."""
-    place = column.buffers()[1]
-    if not len(column):
-        return np.zeros(1, np.int32)
-    return np.frombuffer(place, np.int32, len(column) + 1, column.offset * 4)
-
-
-def lengths(column: Any) -> Any:
-    """Return how many bytes each value of a text or binary column without nulls has."""
-    return np.diff(offsets_of(column))
-
-
-def separated(texts: Any) -> Any:
-    """Return which texts contain U+0001 or U+0002 (nulls stay null); None if none does."""
-    data = _bytes_of(texts, offsets_of(texts))
-    if not len(data) or data.min() > 2:
-        return None
-    return pc.or_(pc.match_substring(texts, "\x01"), pc.match_substring(texts, "\x02"))
-
-
-def blank(texts: Any) -> Any:
-    """Return which texts are null or only white space; None if none is."""
-    if not texts.null_count:
-        offsets = offsets_of(texts)
-        starts = offsets[:-1] - offsets[0]
-        if not len(starts):
-            return None
-        if np.diff(offsets).min():
-            first = _bytes_of(texts, offsets)[starts]
-            if first.min() >= _BLANKS_END and first.max() < _ASCII_END:
-                return None
-    return pc.equal(pc.binary_length(pc.utf8_trim_whitespace(texts)), 0).fill_null(True)
-
-
-def after(text: str, column: Any) -> Any:
-    """Put a text before every value; null stays null."""
-    if column is None:
-        return None
-    return pc.binary_join_element_wise(pa.scalar(text, column.type), column, "")
-
-
-def fixed(values: Any, kind: Any) -> Any:
-    """Return an array of ``kind`` whose values are the bytes of each row of numbers."""
-    width = values.strides[0]
-    offsets = np.arange(len(values) + 1, dtype=np.int32) * width
-    places = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
-    return pa.Array.from_buffers(kind, len(values), places)
-
-
-def joined(texts: Any, offsets: Any) -> Any:
-    """Return a string array that joins the texts between two offsets each; copies nothing.
-
-    Args:
-        texts: a string array without nulls.
-        offsets: where the runs begin and end; the first is 0, the last the number of texts.
+    Attributes:
+        query_id: the id of the streaming query, or of the batch write.
+        batch_id: the number of the micro-batch; 0 in a batch write.
+        partition: the number of the DataFrame's partition.
     """
-    ends = pa.py_buffer(offsets_of(texts)[offsets])
-    data = texts.buffers()[2] or pa.py_buffer(b"")
-    return pa.StringArray.from_buffers(len(offsets) - 1, ends, data)
 
+    query_id: str
+    batch_id: int
+    partition: int
 
-def _bytes_of(column: Any, offsets: Any) -> Any:
-    """Return the bytes of all values."""
-    data = column.buffers()[2]
-    if data is None:
-        return np.empty(0, np.uint8)
-    return np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
-
-
-def _with_small_offsets(column: Any) -> Any:
-    """Undo ``spark.sql.execution.arrow.useLargeVarTypes``; no batch holds 2 GiB."""
-    kind = column.type
-    if pa.types.is_map(kind):
-        return column.cast(pa.map_(pa.string(), pa.string()))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return column.cast(pa.list_(pa.string()))
-    small = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
-    return column.cast(small[kind]) if kind in small else column
+    def text(self) -> str:
+        """Return the properties as text up to the row's number, which must follow directly."""
+        pairs = ((QUERY_ID, self.query_id), (BATCH_ID, self.batch_id), (PARTITION, self.partition))
+        return "".join(f"{name}\x01{value}\x02" for name, value in pairs) + f"{SEQUENCE}\x01"

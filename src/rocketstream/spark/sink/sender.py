@@ -27,6 +27,7 @@ from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.producer.policy import choose_queue, outcome_of, unsafe
 from rocketstream.client.producer.settings import RETRY_RESPONSE_CODES, ProducerSettings
+from rocketstream.columns.messages import Run
 from rocketstream.errors import (
     BrokerError,
     ConnectionLostError,
@@ -43,7 +44,6 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.sends import PreparedSend
 from rocketstream.spark.options import WriteOptions
 from rocketstream.spark.patience import Patience
-from rocketstream.spark.sink.messages import Run
 from rocketstream.spark.sink.routes import Routes
 from rocketstream.transport.blocking_connection import BlockingConnection
 from rocketstream.transport.blocking_pool import BlockingPool

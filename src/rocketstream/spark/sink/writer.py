@@ -7,7 +7,7 @@ Law: only picklable values are kept; ``commit`` and ``abort`` are called on othe
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,13 +16,17 @@ from pyspark.sql import datasource as api
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import unique_ids
+from rocketstream.client.producer.message import beyond_levels
+from rocketstream.client.producer.policy import queue_of_key
+from rocketstream.columns.messages import Encoder, Rules, new_ids, runs
+from rocketstream.columns.values import Words
 from rocketstream.errors import InternalError
 from rocketstream.spark.format import called_by_spark
 from rocketstream.spark.options import WriteOptions
-from rocketstream.spark.sink.messages import Encoder, Identity, Rules, new_ids, runs
+from rocketstream.spark.sink.columns import NOT_FOR_USERS, Identity
 from rocketstream.spark.sink.routes import Routes
 from rocketstream.spark.sink.sender import Sender
-from rocketstream.spark.worker import pool, prepare
+from rocketstream.spark.worker import kept, pool, prepare
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +36,8 @@ logger = logging.getLogger("rocketstream.spark")
 # Set by Spark's StreamExecution for the jobs of a micro-batch.
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
+_WRITES_TOLD_MAX: Final = 16
+_RESERVED: Final = "rename it, or give option reservedProperties=drop to leave such names out"
 
 StreamArrowWriter: Any = getattr(api, "DataSourceStreamArrowWriter", None)
 """Spark's class; None before 4.1."""
@@ -52,6 +58,36 @@ class Sink:
     write_id: str
 
 
+def task_encoder(
+    columns: Mapping[str, int],
+    body_bytes_max: int,
+    identity: Identity,
+    new_ids: Callable[[int], Any],
+    *,
+    drop_reserved: bool = False,
+) -> Encoder:
+    """Return the encoder of a task; it warns once a write of delay levels beyond the brokers'.
+
+    Args:
+        columns: where each of our columns is in a row.
+        body_bytes_max: the largest body in bytes.
+        identity: whose messages they are.
+        new_ids: returns a string array with the number of new UNIQ_KEYs asked for.
+        drop_reserved: whether properties with reserved names are left out instead of refused.
+    """
+
+    def beyond(level: int) -> None:
+        kept(
+            "told of level", identity.query_id,
+            lambda: logger.warning("column delayLevel: %s", beyond_levels(level)),
+            _WRITES_TOLD_MAX,
+        )  # fmt: skip
+
+    words = Words(f" of partition {identity.partition}", "option maxMessageSize", _RESERVED)
+    rules = Rules(columns, body_bytes_max, NOT_FOR_USERS, words, drop_reserved, identity.text())
+    return Encoder(rules, new_ids, beyond)
+
+
 def write_rows(
     sink: Sink,
     batches: Iterable[pa.RecordBatch],
@@ -69,8 +105,11 @@ def write_rows(
     """
     options = sink.options
     generator = unique_ids()
-    rules = Rules(sink.columns, options.max_message_size, options.drop_reserved)
-    encoder = Encoder(rules, identity, lambda count: new_ids(generator, count, clock.now_ms))
+    encoder = task_encoder(
+        sink.columns, options.max_message_size, identity,
+        lambda count: new_ids(generator, count, clock.now_ms),
+        drop_reserved=options.drop_reserved,
+    )  # fmt: skip
     first_queue = identity.partition + identity.batch_id
     with (
         Routes(options, clock) as routes,
@@ -79,7 +118,7 @@ def write_rows(
         for batch in batches:
             block = encoder.block(batch)
             # All runs first: a row with a queue that does not exist must stop the other rows too.
-            for run in list(runs(block, options.topic, routes.queues)):
+            for run in list(runs(block, options.topic, routes.queues, queue_of_key)):
                 sender.send_run(run)
         sender.finish()
         return sender.acknowledged

@@ -12,7 +12,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import worker
 from rocketstream.spark.options import write_options
-from rocketstream.spark.sink.messages import Identity
+from rocketstream.spark.sink.columns import Identity
 from rocketstream.spark.sink.writer import Sink, write_rows
 
 ROWS, ROW_BYTES = 100, 15_000

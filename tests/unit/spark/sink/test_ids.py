@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketstream.columns.messages import new_ids
 from rocketstream.protocol.message_id import UniqueIdGenerator
-from rocketstream.spark.sink.messages import new_ids
 
 ADDRESSES = st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16)
 

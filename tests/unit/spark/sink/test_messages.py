@@ -13,11 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketstream.client.producer.policy import queue_of_key
+from rocketstream.columns.messages import Block, Encoder, Run, runs
 from rocketstream.errors import ConfigurationError, MessageInvalidError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.properties import decode_properties
 from rocketstream.protocol.record import BatchItem, decode_batch, encode_batch
-from rocketstream.spark.sink.messages import Block, Encoder, Identity, Rules, Run, runs
+from rocketstream.spark.sink.columns import Identity
+from rocketstream.spark.sink.writer import task_encoder
 
 MAP = pa.map_(pa.string(), pa.string())
 QUEUES = [MessageQueue("T", broker, queue_id) for broker in ("a", "b") for queue_id in range(2)]
@@ -36,8 +39,8 @@ def encoder(
         return pa.array([f"ID{next(numbers)}" for _ in range(count)], pa.string())
 
     columns = {name: place for place, name in enumerate(batch.schema.names)}
-    rules = Rules(columns, body_bytes_max, drop_reserved)
-    return Encoder(rules, Identity(query_id, 7, 2), new_ids)
+    identity = Identity(query_id, 7, 2)
+    return task_encoder(columns, body_bytes_max, identity, new_ids, drop_reserved=drop_reserved)
 
 
 def block_of(columns: dict[str, Any], **rules: Any) -> Block:
@@ -340,7 +343,7 @@ def test_rows_of_one_lane_keep_their_order() -> None:
             "flag": ([0, 1, 2, 3, 4, 5],),
         }
     )
-    found = list(runs(block, None, lambda topic: QUEUES))
+    found = list(runs(block, None, lambda topic: QUEUES, queue_of_key))
     assert told(found) == {
         ("U", None, False): [b"0", b"2"],
         ("T", ("b", 1), False): [b"1"],
@@ -360,7 +363,7 @@ def test_equal_sharding_keys_go_where_the_client_sends_them() -> None:
     block = block_of(
         {"body": ([b"0", b"1", b"2", b"3"],), "shardingKey": (["a", "b", None, "a"], pa.string())}
     )
-    assert told(list(runs(block, "T", lambda topic: QUEUES))) == {
+    assert told(list(runs(block, "T", lambda topic: QUEUES, queue_of_key))) == {
         ("T", ("a", 1), False): [b"0", b"3"],
         ("T", ("b", 0), False): [b"1"],
         ("T", None, False): [b"2"],
@@ -370,7 +373,7 @@ def test_equal_sharding_keys_go_where_the_client_sends_them() -> None:
 def test_a_column_of_nulls_asks_for_nothing() -> None:
     """And rows that all go one way are not copied."""
     block = block_of({"body": ([b"0", b"1"],), "shardingKey": ([None, None], pa.string())})
-    (run,) = runs(block, "T", lambda topic: [])
+    (run,) = runs(block, "T", lambda topic: [], queue_of_key)
     assert run.block is block
 
 
@@ -385,7 +388,7 @@ def test_a_column_of_nulls_asks_for_nothing() -> None:
 def test_a_queue_that_is_not_there_is_refused(queue_id: int, broker: str | None, text: str) -> None:
     columns = {"body": ([b"0"],), "queueId": ([queue_id],), "brokerName": ([broker], pa.string())}
     with pytest.raises(MessageInvalidError, match=text):
-        list(runs(block_of(columns), "T", lambda topic: QUEUES))
+        list(runs(block_of(columns), "T", lambda topic: QUEUES, queue_of_key))
 
 
 def test_an_error_of_the_route_is_told_as_it_is() -> None:
@@ -394,4 +397,4 @@ def test_an_error_of_the_route_is_told_as_it_is() -> None:
 
     block = block_of({"body": ([b"0"],), "shardingKey": (["a"],)})
     with pytest.raises(ConfigurationError, match="topic 'T' has no queue"):
-        list(runs(block, "T", unknown))
+        list(runs(block, "T", unknown, queue_of_key))

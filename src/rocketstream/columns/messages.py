@@ -6,8 +6,7 @@ Messages of one destination keep their order.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,27 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketstream import limits
-from rocketstream.client.producer.message import DELAY_LEVEL_MAX, beyond_levels
-from rocketstream.client.producer.policy import queue_of_key
+from rocketstream.columns.values import BatchColumns, Words, after, fixed, lengths, offsets_of
 from rocketstream.errors import MessageInvalidError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_id import RESERVED_IDS_MAX, UniqueIdGenerator
-from rocketstream.spark.sink.columns import (
-    BATCH_ID,
-    PARTITION,
-    QUERY_ID,
-    SEQUENCE,
-    BatchColumns,
-    after,
-    fixed,
-    lengths,
-    offsets_of,
-)
-from rocketstream.spark.worker import kept
 
-logger = logging.getLogger("rocketstream.spark")
-
-_WRITES_TOLD_MAX: Final = 16
 _HEAD: Final = np.dtype(
     [("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">i4"), ("body", ">i4")]
 )
@@ -51,41 +34,25 @@ _SHIFTS: Final = np.array([12, 8, 4, 0])
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """Identifies a task of a write.
-
-    The same rows written again by a retried task, or by a replayed micro-batch, get the same
-    properties, so that a reader can spot repeats.
-
-    Attributes:
-        query_id: the id of the streaming query, or of the batch write.
-        batch_id: the number of the micro-batch; 0 in a batch write.
-        partition: the number of the DataFrame's partition.
-    """
-
-    query_id: str
-    batch_id: int
-    partition: int
-
-    def text(self) -> str:
-        """Return the properties as text up to the row's number, which must follow directly."""
-        pairs = ((QUERY_ID, self.query_id), (BATCH_ID, self.batch_id), (PARTITION, self.partition))
-        return "".join(f"{name}\x01{value}\x02" for name, value in pairs) + f"{SEQUENCE}\x01"
-
-
-@dataclass(frozen=True, slots=True)
 class Rules:
     """The rules for making messages of rows.
 
     Attributes:
         columns: where each of our columns is in a row.
         body_bytes_max: the largest body in bytes.
+        reserved: names of properties that rows may not set.
+        words: what errors say.
         drop_reserved: whether properties with reserved names are left out instead of refused.
+        number_label: text of properties that each message gets, up to its row's number, which
+            follows directly; None for no such properties.
     """
 
-    columns: dict[str, int]
+    columns: Mapping[str, int]
     body_bytes_max: int
-    drop_reserved: bool
+    reserved: Collection[str]
+    words: Words
+    drop_reserved: bool = False
+    number_label: str | None = None
 
 
 @dataclass(slots=True)
@@ -96,15 +63,18 @@ class Block:
         bodies: the bodies, as a binary array.
         texts: the properties in the brokers' text form, as a binary array.
         flags: the flags as numbers, None where all are 0.
+        ids: their UNIQ_KEYs, as a string array.
         ends: for each row, how many bytes a broker may store of the rows up to and including it.
         topics, queue_ids, broker_names, sharding_keys: Arrow arrays, None without such a column.
         delayed: which rows are to be held back (booleans), None for none.
         timed: whether some have a delivery time of their own.
+        rows: the place of each in its record batch, where they are in another order.
     """
 
     bodies: Any
     texts: Any
     flags: Any
+    ids: Any
     ends: Any
     topics: Any = None
     queue_ids: Any = None
@@ -112,6 +82,7 @@ class Block:
     sharding_keys: Any = None
     delayed: Any = None
     timed: bool = field(default=False)
+    rows: Any = None
     _frame: Any = field(default=None, init=False, repr=False)
     """The bytes before each body, and between it and the properties; set by the first batch.
     """
@@ -126,8 +97,10 @@ class Block:
             bodies=self.bodies.take(pa.array(rows)),
             texts=self.texts.take(pa.array(rows)),
             flags=None if self.flags is None else self.flags[rows],
+            ids=self.ids.take(pa.array(rows)),
             ends=np.cumsum(sizes[rows]),
             timed=self.timed,
+            rows=rows,
         )
 
     def batch(self, begin: int, end: int) -> memoryview:
@@ -156,18 +129,21 @@ class Block:
 
 
 class Encoder:
-    """Turns the record batches of one task into messages.
+    """Turns record batches, one after the other, into messages.
 
     Args:
         rules: the rules of the write.
-        identity: the identity of the task.
         new_ids: returns a string array with the number of new UNIQ_KEYs asked for.
+        beyond: told of the greatest delay level of a record batch that brokers do not have unless
+            told to (C-403).
     """
 
-    def __init__(self, rules: Rules, identity: Identity, new_ids: Callable[[int], Any]) -> None:
+    def __init__(
+        self, rules: Rules, new_ids: Callable[[int], Any], beyond: Callable[[int], None]
+    ) -> None:
         self._rules = rules
-        self._identity = identity
         self._new_ids = new_ids
+        self._beyond = beyond
         self.rows = 0
         """How many rows became messages, which is also the number of the next one."""
 
@@ -177,16 +153,17 @@ class Encoder:
         Raises:
             MessageInvalidError: a row cannot become a message; nothing of the batch may be sent.
         """
-        columns = BatchColumns(batch, self._rules.columns, self._identity.partition, self.rows)
+        columns = BatchColumns(batch, self._rules.columns, self.rows, self._rules.words)
         bodies = self._bodies(columns)
         delay, delayed, timed = _delays(columns)
         self._tell_of_level(columns)
-        texts = self._texts(columns, len(batch), delay)
+        ids, texts = self._texts(columns, len(batch), delay)
         sizes = lengths(bodies).astype(np.int64) + lengths(texts)
         block = Block(
             bodies,
             texts,
             _flags(columns),
+            ids,
             np.cumsum(sizes + _RECORD_BYTES + _STORED_EXTRA_BYTES),
             topics=columns.filled_texts("topic"),
             queue_ids=columns.numbers("queueId", 0, limits.TOPIC_QUEUES_MAX),
@@ -199,15 +176,10 @@ class Encoder:
         return block
 
     def _tell_of_level(self, columns: BatchColumns) -> None:
-        """Warn of a delay level that brokers do not have unless told to (C-403), once a write."""
         levels = columns.of("delayLevel")
         most = None if levels is None else pc.max(levels).as_py()
-        if most is not None and most > DELAY_LEVEL_MAX:
-            kept(
-                "told of level", self._identity.query_id,
-                lambda: logger.warning("column delayLevel: %s", beyond_levels(most)),
-                _WRITES_TOLD_MAX,
-            )  # fmt: skip
+        if most is not None and most > limits.DELAY_LEVEL_MAX:
+            self._beyond(most)
 
     def _bodies(self, columns: BatchColumns) -> Any:
         bodies = columns.of("body")
@@ -218,23 +190,22 @@ class Encoder:
         columns.refuse(sizes == 0, "body is empty; brokers take bodies from 1 byte on")
         columns.refuse(
             sizes > most,
-            f"body is larger than {most} bytes (option maxMessageSize, which brokers bound too): "
-            "split it, or store it elsewhere and send where it is",
+            f"body is larger than {most} bytes ({self._rules.words.size}, which brokers bound "
+            "too): split it, or store it elsewhere and send where it is",
         )
         return bodies
 
-    def _texts(self, columns: BatchColumns, count: int, delay: Any) -> Any:
-        """Return each row's properties in their text form."""
+    def _texts(self, columns: BatchColumns, count: int, delay: Any) -> tuple[Any, Any]:
+        """Return each row's id, and its properties in their text form."""
+        ids = columns.filled_texts("msgId")
+        ids = self._new_ids(count) if ids is None else ids
         pieces = [
-            *_labelled("UNIQ_KEY\x01", self._new_ids(count)),
+            *_labelled("UNIQ_KEY\x01", ids),
             *_labelled("\x02TAGS\x01", columns.tag()),
             *_labelled("\x02KEYS\x01", columns.keys()),
             delay,
-            *_labelled(
-                "\x02" + self._identity.text(),
-                pa.array(np.arange(self.rows, self.rows + count)).cast(pa.string()),
-            ),
-            columns.properties(self._rules.drop_reserved),
+            *self._numbers(count),
+            columns.properties(self._rules.reserved, self._rules.drop_reserved),
         ]
         given = [piece for piece in pieces if piece is not None]
         texts = pc.binary_join_element_wise(*given, "", null_handling="skip").cast(pa.binary())
@@ -243,7 +214,14 @@ class Encoder:
             lengths(texts) > most,
             f"its properties, tags and keys take more than {most} bytes as text",
         )
-        return texts
+        return ids, texts
+
+    def _numbers(self, count: int) -> list[Any]:
+        label = self._rules.number_label
+        if label is None:
+            return []
+        numbers = pa.array(np.arange(self.rows, self.rows + count)).cast(pa.string())
+        return _labelled("\x02" + label, numbers)
 
 
 def _labelled(label: str, column: Any) -> list[Any]:
@@ -311,6 +289,7 @@ def _part(generator: UniqueIdGenerator, count: int, now_ms: int) -> Any:
 
 Queues = Callable[[str], Sequence[MessageQueue]]
 """Returns the queues of a topic, in the order a producer has them."""
+ByKey = Callable[[Sequence[MessageQueue], str], MessageQueue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,19 +309,20 @@ class Run:
     block: Block
 
 
-def runs(block: Block, topic: str | None, queues_of: Queues) -> Iterator[Run]:
+def runs(block: Block, topic: str | None, queues_of: Queues, by_key: ByKey) -> Iterator[Run]:
     """Yield a block's messages by lane.
 
     Args:
         block: the messages.
         topic: the topic of all of them, None where a column names it.
         queues_of: returns the queues of a topic.
+        by_key: returns the queue of a sharding key among those of a topic.
 
     Raises:
         MessageInvalidError: a queue does not exist; nothing was sent.
     """
     topics, topic_codes = _topics(block, topic)
-    queues, queue_codes = _queues(block, topics, topic_codes, queues_of)
+    queues, queue_codes = _queues(block, topics, topic_codes, queues_of, by_key)
     delayed = np.zeros(len(block), np.int64) if block.delayed is None else block.delayed
     codes = (topic_codes * (len(queues) + 1) + queue_codes + 1) * 2 + delayed
     if not len(codes):
@@ -367,13 +347,13 @@ def _topics(block: Block, topic: str | None) -> tuple[list[str], Any]:
 
 
 def _queues(
-    block: Block, topics: list[str], topic_codes: Any, queues_of: Queues
+    block: Block, topics: list[str], topic_codes: Any, queues_of: Queues, by_key: ByKey
 ) -> tuple[list[MessageQueue], Any]:
     """Return the queues that rows require, and each row's index among them, -1 for none."""
     wishes: Any = None
     pick: Callable[[str, Sequence[MessageQueue], str], MessageQueue] = _named_queue
     if block.sharding_keys is not None:
-        wishes, pick = block.sharding_keys, _queue_of_key
+        wishes, pick = block.sharding_keys, lambda _topic, queues, key: by_key(queues, key)
     elif block.queue_ids is not None:
         wishes = _names_of(block)
     if wishes is None or wishes.null_count == len(wishes):
@@ -391,10 +371,6 @@ def _queues(
             queue = pick(topic, queues_of(topic), texts[wish - 1])
             found[at] = queues.setdefault(queue, len(queues))
     return list(queues), found[places.reshape(-1)]
-
-
-def _queue_of_key(_topic: str, queues: Sequence[MessageQueue], key: str) -> MessageQueue:
-    return queue_of_key(queues, key)
 
 
 def _names_of(block: Block) -> Any:

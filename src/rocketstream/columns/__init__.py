@@ -1,0 +1,1 @@
+"""Messages as Arrow columns: encoded for brokers, for Spark's sink and for producers alike."""
