@@ -264,8 +264,7 @@ class Sender:
         self._failed(parcel, flight.queue, error)
 
     def _lost(self, address: str, error: RocketMQError | None = None) -> None:
-        """Give a connection up; the outcome of the requests on it is unknown."""
-        self._drop(address)
+        """Give up the requests on a connection that broke; their outcome is unknown."""
         if error is None:
             error = ConnectionLostError(f"the connection to {address} is gone")
         lost = [key for key in self._flying if key[0] == address]
@@ -299,8 +298,6 @@ class Sender:
     def _healthy(self, topic: str) -> Sequence[MessageQueue]:
         """Return a topic's queues at brokers that did not fail lately."""
         queues = self._routes.queues(topic)
-        if not self._avoided:
-            return queues
         now = self._clock.monotonic_ms()
         return [q for q in queues if self._avoided.get(q.broker_name, now) <= now]
 

@@ -23,6 +23,8 @@ from rocketstream.spark.sink.columns import Identity
 from rocketstream.spark.sink.writer import task_encoder
 
 MAP = pa.map_(pa.string(), pa.string())
+BESIDE = 22 + 69 + 127 + 64
+"""What a row takes besides body and properties: in a batch, and what its broker may add (C-430)."""
 QUEUES = [MessageQueue("T", broker, queue_id) for broker in ("a", "b") for queue_id in range(2)]
 
 
@@ -355,7 +357,16 @@ def test_rows_of_one_lane_keep_their_order() -> None:
         assert [run.block.one(row)[2] for row in range(len(run.block))] == [
             int(run.block.one(row)[0]) for row in range(len(run.block))
         ]
-        assert run.block.ends[-1] >= len(run.block) * 23
+
+    def sizes(run: Run) -> list[int]:
+        return [
+            BESIDE + len(body) + len(text)
+            for body, text, _ in map(run.block.one, range(len(run.block)))
+        ]
+
+    assert [run.block.ends.tolist() for run in found] == [
+        list(itertools.accumulate(sizes(run))) for run in found
+    ]
 
 
 def test_equal_sharding_keys_go_where_the_client_sends_them() -> None:
@@ -368,6 +379,23 @@ def test_equal_sharding_keys_go_where_the_client_sends_them() -> None:
         ("T", ("b", 0), False): [b"1"],
         ("T", None, False): [b"2"],
     }
+
+
+def test_a_key_goes_to_the_queue_of_its_own_topic() -> None:
+    """Topics have other queues each, and the same keys."""
+    block = block_of(
+        {
+            "body": ([b"0", b"1", b"2", b"3"],),
+            "topic": (["T", "U", "U", "V"],),
+            "shardingKey": (["a", "a", "b", "b"], pa.string()),
+        }
+    )
+
+    def queues_of(topic: str) -> list[MessageQueue]:
+        return [MessageQueue(topic, topic.lower(), queue_id) for queue_id in range(4)]
+
+    found = [run.queue for run in runs(block, None, queues_of)]
+    assert set(found) == {("T", "t", 1), ("U", "u", 1), ("U", "u", 2), ("V", "v", 2)}
 
 
 def test_a_column_of_nulls_asks_for_nothing() -> None:
