@@ -162,4 +162,29 @@ AREAS = (
         ),
         ("unit/spark",),
     ),
+    Area(
+        "sink",
+        (
+            "spark/sink/columns.py",
+            "spark/sink/messages.py",
+            "spark/sink/routes.py",
+            "spark/sink/sender.py",
+        ),
+        ("unit/spark/sink",),
+    ),
+    Area(
+        "listener",
+        (
+            "spark/listener/batches.py",
+            "spark/listener/calls.py",
+            "spark/listener/claim.py",
+            "spark/listener/messages.py",
+            "spark/listener/on_request.py",
+            "spark/listener/queries.py",
+            "spark/listener/send_back.py",
+            "spark/listener/sink.py",
+            "spark/listener/task.py",
+        ),
+        ("unit/spark/listener",),
+    ),
 )

@@ -52,9 +52,18 @@ class Patience:
 
 
 def patiently(
-    ask: Callable[[], T], patience: Patience, may_pass: Callable[[RocketMQError], bool]
+    ask: Callable[[], T],
+    patience: Patience,
+    may_pass: Callable[[RocketMQError], bool],
+    said: str = "no answer from the cluster, asking again",
 ) -> T:
     """Ask, and ask again after failures that may pass, as long as patience lasts; blocks.
+
+    Args:
+        ask: asked again as a whole.
+        patience: bounds how long.
+        may_pass: whether a failure is worth another question.
+        said: what the log says of a failure that is.
 
     Raises:
         RocketMQError: the failure that cannot pass, or the last one.
@@ -65,5 +74,5 @@ def patiently(
         except RocketMQError as error:
             if not may_pass(error) or patience.exhausted():
                 raise
-            logger.warning("no answer from the cluster, asking again: %s", error)
+            logger.warning("%s: %s", said, error)
             patience.pause()

@@ -35,7 +35,7 @@ from rocketstream.protocol.message_ext import MessageExt, decode_messages
 from rocketstream.spark.connections import admin_client
 from rocketstream.spark.listener.messages import Replacement, anew, dead, send_back_command
 from rocketstream.spark.options import ConsumeOptions
-from rocketstream.spark.patience import Patience
+from rocketstream.spark.patience import Patience, patiently
 from rocketstream.spark.worker import pool
 
 logger = logging.getLogger("rocketstream.spark")
@@ -56,6 +56,8 @@ _NOT_SAFE: Final = frozenset(
 
 Failed = tuple[MessageExt, int]
 """A message and the delay level of its next try."""
+_Left = tuple[list[Failed], RocketMQError | None]
+"""The messages that were not stored, and why; None where all were."""
 
 
 class SendBack:
@@ -95,7 +97,7 @@ class SendBack:
         """Move messages to the dead letters; blocks and raises as ``give_back`` does."""
         group, most = self._options.group, self._options.max_reconsume_times
 
-        def attempt(failed: Sequence[Failed]) -> tuple[list[Failed], RocketMQError | None]:
+        def attempt(failed: Sequence[Failed]) -> _Left:
             return self._all_anew(failed, lambda message, _: dead(message, group, most))
 
         self._until_stored([(message, 0) for message in messages], attempt)
@@ -107,37 +109,41 @@ class SendBack:
             )  # fmt: skip
 
     def _until_stored(
-        self,
-        failed: Sequence[Failed],
-        attempt: Callable[[Sequence[Failed]], tuple[list[Failed], RocketMQError | None]],
+        self, left: Sequence[Failed], attempt: Callable[[Sequence[Failed]], _Left]
     ) -> None:
         patience = Patience(self._options.retry_timeout_ms, self._clock)
-        left: Sequence[Failed] = failed
         copies = 0
-        while left:
+
+        def store() -> None:
+            nonlocal left
             before = len(left)
             left, error = attempt(left)
-            if not left:
-                return
             if len(left) < before:
                 patience.succeeded()
-            if isinstance(error, MessageInvalidError):
+            if error is not None:
                 raise error
-            copies += isinstance(error, BrokerError) and error.code in _NOT_SAFE
-            for_good = isinstance(error, NoPermissionError) or copies >= COPIES_MAX
-            if for_good or patience.exhausted():
-                message = left[0][0]
-                raise SendError(
-                    f"{len(left)} failed messages of group {self._options.group!r} could be "
-                    f"neither sent back nor sent anew, the first is {message.msg_id} of topic "
-                    f"{message.topic!r}: {error}. The task fails, so that they are consumed again",
-                    SendOutcome.UNKNOWN,
-                    group=self._options.group,
-                )
-            logger.warning("failed messages not sent back yet, trying again: %s", error)
-            patience.pause()
 
-    def _try_back(self, failed: Sequence[Failed]) -> tuple[list[Failed], RocketMQError | None]:
+        def may_pass(error: RocketMQError) -> bool:
+            nonlocal copies
+            copies += isinstance(error, BrokerError) and error.code in _NOT_SAFE
+            for_good = isinstance(error, MessageInvalidError | NoPermissionError)
+            return not for_good and copies < COPIES_MAX
+
+        try:
+            patiently(store, patience, may_pass, "failed messages not sent back yet, trying again")
+        except MessageInvalidError:
+            raise
+        except RocketMQError as error:
+            message = left[0][0]
+            raise SendError(
+                f"{len(left)} failed messages of group {self._options.group!r} could be "
+                f"neither sent back nor sent anew, the first is {message.msg_id} of topic "
+                f"{message.topic!r}: {error}. The task fails, so that they are consumed again",
+                SendOutcome.UNKNOWN,
+                group=self._options.group,
+            ) from error
+
+    def _try_back(self, failed: Sequence[Failed]) -> _Left:
         """Send back, and send the refused ones as new messages; return the messages not stored, and
         why.
 
@@ -151,19 +157,20 @@ class SendBack:
         for broker_name, mine in by_broker.items():
             for first in range(0, len(mine), AT_ONCE):
                 refused += self._back_to(broker_name, mine[first : first + AT_ONCE])
-        group, most = self._options.group, self._options.max_reconsume_times
-        return self._all_anew(refused, lambda message, level: anew(message, group, level, most))
+        return self._all_anew(refused, self._anew)
+
+    def _anew(self, message: MessageExt, level: int) -> Replacement:
+        return anew(message, self._options.group, level, self._options.max_reconsume_times)
 
     def _without_cause(self, failed: Sequence[Failed]) -> Sequence[Failed]:
         """Send new messages for those that must name their cause; return the others, and
         failures."""
         if not self._options.send_back_cause:
             return failed
-        group, most = self._options.group, self._options.max_reconsume_times
         left: list[Failed] = []
         for message, level in failed:
             stored = self._stored(message) if has_cause(message) else None
-            if stored is None or self._send(anew(stored, group, level, most)) is not None:
+            if stored is None or self._send(self._anew(stored, level)) is not None:
                 left.append((message, level))
         return left
 
@@ -225,7 +232,7 @@ class SendBack:
 
     def _all_anew(
         self, failed: Sequence[Failed], replacement: Callable[[MessageExt, int], Replacement]
-    ) -> tuple[list[Failed], RocketMQError | None]:
+    ) -> _Left:
         left: list[Failed] = []
         last: RocketMQError | None = None
         for each in failed:
