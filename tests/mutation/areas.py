@@ -165,8 +165,8 @@ AREAS = (
     Area(
         "sink",
         (
+            "columns",
             "spark/sink/columns.py",
-            "spark/sink/messages.py",
             "spark/sink/routes.py",
             "spark/sink/sender.py",
         ),
@@ -178,6 +178,7 @@ AREAS = (
             "spark/listener/batches.py",
             "spark/listener/calls.py",
             "spark/listener/claim.py",
+            "spark/listener/consume.py",
             "spark/listener/messages.py",
             "spark/listener/on_request.py",
             "spark/listener/queries.py",

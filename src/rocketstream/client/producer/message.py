@@ -350,7 +350,8 @@ def beyond_levels(level: int) -> str:
     """Return in words, after the name it was given by, how brokers take a level they lack."""
     return (
         f"{level} is beyond the {limits.DELAY_LEVEL_MAX} levels brokers usually have, whose "
-        "longest, 2 h, they then take; a level is a number of their list (1s 5s 10s 30s 1m 2m ...), not seconds"
+        "longest, 2 h, they then take; a level is a number of their list (1s 5s 10s 30s 1m 2m "
+        "...), not seconds"
     )
 
 

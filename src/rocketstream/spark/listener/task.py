@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -37,7 +36,6 @@ from rocketstream.spark.worker import kept
 
 logger = logging.getLogger("rocketstream.spark")
 
-_SUCCESS: Final = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 _LATER: Final = ConsumeConcurrentlyStatus.RECONSUME_LATER
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 CALLS_AHEAD: Final = 64
@@ -174,9 +172,7 @@ class _Concurrently(_Task):
             # C-261 to C-264
             context = cast("ConsumeConcurrentlyContext", call.context)
             size = len(call.messages)
-            status = call.answer
-            if status is not _SUCCESS or call.error is not None:
-                status = checked_status(status, call.error, call.messages, _LATER)
+            status = checked_status(call.answer, call.error, call.messages, _LATER)
             good = acknowledged(status, context.ack_index, size)
             self._counts.consumed += good
             if good == size:
@@ -198,22 +194,14 @@ class _Orderly(_Task):
         """Consume all rows; they are held in memory until then."""
         options = self._options
         turns = Turns(pairs, options.batch_size, options.max_reconsume_times)
-        out = 0
         while not turns.done:
             begun: list[Call] = []
-            while out < options.threads_max and (turn := turns.take(self._clock.monotonic_ms())):
-                context = ConsumeOrderlyContext(turn.queue)
-                begun.append(Call(turn.batch, context, turn))
-                out += 1
+            while turn := turns.take(self._clock.monotonic_ms()):
+                begun.append(Call(turn.batch, ConsumeOrderlyContext(turn.queue), turn))
             if begun:
                 self._calls.submit(begun)
             wait_ms = turns.wait_ms(self._clock.monotonic_ms())
-            wait_ms = _WAIT_MS if wait_ms is None else min(wait_ms, _WAIT_MS)
-            if not out:
-                threading.Event().wait(wait_ms / 1000)
-                continue
-            for call in self._calls.finished(wait_ms):
-                out -= 1
+            for call in self._calls.finished(_WAIT_MS if wait_ms is None else wait_ms):
                 self._settle(turns, call)
         return self._counts
 

@@ -78,6 +78,29 @@ def test_threads_double_while_calls_take_a_millisecond(left: LeftBehind) -> None
     assert seen == [1, 1, 2, 4, 5, 5]
 
 
+def test_threads_that_wait_are_woken_before_new_ones_begin(left: LeftBehind) -> None:
+    """A thread that waits costs nothing; a task would end with far more than it needs."""
+    calls = CountedRunners(listener_of(sync_listener), 9, LONG_MS, SYSTEM_CLOCK, left)
+    with calls._lock:
+        calls._runners, calls._parked = 3, 2
+        calls._wake(1)
+        assert (calls._runners, calls._parked) == (3, 1)
+        calls._wake(3)
+        assert (calls._runners, calls._parked) == (5, 0)
+
+
+def test_threads_that_wait_are_not_counted_as_busy(left: LeftBehind) -> None:
+    """Two busy ones of four become four, by those that wait."""
+    calls = CountedRunners(listener_of(sync_listener), 9, LONG_MS, SYSTEM_CLOCK, left)
+    with calls._lock:
+        calls._runners, calls._parked = 4, 2
+        calls._waiting.extend(call(number) for number in range(9))
+        for _ in range(2):
+            calls._next()
+        calls._grow(5.0, 0)
+        assert (calls._runners, calls._parked) == (4, 0)
+
+
 def sync_listener(messages: list[MessageExt]) -> int:
     return messages[0].queue_offset
 
@@ -234,7 +257,9 @@ def test_too_many_calls_that_hang_fail_the_task(
     monkeypatch.setattr(limits, "SPARK_CALLS_LEFT_BEHIND_MAX", 1)
     release = threading.Event()
     calls = make(lambda _: release.wait(LONG_MS / 1000), at_once=2, timeout_ms=SHORT_MS)
-    for offset in range(4):
+    calls.submit([call(0)])
+    assert [each.left for each in take(calls, 1)] == [True]
+    for offset in range(1, 4):
         calls.submit([call(offset)])
     with pytest.raises(ClientStateError, match=r"longer than 0\.06 s \(the smaller of"):
         take(calls, 4)

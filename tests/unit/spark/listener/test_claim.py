@@ -12,6 +12,7 @@ import pytest
 from rocketstream import PushConsumer
 from rocketstream.admin import Admin
 from rocketstream.client.admin.blocking import BlockingAdminClient
+from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import BrokerError, ClientStateError, ConfigurationError
 from rocketstream.model import ConsumeConcurrentlyStatus, MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
@@ -71,7 +72,20 @@ def test_tools_see_what_the_member_subscribes_and_how_far_it_is(cluster: Embedde
         assert [(each.topic, each.queue_id, each.commit_offset) for each in info.queues] == [
             ("orders", 0, 41)
         ]
+        assert [each.locked for each in info.queues] == [True]
         assert facts.items() <= info.properties.items()
+
+
+def test_brokers_are_told_of_a_member_like_a_push_consumer(cluster: EmbeddedCluster) -> None:
+    """Covers C-143: what Java's members say, so that tools and brokers take it for one."""
+    with claim(cluster, "told") as mine:
+        assert mine._member is not None
+        said = mine._member.heartbeat_data()
+    assert (said.group_name, said.consume_type, said.message_model) == (
+        "told", "CONSUME_PASSIVELY", "CLUSTERING",
+    )  # fmt: skip
+    assert said.consume_from_where == "CONSUME_FROM_LAST_OFFSET"
+    assert not said.unit_mode
 
 
 def test_topics_a_query_reads_are_seen_although_nobody_named_them(
@@ -110,6 +124,23 @@ def test_progress_that_cannot_be_asked_for_is_told_as_none(cluster: EmbeddedClus
     with claim(cluster, "broken", progress=broken), Admin(cluster.namesrv_addr) as admin:
         (info,) = admin.groups.running_info("broken")
         assert list(info.queues) == []
+
+
+def test_brokers_are_told_of_the_end(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-119: not left to see a closed connection, which may take Apache's two minutes."""
+    told: list[str] = []
+    real = MQClientInstance.unregister_consumer
+
+    async def unregister(instance: MQClientInstance, group: str) -> None:
+        told.append(group)
+        await real(instance, group)
+
+    monkeypatch.setattr(MQClientInstance, "unregister_consumer", unregister)
+    with claim(cluster, "ends"):
+        assert told == []
+    assert told == ["ends"]
 
 
 def test_a_group_with_live_members_is_refused_and_they_are_named(

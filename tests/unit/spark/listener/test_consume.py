@@ -18,13 +18,13 @@ from rocketstream.errors import (
     ConnectError,
     NotSupportedError,
 )
-from rocketstream.model import ConsumeConcurrentlyStatus, MessageQueue
+from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.listener import claim as claiming
 from rocketstream.spark.listener import queries
 from rocketstream.spark.listener.claim import GroupClaim, live_members
-from rocketstream.spark.listener.consume import ConsumingWriter, consume
+from rocketstream.spark.listener.consume import ConsumingWriter, consume, query_claim
 from rocketstream.spark.listener.sink import sink_options
 from tests.spark.support import numbered, send
 
@@ -131,11 +131,45 @@ def test_a_started_query_holds_its_group_until_its_end(
     with Admin(cluster.namesrv_addr) as operator:
         (info,) = operator.groups.running_info("held")
         assert [(each.topic, each.commit_offset) for each in info.queues] == [("orders", 4)]
+        assert info.properties["PROP_CONSUMEORDERLY"] == "false"
+        assert [each.locked for each in info.queues] == [False]
 
     writer.query.over.set()
     ended()
     assert live_members(admin, "held") == frozenset()
     assert admin.query_consumer_offset("held", QUEUE) == 4
+
+
+def test_tools_see_that_a_query_consumes_in_order(cluster: EmbeddedCluster) -> None:
+    """And nothing of how far it is before it is started."""
+    options = sink_options(
+        lambda _: ConsumeOrderlyStatus.SUCCESS, True,
+        {"group": "ordered", "nameServer": cluster.namesrv_addr, "consumeThreadMax": 3},
+    )  # fmt: skip
+    with (
+        query_claim(None, options, lambda: None),
+        Admin(cluster.namesrv_addr) as operator,
+    ):
+        (info,) = operator.groups.running_info("ordered")
+    assert info.properties["PROP_CONSUMEORDERLY"] == "true"
+    assert info.properties["PROP_THREADPOOL_CORE_SIZE"] == "3"
+    assert list(info.queues) == []
+    assert "sparkQuery" not in info.properties
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"consumeThreadMax": "0"}, "consumeThreadMax"),
+        ({"group": ""}, "group"),
+        ({"consumethreads": "3"}, "unknown option 'consumethreads'"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_spark_plans_anything(
+    given: dict[str, str], text: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        sink_options(listener, False, {"group": "g", "nameServer": "h:1"} | given)
 
 
 def test_a_process_that_ends_waits_for_the_goodbyes_of_ended_queries_alone(

@@ -133,6 +133,16 @@ def test_properties_that_their_text_would_change_are_those_of_the_row(odd: str) 
     assert other.properties == {"mine": odd}
 
 
+def test_properties_of_large_types_are_those_of_the_row() -> None:
+    """Covers spark.sql.execution.arrow.useLargeVarTypes."""
+    rows = batch(row(properties={"UNIQ_KEY": "U", "a": "b"}))
+    large = pa.map_(pa.large_string(), pa.large_string())
+    place = rows.schema.get_field_index("properties")
+    rows = rows.set_column(place, "properties", rows.column(place).cast(large))
+    ((_, message),) = Messages(check_columns(ALL), "g").of(rows)
+    assert message.properties == {"UNIQ_KEY": "U", "a": "b"}
+
+
 def test_rows_of_part_of_a_batch_have_their_own_properties() -> None:
     rows = batch(row(), row(properties={"mine": "x"}), row()).slice(1, 1)
     ((_, given),) = Messages(check_columns(ALL), "g").of(rows)

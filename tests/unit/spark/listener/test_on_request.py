@@ -8,13 +8,17 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rocketstream.client.consumer.listener import listener_of
 from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
-from rocketstream.spark.listener.on_request import consume_one
+from rocketstream.protocol.message_ext import decode_message
+from rocketstream.spark.listener import on_request as asking
+from rocketstream.spark.listener.on_request import OnRequest, consume_one
 from rocketstream.spark.listener.sink import sink_options
 from rocketstream.spark.options import consume_options
 from tests.spark.by_value_program import HIDE
@@ -88,6 +92,84 @@ def test_a_listener_that_hangs_is_left_behind(blocks: bool, tmp_path: Path) -> N
                 thread.join(20)
     assert result.consume_result == "CR_THROW_EXCEPTION"
     assert "longer than consumeTimeout (0.001 min)" in (result.remark or "")
+    assert (result.order, result.spent_time_mills) == (False, 60)
+
+
+class Column:
+    """The call of a function, as Spark makes columns of it."""
+
+    def __init__(self, function: Any, kind: str) -> None:
+        assert kind == "binary"
+        self.function = function
+        self.is_deterministic = True
+
+    def asNondeterministic(self) -> Column:
+        self.is_deterministic = False
+        return self
+
+    def __call__(self, name: str) -> Column:
+        return self
+
+    def alias(self, name: str) -> Column:
+        assert name == "answer"
+        return self
+
+
+class Session:
+    """A session whose one job calls the function for each row of a range."""
+
+    def __init__(self) -> None:
+        self.meanwhile: Any = lambda: None
+        self.ranges: list[tuple[int, ...]] = []
+        self._column: Any = None
+
+    def range(self, *bounds: int) -> Session:
+        self.ranges.append(bounds)
+        return self
+
+    def select(self, column: Column) -> Session:
+        self._column = column
+        return self
+
+    def collect(self) -> list[Any]:
+        self.meanwhile()
+        assert not self._column.is_deterministic
+        start, end, step, _ = self.ranges[-1]
+        return [
+            SimpleNamespace(answer=bytearray(self._column.function(at)))
+            for at in range(start, end, step)
+        ]
+
+
+def test_a_message_on_request_is_one_row_of_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Called once: Spark may call a deterministic function again."""
+    monkeypatch.setattr(asking, "functions", SimpleNamespace(udf=Column))
+    session, got = Session(), []
+
+    def listener(messages: list[Any]) -> ConsumeConcurrentlyStatus:
+        got.append(messages[0].body)
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    options = sink_options(listener, False, {"group": "g", "nameServer": "h:1"})
+    # The function as it is: only a task would unpack it.
+    monkeypatch.setattr(asking, "unpack", lambda text, orderly: listener_of(listener))
+    on_request = OnRequest(session, options)
+    message = decode_message(RECORD, "broker-a")
+    assert on_request(message, "broker-a").consume_result == "CR_SUCCESS"
+    assert (got, session.ranges) == ([b"now"], [(0, 1, 1, 1)])
+
+    busy: list[ConsumeMessageDirectlyResult] = []
+    session.meanwhile = lambda: busy.append(on_request(message, "broker-a"))
+    assert on_request(message, "broker-a").consume_result == "CR_SUCCESS"
+    assert "another message is being consumed" in (busy[0].remark or "")
+
+    def broken() -> None:
+        raise OSError("the session is gone")
+
+    session.meanwhile = broken
+    failed = on_request(message, "broker-a")
+    assert failed.consume_result == "CR_THROW_EXCEPTION"
+    assert "the session is gone" in (failed.remark or "")
 
 
 PACK = """

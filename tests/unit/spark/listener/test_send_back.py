@@ -126,6 +126,53 @@ def test_what_had_its_last_try_goes_to_the_dead_letters(
     assert pulled(admin, DLQ, before)[0].get_property("ORIGIN_MESSAGE_ID") == messages[0].msg_id
 
 
+def caused(message: MessageExt, **changes: int) -> MessageExt:
+    """A message of which the task knows why it failed; ``changes`` say what else a row had."""
+    place = {"queue_offset": message.queue_offset, "commit_log_offset": message.commit_log_offset}
+    place |= changes
+    return assemble_message(
+        message.message_queue, place["queue_offset"], b"changed",
+        message.properties
+        | {"SEND_BACK_CAUSE": "ValueError: no", "SEND_BACK_TRY": "0", "mine": "changed"},
+        commit_log_offset=place["commit_log_offset"], reconsume_times=0,
+    )  # fmt: skip
+
+
+def test_a_cause_goes_with_the_message_as_it_was_sent(
+    cluster: EmbeddedCluster, admin: BlockingAdminClient
+) -> None:
+    """A transform may have changed the row; the message that comes again is the sender's."""
+    back = SendBack(options(cluster.namesrv_addr, sendBackCause="true"))
+    (message, other) = stored(cluster, admin, 2)
+    before = waiting(admin, 4)
+    back.give_back([(caused(message), 4), (other, 4)])
+    back.close()
+    copies = pulled(admin, MessageQueue(SCHEDULE_TOPIC, "broker-a", 3), before)
+    by_body = {copy.body: copy for copy in copies}
+    assert set(by_body) == {message.body, other.body}
+    told = by_body[message.body]
+    assert told.get_property("SEND_BACK_CAUSE") == "ValueError: no"
+    assert told.get_property("mine") is None
+    assert (told.get_property("RETRY_TOPIC"), told.reconsume_times) == ("T", 1)
+    assert by_body[other.body].get_property("SEND_BACK_CAUSE") is None
+
+
+@pytest.mark.parametrize("changes", [{"queue_offset": 77_777}, {"commit_log_offset": GONE}])
+def test_a_place_that_holds_another_message_or_none_costs_only_the_cause(
+    cluster: EmbeddedCluster, admin: BlockingAdminClient, changes: dict[str, int]
+) -> None:
+    """As after a broker was set up anew."""
+    back = SendBack(options(cluster.namesrv_addr, sendBackCause="true"))
+    (message,) = stored(cluster, admin, 1)
+    before = waiting(admin, 4)
+    back.give_back([(caused(message, **changes), 4)])
+    back.close()
+    (copy,) = pulled(admin, MessageQueue(SCHEDULE_TOPIC, "broker-a", 3), before)
+    assert copy.get_property("REAL_TOPIC") == "%RETRY%g"
+    if "queue_offset" in changes:
+        assert copy.get_property("SEND_BACK_CAUSE") is None
+
+
 def test_a_listener_that_spoils_the_name_of_the_broker_costs_only_the_way_back(
     cluster: EmbeddedCluster, admin: BlockingAdminClient, back: SendBack
 ) -> None:
@@ -144,7 +191,8 @@ def test_nobody_to_send_to_fails_the_task_and_names_the_message() -> None:
         with BlockingAdminClient(gone.namesrv_addr) as admin:
             (message,) = stored(gone, admin, 1)
         back = SendBack(options(gone.namesrv_addr, connectTimeoutMs="500"))
-    with pytest.raises(SendError, match=r"1 failed messages of group 'g'.*neither sent back nor"):
+    said = rf"1 failed messages of group 'g'.*neither sent back nor.*first is {message.msg_id} of"
+    with pytest.raises(SendError, match=said):
         back.give_back([(message, 0)])
     back.close()
     close_pools()

@@ -394,7 +394,7 @@ def test_a_key_goes_to_the_queue_of_its_own_topic() -> None:
     def queues_of(topic: str) -> list[MessageQueue]:
         return [MessageQueue(topic, topic.lower(), queue_id) for queue_id in range(4)]
 
-    found = [run.queue for run in runs(block, None, queues_of)]
+    found = [run.queue for run in runs(block, None, queues_of, queue_of_key)]
     assert set(found) == {("T", "t", 1), ("U", "u", 1), ("U", "u", 2), ("V", "v", 2)}
 
 

@@ -15,7 +15,7 @@ from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import worker
 from rocketstream.spark.options import WriteOptions, write_options
 from rocketstream.spark.sink import routes as routing
-from rocketstream.spark.sink.messages import Identity
+from rocketstream.spark.sink.columns import Identity
 from rocketstream.spark.sink.routes import Routes
 from rocketstream.spark.sink.writer import Sink, write_rows
 
