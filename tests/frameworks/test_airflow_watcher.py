@@ -1,12 +1,10 @@
-"""Messages behind a group, and messages themselves: when they are told, to an Airflow not here."""
+"""Messages behind a group: when they are told, to an Airflow that is not here."""
 
 from __future__ import annotations
 
 import ast
 import asyncio
-import json
 from collections.abc import Mapping
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,17 +18,14 @@ from rocketstream.errors import ConfigurationError
 from rocketstream.frameworks.airflow import provider_info, watcher
 from rocketstream.frameworks.airflow.backlog import Backlog, Position
 from rocketstream.frameworks.airflow.watcher import (
-    MessageFeed,
     arguments_of,
     backlogs,
     checked_group,
     checked_seconds,
     checked_topics,
     config_of,
-    event_of,
 )
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.message_ext import MessageExt
 from tests.behaviour.cluster import Cluster
 from tests.frameworks.seen import QUEUES, WAIT_S
 
@@ -359,113 +354,3 @@ def test_settings_that_no_cluster_can_be_asked_with_end_the_watch(
 
     with pytest.raises(ConfigurationError, match="No name server address"):
         asyncio.run(scenario())
-
-
-# --- messages themselves --------------------------------------------------------------------------
-
-
-def feed_of(cluster: Cluster, topic: str, expression: str = "*") -> MessageFeed:
-    async def configure() -> ClientConfig:
-        return ClientConfig(namesrv_addr=cluster.namesrv_addr)
-
-    return MessageFeed(configure, [topic], f"{topic}-readers", expression)
-
-
-async def handed(feed: MessageFeed, count: int) -> list[MessageExt]:
-    """Take so many messages."""
-    found: list[MessageExt] = []
-    async with asyncio.timeout(WAIT_S), aclosing(feed.messages()) as messages:
-        async for message in messages:
-            found.append(message)
-            if len(found) == count:
-                break
-    return found
-
-
-def consumed(cluster: Cluster, topic: str) -> int:
-    return sum(max(each, 0) for each in cluster.committed(f"{topic}-readers", topic, QUEUES))
-
-
-def test_a_message_is_consumed_when_its_event_is_stored_and_comes_again_until_then(
-    cluster: Cluster, topic: str
-) -> None:
-    async def scenario() -> None:
-        send(cluster, topic, 3)
-        feed = feed_of(cluster, topic)
-        places = {(m.message_queue, m.queue_offset) for m in await handed(feed, 3)}
-        await feed.close()
-        assert consumed(cluster, topic) == 0
-        feed = feed_of(cluster, topic)
-        again = await handed(feed, 3)
-        assert {(m.message_queue, m.queue_offset) for m in again} == places
-        await feed.consumed(again[0].message_queue, again[0].queue_offset, 1)
-        assert consumed(cluster, topic) == 1
-        await feed.close()
-        assert consumed(cluster, topic) == 1
-        feed = feed_of(cluster, topic)
-        rest = {(m.message_queue, m.queue_offset) for m in await handed(feed, 2)}
-        assert rest == places - {(again[0].message_queue, again[0].queue_offset)}
-        await feed.close()
-
-    asyncio.run(scenario())
-
-
-def test_no_more_messages_are_handed_out_than_may_be_unstored(
-    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watcher, "UNSTORED_MAX", 2)
-
-    async def scenario() -> None:
-        send(cluster, topic, 3)
-        feed = feed_of(cluster, topic)
-        messages = feed.messages()
-        async with asyncio.timeout(WAIT_S):
-            first = await anext(messages)
-            await anext(messages)
-            third = asyncio.ensure_future(anext(messages))
-            await waiting_for_room(feed)
-            assert not third.done()
-            await feed.consumed(first.message_queue, first.queue_offset, 1)
-            await third
-        await messages.aclose()
-        await feed.close()
-
-    asyncio.run(scenario())
-
-
-async def waiting_for_room(feed: MessageFeed) -> None:
-    """Wait until the next message has come and is held back."""
-    while not feed._room._waiters:
-        await asyncio.to_thread(lambda: None)
-
-
-def test_only_messages_with_the_tags_are_handed_out(cluster: Cluster, topic: str) -> None:
-    async def scenario() -> list[str]:
-        with Producer("senders", namesrv_addr=cluster.namesrv_addr) as producer:
-            for tags in ("old", "new", "odd"):
-                producer.send(Message(topic, b"{}", tags=tags))
-        feed = feed_of(cluster, topic, "new || odd")
-        found = await handed(feed, 2)
-        await feed.close()
-        return sorted(str(message.tags) for message in found)
-
-    assert asyncio.run(scenario()) == ["new", "odd"]
-
-
-def test_an_event_has_the_message_as_json(cluster: Cluster, topic: str) -> None:
-    async def scenario() -> list[dict[str, Any]]:
-        with Producer("senders", namesrv_addr=cluster.namesrv_addr) as producer:
-            producer.send(Message(topic, "für".encode(), keys="k7", properties={"who": "me"}))
-            producer.send(Message(topic, b"\xff"))
-        feed = feed_of(cluster, topic)
-        found = await handed(feed, 2)
-        await feed.close()
-        return [json.loads(json.dumps(event_of(message))) for message in found]
-
-    events = asyncio.run(scenario())
-    text = next(event for event in events if "body" in event)
-    assert (text["topic"], text["body"], text["properties"]["who"]) == (topic, "für", "me")
-    assert (text["queue_offset"], text["properties"]["KEYS"]) == (0, "k7")
-    assert len(text["msg_id"]) == 32
-    (binary,) = [event for event in events if "body_base64" in event]
-    assert binary["body_base64"] == "/w=="

@@ -24,5 +24,5 @@ def provider_info() -> dict[str, Any]:
             {"integration-name": integration, "external-doc-url": "https://rocketmq.apache.org/"}
         ],
         "triggers": [{"integration-name": integration, "python-modules": [_TRIGGERS]}],
-        "queues": [f"{_TRIGGERS}.BacklogProvider", f"{_TRIGGERS}.MessageProvider"],
+        "queues": [f"{_TRIGGERS}.BacklogProvider"],
     }

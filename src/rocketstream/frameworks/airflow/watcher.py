@@ -6,7 +6,6 @@ Law: knows no Airflow; runs on the triggerer's event loop and never blocks it.
 from __future__ import annotations
 
 import asyncio
-import base64
 import dataclasses
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -17,18 +16,14 @@ from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.checks import is_number
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.consumer.lite.consumer import AsyncLitePullConsumer
 from rocketstream.errors import ConfigurationError, RocketMQError
 from rocketstream.frameworks.airflow.backlog import Backlog, Position
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import check_group, check_topic
 
 logger = logging.getLogger("rocketstream.frameworks")
 
 NAMESRV_PORT = 9876
-UNSTORED_MAX = 100
-"""Most messages handed out whose events are not stored: Airflow's database takes its time."""
 _KEYS = {"access_key": "its login", "secret_key": "its password", "namesrv_addr": "its host"}
 """Settings a Connection has a field for, which Airflow encrypts or shows."""
 
@@ -212,88 +207,3 @@ class _Cluster:
             )
             for queue in queues
         }
-
-
-def event_of(message: MessageExt) -> dict[str, Any]:
-    """Return a message as JSON: where it is stored, its properties, and its body as text.
-
-    A body that is not UTF-8 is ``body_base64`` instead of ``body``.
-    """
-    event: dict[str, Any] = {
-        "topic": message.topic,
-        "broker_name": message.broker_name,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "msg_id": message.msg_id,
-        "properties": message.properties,
-    }
-    try:
-        return {**event, "body": message.body.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {**event, "body_base64": base64.b64encode(message.body).decode("ascii")}
-
-
-class MessageFeed:
-    """Messages of topics for one group; each counts as consumed when it is said to be.
-
-    Args:
-        configure: returns the settings.
-        topics: topics to consume.
-        group: the group, whose members divide the queues.
-        expression: ``*``, or tags joined by ``||``.
-    """
-
-    def __init__(
-        self,
-        configure: Callable[[], Awaitable[ClientConfig]],
-        topics: Sequence[str],
-        group: str,
-        expression: str,
-    ) -> None:
-        self._configure = configure
-        self._subscription = dict.fromkeys(topics, expression)
-        self._group = group
-        self._room = asyncio.Semaphore(UNSTORED_MAX)
-        self._consumer: AsyncLitePullConsumer | None = None
-
-    async def messages(self) -> AsyncGenerator[MessageExt, None]:
-        """Join the group and yield messages as they come, without end.
-
-        Waits while as many as ``UNSTORED_MAX`` of them are not consumed.
-
-        Raises:
-            RocketMQError: no name server answered, or the group cannot be joined.
-        """
-        self._consumer = AsyncLitePullConsumer(
-            self._group,
-            config=await self._configure(),
-            subscription=self._subscription,
-            auto_commit=False,
-        )
-        await self._consumer.start()
-        while True:
-            for message in await self._consumer.poll():
-                await self._room.acquire()
-                yield message
-
-    async def consumed(self, queue: MessageQueue, offset: int, count: int) -> None:
-        """Commit a queue's offset past this one; returns once the broker has it.
-
-        Args:
-            queue: a queue messages came from.
-            offset: of the last message that is consumed, with all before it.
-            count: how many messages that are.
-
-        Raises:
-            RocketMQError: the broker did not take it.
-        """
-        if self._consumer is not None:
-            await self._consumer.commit({queue: offset + 1}, persist=True)
-        for _ in range(count):
-            self._room.release()
-
-    async def close(self) -> None:
-        """Leave the group; messages that are not consumed come again."""
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            await consumer.shutdown(commit=False)
