@@ -431,6 +431,23 @@ class SendError(RocketMQError):
         return self
 
 
+class SendManyError(SendError):
+    """Of the messages of one ``send_many`` some are not known to be stored.
+
+    Attributes:
+        result: tells of each message; ``result.rest`` are those to be sent again.
+        outcome: the most doubtful among them.
+    """
+
+    condition = "SEND_MANY"
+
+    def __init__(
+        self, message: str, outcome: SendOutcome, *, result: Any, **parameters: Any
+    ) -> None:
+        super().__init__(message, outcome, **parameters)
+        self.result = result
+
+
 class SendRouteError(SendError, RouteNotFoundError):
     """No queue to send to is known for the topic; nothing was sent."""
 

@@ -12,11 +12,19 @@ from rocketstream.server.embedded import EmbeddedCluster
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/sending.md").read_text(encoding="utf-8")
 EXAMPLE = re.compile(r"<!-- test: (\w+) -->\n```python\n(.*?)```", re.DOTALL)
-SAID = {"gather": "2000 places\n", "flush": "100 stored\n"}
+SAID = {
+    "gather": "2000 places\n",
+    "flush": "100 stored\n",
+    "columns": "10000 stored; ['brokerName', 'queueId', 'queueOffset', 'status', 'outcome', "
+    "'error']\n",
+}
 DEFAULT_ADDR = "127.0.0.1:9876"
 
 
-def test_every_example_says_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_example_says_what_it_promises(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
     examples = dict(EXAMPLE.findall(PAGE))
     assert examples.keys() == SAID.keys()
     for name, program in examples.items():

@@ -65,7 +65,7 @@ PURE_IN_OTHERS = {
 SAID_TO_BE_PURE = tuple(
     f"{PACKAGE}.{name}"
     for name in (
-        "admin.core", "admin.rows", "admin.state", "checks", "model", "protocol",
+        "admin.core", "admin.rows", "admin.state", "checks", "columns", "model", "protocol",
         "server.broker.core", "server.nameserver.core", "settings", "spark.listener.batches",
         "spark.listener.messages",
         "spark.options", "suggestions", "testing.history", "watch.alerting",
@@ -239,6 +239,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "google": ("rocketstream.pipelines.protobuf", "rocketstream.admin.messages.bodies"),
     "fastavro": ("rocketstream.admin.messages.bodies",),
     "pyarrow": (
+        "rocketstream.client.producer.many",
         "rocketstream.columns",
         "rocketstream.pipelines.protobuf",
         "rocketstream.spark.arrow",
@@ -249,7 +250,12 @@ HOMES: dict[str, tuple[str, ...]] = {
         "rocketstream.spark.store.rows",
         "rocketstream.spark.sink.writer",
     ),
-    "numpy": ("rocketstream.columns", "rocketstream.spark.arrow", "rocketstream.spark.store"),
+    "numpy": (
+        "rocketstream.client.producer.many",
+        "rocketstream.columns",
+        "rocketstream.spark.arrow",
+        "rocketstream.spark.store",
+    ),
     "prometheus_client": ("rocketstream.watch.metrics",),
     "isal": ("rocketstream.protocol.crc",),
     "orjson": ("rocketstream.protocol.plain_json",),

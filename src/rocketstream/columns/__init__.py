@@ -1,1 +1,4 @@
-"""Messages as Arrow columns: encoded for brokers, for Spark's sink and for producers alike."""
+"""Messages as Arrow columns, for Spark's sink and producers alike.
+
+Pure: columns in, the bytes of requests out.
+"""

@@ -1,11 +1,12 @@
 """Record batches as messages: checked as a whole, encoded by column in C++, sorted by destination.
 
-Law: nothing here loops over rows. The bytes of a row are those of ``protocol.record.encode_batch``.
-Messages of one destination keep their order.
+Pure: record batches in, bytes out. Law: nothing here loops over rows. The bytes of a row are those
+of ``protocol.record.encode_batch``. Messages of one destination keep their order.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -197,8 +198,8 @@ class Encoder:
 
     def _texts(self, columns: BatchColumns, count: int, delay: Any) -> tuple[Any, Any]:
         """Return each row's id, and its properties in their text form."""
-        ids = columns.filled_texts("msgId")
-        ids = self._new_ids(count) if ids is None else ids
+        ids, new = columns.texts("msgId"), self._new_ids(count)
+        ids = new if ids is None else pc.coalesce(ids, new)
         pieces = [
             *_labelled("UNIQ_KEY\x01", ids),
             *_labelled("\x02TAGS\x01", columns.tag()),
@@ -396,3 +397,21 @@ def _named_queue(topic: str, queues: Sequence[MessageQueue], name: str) -> Messa
     raise MessageInvalidError(
         f"queue {queue_id}{of} of topic {topic!r} {why}. Queues of the topic: {known}"
     )
+
+
+def cut(ends: Sequence[int], bytes_max: int, count_max: int) -> Iterator[tuple[int, int]]:
+    """Yield consecutive spans ``(begin, end)`` of rows that fit both bounds.
+
+    A row larger than ``bytes_max`` gets a span of its own.
+
+    Args:
+        ends: how many bytes the rows up to and including each one take together; ascending.
+        bytes_max: how many bytes a span has at most.
+        count_max: how many rows a span has at most, from 1.
+    """
+    begin, before, count = 0, 0, len(ends)
+    while begin < count:
+        end = bisect_right(ends, before + bytes_max, begin, min(count, begin + count_max))
+        end = max(end, begin + 1)
+        yield begin, end
+        begin, before = end, int(ends[end - 1])

@@ -27,6 +27,7 @@ from rocketstream.client.producer.base import (
 )
 from rocketstream.client.producer.gatherer import Gatherer
 from rocketstream.client.producer.gathering import Begun
+from rocketstream.client.producer.many import SendManyResult, given_of
 from rocketstream.client.producer.message import (
     QueueSelector,
     decode_recall_handle,
@@ -178,6 +179,31 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
         finally:
             self._end(begun)
         return results
+
+    async def send_many(
+        self,
+        topic: str,
+        bodies: Any,
+        *,
+        tags: Any = None,
+        keys: Any = None,
+        properties: Any = None,
+        sharding_keys: Any = None,
+        timeout_ms: float | None = None,
+    ) -> SendManyResult:
+        """Send many messages, given as columns; see ``rocketstream.Producer.send_many``."""
+        given = given_of(
+            bodies, tags=tags, keys=keys, properties=properties, shardingKey=sharding_keys
+        )
+        timeout = self._timeout(timeout_ms)
+        begun = self._begin()
+        try:
+            many = await self._many(topic, given, timeout)
+            for step in many.steps():
+                await step
+            return many.result()
+        finally:
+            self._end(begun)
 
     async def send_oneway(
         self,

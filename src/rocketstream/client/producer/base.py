@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.checks import check_range, checks_calls
@@ -26,6 +26,7 @@ from rocketstream.client.keyword_settings import refuse_unknown
 from rocketstream.client.keywords import ProducerKeywords
 from rocketstream.client.producer.async_sender import AsyncSender, policy_of
 from rocketstream.client.producer.gatherer import Gatherer, end_each
+from rocketstream.client.producer.many import Encoding, Many, ManySends
 from rocketstream.client.producer.message import MessagePreparer
 from rocketstream.client.producer.observer import FaultStrategy, TryObserver
 from rocketstream.client.producer.outbox import Outbox
@@ -38,13 +39,14 @@ from rocketstream.errors import (
     MessageInvalidError,
     RocketMQError,
 )
-from rocketstream.model import (
-    Message,
-)
+from rocketstream.model import Message, MessageQueue
 from rocketstream.protocol.codes import version_ordinal
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.sends import PreparedSend
 from rocketstream.transport.blocking_pool import BlockingPool
+
+if TYPE_CHECKING:
+    from rocketstream.columns.given import Given
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -288,9 +290,12 @@ class ProducerBase(Client[P], Generic[P]):
             MessageInvalidError: one is older than 5.0 and would deliver at once, or none answers.
             SendRouteError: the topic has no route.
         """
-        if not is_timed(prepared, message):
-            return
-        topic, queue, sender = prepared.topic, target.queue, self._machine.sender
+        if is_timed(prepared, message):
+            await self._require_timers_of(prepared.topic, target.queue)
+
+    async def _require_timers_of(self, topic: str, queue: MessageQueue | None) -> None:
+        """See to it as above for any queue of a topic, or for one."""
+        sender = self._machine.sender
         instance = sender.instance
         queues = await sender.publish_queues(topic)
         names = {queue.broker_name} if queue else {each.broker_name for each in queues}
@@ -319,6 +324,17 @@ class ProducerBase(Client[P], Generic[P]):
                 "hold a timed message back; try again",
                 topic=topic,
             ).with_retriable(True)
+
+    async def _many(self, topic: str, given: Given, timeout_ms: float) -> Many:
+        """Return what sends the messages of a ``send_many``, step by step."""
+        sender = self._machine.sender
+        wrapped = self._preparer.topic(topic)
+        queues = await sender.publish_queues(wrapped)
+        sends = ManySends(
+            sender, self._preparer, wrapped, timeout_ms, self._clock, self._require_timers_of
+        )
+        encoding = Encoding(wrapped, queues, given.columns, self.settings, self._clock)
+        return Many(topic, given, encoding, sends)
 
     async def _request(self, message: Message, target: SendTarget, timeout_ms: float) -> MessageExt:
         machine = self._machine

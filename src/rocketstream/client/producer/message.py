@@ -221,6 +221,40 @@ class MessagePreparer:
                 prepared.unwrap = namespace.unwrap
         return parts
 
+    def topic(self, topic: str) -> str:
+        """Return a topic as servers know it, once it is checked.
+
+        Raises:
+            MessageInvalidError: nobody may send to it.
+        """
+        return self.one(Message(topic, b"-")).topic
+
+    def encoded(
+        self,
+        topic: str,
+        body: bytes | memoryview,
+        properties: str,
+        now_ms: int,
+        flag: int = 0,
+        code: RequestCode = RequestCode.SEND_MESSAGE_V2,
+    ) -> PreparedSend:
+        """Return the send of a body that is made, and checked, already.
+
+        Args:
+            topic: as servers know it.
+            body: of one message, or of a batch.
+            properties: of the message, or of the batch.
+            now_ms: when it was made, ms since 1970.
+            flag: the user's number on it.
+            code: how it goes.
+        """
+        prepared = PreparedSend(
+            self._requests, topic, body, properties, "", now_ms, flag, code=code
+        )
+        if self._namespace is not None:
+            prepared.unwrap = self._unwrap
+        return prepared
+
     def _tell_of_level(self, level: int) -> None:
         """Warn of a delay level that brokers do not have unless they are told to (C-403), once."""
         if level > limits.DELAY_LEVEL_MAX:

@@ -32,6 +32,7 @@ from rocketstream.client.producer.base import (
     ProducerBase,
     not_flushed,
 )
+from rocketstream.client.producer.many import SendManyResult, given_of
 from rocketstream.client.producer.message import QueueSelector, joined, several
 from rocketstream.client.producer.observer import ASYNC, ONEWAY, SYNC
 from rocketstream.client.producer.policy import End, SendTarget, Steps, Try
@@ -191,6 +192,54 @@ class Producer(ProducerBase[BlockingMachine], SyncAdmin, SyncClient[BlockingMach
                 raise
             target = SendTarget(queue=results[0].message_queue)
         return results
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: Any,
+        *,
+        tags: Any = None,
+        keys: Any = None,
+        properties: Any = None,
+        sharding_keys: Any = None,
+        timeout_ms: float | None = None,
+    ) -> SendManyResult:
+        """Send many messages, given as columns, and wait until each is stored.
+
+        They go in batches, several requests at a time, to any queues, or by key to one each, in
+        order. For tens of thousands a second and more: no object is made of a message. Bodies are
+        not compressed, nor do ``auto_batch`` and its settings count. Needs
+        ``rocketstream[columns]``.
+
+        Args:
+            topic: their topic.
+            bodies: the bodies, bytes or str: a sequence, a pyarrow array, a series; or a table of
+                messages: a pyarrow table, record batch or reader (read as it is sent, so that any
+                number goes in bounded memory), a data frame of pandas or polars, with columns
+                ``body``, ``tags``, ``keys``, ``properties``, ``shardingKey``, ``queueId`` and
+                ``brokerName``, ``delayLevel`` or ``deliverTime``, ``flag``, ``msgId``.
+            tags: one for all messages, or a sequence with one for each.
+            keys: a sequence; several of one message in a list of their own.
+            properties: a mapping for all, or a sequence with one for each.
+            sharding_keys: a sequence: messages of one key go to one queue, in order.
+            timeout_ms: of each request, all its tries together; ``send_msg_timeout_ms`` by default.
+
+        Raises:
+            SendManyError: some are not known to be stored; its ``result`` tells of each, and
+                ``result.rest`` are those to send again. No message is sent after one has failed.
+            MessageInvalidError: a message cannot be sent; ``parameters["sent"]`` tells of those
+                before it, of which some thousands are looked at together.
+            ConfigurationError: columns that are unknown, missing or exclude each other.
+            SendError: the topic has no route.
+            NotSupportedError: pyarrow or numpy is missing.
+        """
+        given = given_of(
+            bodies, tags=tags, keys=keys, properties=properties, shardingKey=sharding_keys
+        )
+        many = self._wait(self._many(topic, given, self._timeout(timeout_ms)))
+        for step in many.steps():
+            self._wait(step)
+        return many.result()
 
     def send_oneway(
         self,

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -27,7 +26,7 @@ from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.producer.policy import choose_queue, outcome_of, unsafe
 from rocketstream.client.producer.settings import RETRY_RESPONSE_CODES, ProducerSettings
-from rocketstream.columns.messages import Run
+from rocketstream.columns.messages import Run, cut
 from rocketstream.errors import (
     BrokerError,
     ConnectionLostError,
@@ -328,21 +327,3 @@ class Sender:
             outcome_of(errors),
             topic=topic,
         )
-
-
-def cut(ends: Sequence[int], bytes_max: int, count_max: int) -> Iterator[tuple[int, int]]:
-    """Yield consecutive spans ``(begin, end)`` of rows that fit both bounds.
-
-    A row larger than ``bytes_max`` gets a span of its own.
-
-    Args:
-        ends: how many bytes the rows up to and including each one take together; ascending.
-        bytes_max: how many bytes a span has at most.
-        count_max: how many rows a span has at most, from 1.
-    """
-    begin, before, count = 0, 0, len(ends)
-    while begin < count:
-        end = bisect_right(ends, before + bytes_max, begin, min(count, begin + count_max))
-        end = max(end, begin + 1)
-        yield begin, end
-        begin, before = end, int(ends[end - 1])

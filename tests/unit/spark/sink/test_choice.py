@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketstream.columns.messages import cut
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.options import WRITE_OPTIONS, WriteOptions, write_options
 from rocketstream.spark.sink.columns import COLUMNS, choose
-from rocketstream.spark.sink.sender import cut
 
 
 def parse(**given: str) -> WriteOptions:
