@@ -40,7 +40,8 @@ _LATER: Final = ConsumeConcurrentlyStatus.RECONSUME_LATER
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 CALLS_AHEAD: Final = 64
 """Calls submitted and not settled, for each call that may run at once."""
-_SUBMITTED_AT_ONCE: Final = 256
+SUBMITTED_AT_ONCE: Final = 256
+"""Calls submitted between two looks at those that are finished."""
 _WAIT_MS: Final = 1_000.0
 
 
@@ -149,7 +150,7 @@ class _Concurrently(_Task):
         ahead = CALLS_AHEAD * self._options.threads_max
         out = 0
         batches = batches_of(pairs, self._options.batch_size)
-        while some := list(itertools.islice(batches, _SUBMITTED_AT_ONCE)):
+        while some := list(itertools.islice(batches, SUBMITTED_AT_ONCE)):
             self._calls.submit(
                 [Call(batch, ConsumeConcurrentlyContext(queue), queue) for queue, batch in some]
             )

@@ -195,8 +195,10 @@ def test_a_call_that_hangs_is_left_behind_and_the_next_goes_on(
 @pytest.mark.allow_leaks  # as above
 def test_the_answer_of_a_call_left_behind_no_longer_counts(make: Make, left: LeftBehind) -> None:
     release, gone = threading.Event(), threading.Event()
+    thread: list[threading.Thread] = []
 
     def listener(_: object) -> str:
+        thread.append(threading.current_thread())
         release.wait(LONG_MS / 1000)
         gone.set()
         return "late"
@@ -211,6 +213,8 @@ def test_the_answer_of_a_call_left_behind_no_longer_counts(make: Make, left: Lef
     while left.count:
         calls.finished(1)
     assert left.count == 0
+    thread[0].join(LONG_MS / 1000)
+    assert not thread[0].is_alive()
 
 
 def test_a_coroutine_that_hangs_is_cancelled(make: Make, left: LeftBehind) -> None:

@@ -216,3 +216,9 @@ def test_a_member_that_comes_later_is_warned_of(cluster: EmbeddedCluster) -> Non
 def test_options_of_a_claim_are_those_of_a_connection(options: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         GroupClaim("g", {"orders": "*"}, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("group", ["", "bil ling", "g" * 256])
+def test_a_claim_is_of_a_group_name(group: str) -> None:
+    with pytest.raises(ConfigurationError):
+        GroupClaim(group, {"orders": "*"}, nameServer="127.0.0.1:1")

@@ -24,8 +24,14 @@ from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.listener import claim as claiming
 from rocketstream.spark.listener import queries
 from rocketstream.spark.listener.claim import GroupClaim, live_members
-from rocketstream.spark.listener.consume import ConsumingWriter, consume, query_claim
-from rocketstream.spark.listener.sink import sink_options
+from rocketstream.spark.listener.consume import (
+    ConsumingWriter,
+    consume,
+    query_claim,
+    sink,
+    told_settings,
+)
+from rocketstream.spark.listener.sink import RocketMQConsumerSink, sink_options
 from tests.spark.support import numbered, send
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -71,10 +77,19 @@ class Query:
 class Writer:
     """Spark's writer, which keeps what it is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, chosen: list[Any] | None = None) -> None:
+        self.chosen = [] if chosen is None else chosen
         self.given: dict[str, Any] = {}
         self.query = Query()
         self.failure: Exception | None = None
+
+    def format(self, name: str) -> Writer:
+        self.chosen.append(name)
+        return self
+
+    def mode(self, mode: str) -> Writer:
+        self.chosen.append(mode)
+        return self
 
     def option(self, name: str, value: Any) -> Writer:
         self.given[name] = value
@@ -172,6 +187,19 @@ def test_a_wrong_option_is_refused_before_spark_plans_anything(
         sink_options(listener, False, {"group": "g", "nameServer": "h:1"} | given)
 
 
+def test_options_are_told_under_a_push_consumers_names() -> None:
+    """Of running info, which knows no options of Spark."""
+    given = {
+        "consumeThreadMax": 3, "consumeMessageBatchMaxSize": 5, "maxReconsumeTimes": 7,
+        "suspendCurrentQueueTimeMillis": 900, "consumeTimeout": 2, "sendBackCause": "true",
+    }  # fmt: skip
+    told = told_settings(sink_options(listener, False, {"group": "g", "nameServer": "h:1"} | given))
+    assert (told.consumer_group, told.consume_thread_max) == ("g", 3)
+    assert (told.consume_message_batch_max_size, told.max_reconsume_times) == (5, 7)
+    assert (told.suspend_current_queue_time_ms, told.consume_timeout_minutes) == (900, 2)
+    assert told.send_back_cause
+
+
 def test_a_process_that_ends_waits_for_the_goodbyes_of_ended_queries_alone(
     cluster: EmbeddedCluster, admin: BlockingAdminClient
 ) -> None:
@@ -226,6 +254,22 @@ def test_a_process_that_cannot_reach_the_cluster_is_told_what_to_do() -> None:
     options = sink_options(listener, False, {"group": "far", "nameServer": "127.0.0.1:1"})
     with pytest.raises(ConnectError, match=r"Spark Connect that is the client.*claim=False"):
         ConsumingWriter(None, Writer(), options, True).start()
+
+
+@pytest.mark.parametrize("is_streaming", [True, False])
+def test_a_streams_sink_is_looked_up_in_its_own_session(is_streaming: bool) -> None:
+    """A thread that the user began has none that is active, and Spark would look elsewhere."""
+    done: list[Any] = []
+    writer = Writer(done)
+    session = SimpleNamespace(
+        dataSource=SimpleNamespace(register=done.append),
+        createDataFrame=lambda rows, schema: done.append(rows),
+    )
+    rows = SimpleNamespace(isStreaming=is_streaming, writeStream=writer, write=writer)
+    assert sink(session, rows, {"group": "g"}) is writer
+    how: list[Any] = [[]] if is_streaming else ["append"]
+    assert done == [RocketMQConsumerSink, *how, "rocketmq-consumer"]
+    assert writer.given == {"group": "g"}
 
 
 def test_only_what_a_listener_leaves_open_can_be_set(cluster: EmbeddedCluster) -> None:

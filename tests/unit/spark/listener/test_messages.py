@@ -228,3 +228,12 @@ def test_a_large_body_is_compressed_again() -> None:
     header = SendMessageRequestHeader.from_ext_v2(command.ext_fields or {})
     assert len(command.body) < 1_000
     assert decompress(bytes(command.body), header.sys_flag) == body
+
+
+@pytest.mark.parametrize(("count", "is_compressed"), [(4_095, False), (4_096, True)])
+def test_bodies_are_compressed_from_4_kib_on(count: int, is_compressed: bool) -> None:
+    """As Java's inner producer does."""
+    command = anew(message(b"x" * count), "g", 0, 16).command(B)
+    header = SendMessageRequestHeader.from_ext_v2(command.ext_fields or {})
+    assert bool(header.sys_flag & MessageSysFlag.COMPRESSED) is is_compressed
+    assert (len(command.body) < count) is is_compressed

@@ -19,6 +19,7 @@ from rocketstream.spark.listener.send_back import AT_ONCE, COPIES_MAX, SendBack
 from rocketstream.spark.options import ConsumeOptions, consume_options
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.worker import close_pools
+from rocketstream.testing.clock import ManualClock
 from rocketstream.transport.blocking_pool import BlockingPool
 from tests.spark.support import Sent, numbered, send
 from tests.unit.spark.broker_contents import DLQ, dead_letters, pulled, waiting
@@ -196,6 +197,23 @@ def test_nobody_to_send_to_fails_the_task_and_names_the_message() -> None:
         back.give_back([(message, 0)])
     back.close()
     close_pools()
+
+
+def test_patience_counts_from_the_last_message_that_was_stored(
+    cluster: EmbeddedCluster, admin: BlockingAdminClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster that takes one after the other is waited for; one that takes none is not."""
+    clock = ManualClock()
+    monkeypatch.setattr(Patience, "pause", lambda patience: clock.advance(6_000))
+    away = RouteNotFoundError("away")
+    answers = [away, away, None, away, away, away]
+    monkeypatch.setattr(SendBack, "_send", lambda back, message: answers.pop(0))
+    back = SendBack(options(cluster.namesrv_addr, retryTimeoutMs="10000"), clock)
+    first, second = stored(cluster, admin, 2)
+    with pytest.raises(SendError, match=rf"1 failed messages .*first is {second.msg_id} .*away"):
+        back.give_up([first, second])
+    back.close()
+    assert answers == []
 
 
 @pytest.mark.parametrize("code", [10, 11, 12])

@@ -19,8 +19,8 @@ from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, 
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.columns import COLUMNS
-from rocketstream.spark.listener.messages import check_columns
-from rocketstream.spark.listener.task import Counts, consume_rows
+from rocketstream.spark.listener.messages import NEEDED, check_columns
+from rocketstream.spark.listener.task import CALLS_AHEAD, SUBMITTED_AT_ONCE, Counts, consume_rows
 from rocketstream.spark.options import consume_options
 from rocketstream.spark.worker import close_pools
 from rocketstream.testing.clock import ManualClock
@@ -105,6 +105,32 @@ def test_every_message_is_given_once_in_batches_of_one_queue(run: Run) -> None:
     assert run(listener, consumeMessageBatchMaxSize=4) == Counts(consumed=20)
     assert sorted(number for batch in seen for number in batch) == list(range(20))
     assert sorted(len(batch) for batch in seen) == [2, 2, 4, 4, 4, 4]
+
+
+def test_a_task_reads_no_further_than_its_calls_can_follow() -> None:
+    """A partition may be far larger than a worker's memory."""
+    read = done = most = 0
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal read, most
+        for offset in range(1_500):
+            read += 1
+            most = max(most, read - done)
+            yield {
+                "topic": "T", "brokerName": "b", "queueId": 0, "queueOffset": offset,
+                "commitLogOffset": 0, "reconsumeTimes": 0, "properties": {}, "body": b"x",
+            }  # fmt: skip
+
+    def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        nonlocal done
+        done += 1
+        return SUCCESS
+
+    given = {"nameServer": "h:1", "group": "g", "listener": "x", "consumeThreadMax": "1"}
+    columns = {name: name for name in NEEDED}
+    made = listener_of(listener, orderly=False)
+    assert consume_rows(consume_options(given), columns, made, rows()) == Counts(consumed=1_500)
+    assert most <= CALLS_AHEAD + SUBMITTED_AT_ONCE
 
 
 def test_what_is_beyond_ack_index_is_sent_back_at_the_level_asked_for(
