@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.spark.push.queries import STARTS_MAX, is_given_up
+from rocketstream.spark.listener.queries import STARTS_MAX, is_given_up
 from tests.spark.census import Census, take_census
 from tests.spark.support import numbered, send
 
