@@ -22,6 +22,7 @@ __all__ = [
     "REFEREES",
     "Referee",
     "RefereeUnavailableError",
+    "built",
     "cache_dir",
     "missing_tools",
     "resolved_jars",
@@ -85,7 +86,7 @@ def _locked(root: Path) -> Iterator[None]:
         yield
 
 
-def _built(target: Path, build: Callable[[Path], None]) -> Path:
+def built(target: Path, build: Callable[[Path], None]) -> Path:
     """Return ``target``, building it first if it is not there yet."""
     if target.is_dir():
         return target
@@ -151,7 +152,7 @@ def resolved_jars(pom: Path) -> Path:
         if not any(draft.glob("*.jar")):
             raise RefereeUnavailableError(f"Maven resolved {pom.name} to no jar")
 
-    return _built(_jar_dir(pom), resolve)
+    return built(_jar_dir(pom), resolve)
 
 
 def _jars(pom_name: str) -> Path:
@@ -169,7 +170,7 @@ def _classes(pom_name: str) -> Path:
         _run(["javac", "-nowarn", "-cp", class_path, "-d", str(draft), *names], 120)
 
     key = f"{jars.name}-{_digest(*sources)}"
-    return _built(cache_dir() / "classes" / key, compile_all)
+    return built(cache_dir() / "classes" / key, compile_all)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ def test_two_builders_make_a_thing_once(monkeypatch: pytest.MonkeyPatch, tmp_pat
         builds.append(draft)
         (draft / "file").write_text("whole")
 
-    threads = [threading.Thread(target=referee._built, args=(target, build)) for _ in range(4)]
+    threads = [threading.Thread(target=referee.built, args=(target, build)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

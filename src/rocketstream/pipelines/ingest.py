@@ -43,7 +43,7 @@ VIEW: Final = "messages"
 """The name of the view that a query given as ``sql`` selects from."""
 _CALLING: Final = "An error occurred while calling"
 _BLANKS: Final = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*\n)|\s+""")
-GROWING: Final = ("parquet",)
+GROWING: Final = ("parquet", "delta", "iceberg")
 """Kinds of tables that a landing goes on with when it has a topic or a column more."""
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _CAUSE: Final = re.compile(r"^\s*Caused by: (?:[\w.$]+\.)?(\w+(?:: [^\n]+)?)", re.MULTILINE)
@@ -373,7 +373,8 @@ def start_query(session: SparkSession, plan: IngestPlan) -> StreamingQuery:
         table.createOrReplaceTempView(VIEW)
         table = session.sql(plan.sql)
     check_columns("partition by", plan.partition_by, table.columns)
-    prepare_stream(table, plan.target, plan.partition_by)
+    grows = resumes(plan, session)
+    table = prepare_stream(table, plan.target, plan.partition_by, grows=grows)
     table = table.observe(LANDED, F.count(F.lit(1)).alias("rows"))
     name = f"ingest {' '.join(plan.topics)}"
     return _start(table, plan, plan.target, plan.checkpoint, name, plan.partition_by)
@@ -409,7 +410,7 @@ def start_dead_letters(session: SparkSession, plan: IngestPlan) -> StreamingQuer
     dead = shaped.where(F.col(MALFORMED).isNotNull()).select("body", *METADATA)
     if target.kind == "rocketmq":
         dead = as_dead_letters(dead)
-    prepare_stream(dead, target)
+    dead = prepare_stream(dead, target)
     kept_in = target.checkpoint(None) if target.is_path else plan.checkpoint + _DEAD_LETTERS
     return _start(dead, plan, target, kept_in, f"dead letters {' '.join(plan.topics)}", ())
 

@@ -158,7 +158,9 @@ class Target:
             return frame.writeStream.foreachBatch(write)
         if self.kind == "rocketmq":
             frame = as_messages(frame)
-        writer = frame.writeStream.format(self.kind).options(**self._options())
+        # Only a landing that has a column more than before comes here with one more.
+        more = {"mergeSchema": "true"} if self.kind == "delta" else {}
+        writer = frame.writeStream.format(self.kind).options(**more | self._options())
         return writer.option("path", self.place) if self.kind == "iceberg" else writer
 
     def _insert_missing(self, rows: DataFrame) -> None:
@@ -266,8 +268,39 @@ def with_extras(target: Target, config: Mapping[str, str]) -> dict[str, str]:
     return needed | dict(config) | {_EXTENSIONS: extensions}
 
 
-def prepare_stream(frame: DataFrame, target: Target, partition_by: Sequence[str] = ()) -> None:
-    """Create the target's table where Spark's stream writer expects it to exist."""
+def prepare_stream(
+    frame: DataFrame, target: Target, partition_by: Sequence[str] = (), *, grows: bool = False
+) -> DataFrame:
+    """Create the target's table where Spark's stream writer expects it to exist; return the rows
+    as it takes them.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The rows.
+    target : Target
+        Where they go.
+    partition_by : sequence of str
+        Columns that become partitions of a new table.
+    grows : bool
+        Whether the table is one that is landed into, and is given the columns it lacks.
+    """
+    if target.kind != "iceberg":
+        return frame
+    from pyspark.sql.types import StructField, StructType
+
     session: SparkSession = frame.sparkSession
-    if target.kind == "iceberg" and not session.catalog.tableExists(target.place):
+    if not session.catalog.tableExists(target.place):
         target.batch(session.createDataFrame([], frame.schema), "new", partition_by)
+        return frame
+    there = [name.lower() for name in session.table(target.place).columns]
+    wanted = [field for field in frame.schema if field.name.lower() not in there]
+    if wanted and grows:
+        # A row from before the column was there has none, so it is one that may be null.
+        added = StructType([StructField(field.name, field.dataType) for field in wanted])
+        session.sql(f"ALTER TABLE {target.place} ADD COLUMNS ({added.toDDL()})")
+    # Iceberg compares the columns of a stream by their places; those that were added stand last.
+    order = {name: place for place, name in enumerate(there)}
+    return frame.select(
+        *sorted(frame.columns, key=lambda name: order.get(name.lower(), len(order)))
+    )

@@ -20,7 +20,8 @@ from rocketstream.spark.listener.queries import STARTS_MAX
 
 def plan(path: Path, topic: str = "T", **changes: Any) -> IngestPlan:
     source = {"nameServer": "127.0.0.1:9876"}
-    return IngestPlan((topic,), source, Target("parquet", str(path)), **changes)
+    target = changes.pop("target", Target("parquet", str(path)))
+    return IngestPlan((topic,), source, target, **changes)
 
 
 @pytest.mark.parametrize("batch", [0, 150])
@@ -80,17 +81,25 @@ def test_a_table_is_known_by_the_meaning_of_its_settings(tmp_path: Path) -> None
             prepare_target(other)
 
 
-def test_a_table_of_parquet_takes_a_column_and_a_topic_more(tmp_path: Path) -> None:
-    first = begun(tmp_path / "t", bodies=bodies_of(None, "id INT"))
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_a_table_takes_a_column_and_a_topic_more(kind: str, tmp_path: Path) -> None:
+    """Where readers of it find a null in the rows from before."""
+    place = "lake.shop.orders" if kind == "iceberg" else str(tmp_path / "t")
+    kept = str(tmp_path / "c") if kind == "iceberg" else None
+    there = {"target": Target(kind, place), "checkpoint_at": kept}
+    first = begun(tmp_path / "t", bodies=bodies_of(None, "id INT"), **there)
     wider = dataclasses.replace(
         first, topics=("T", "U"), bodies=bodies_of(None, "v STRING, id INT")
     )
     prepare_target(wider)
     with pytest.raises(ConfigurationError, match="was landed with topics="):
         prepare_target(first)
-    orc = Target("orc", str(tmp_path / "t"))
+
+
+def test_a_table_of_orc_takes_none(tmp_path: Path) -> None:
+    first = begun(tmp_path / "t", target=Target("orc", str(tmp_path / "t")))
     with pytest.raises(ConfigurationError, match=r"use the same again or another directory"):
-        prepare_target(dataclasses.replace(wider, target=orc, topics=("T", "U", "V")))
+        prepare_target(dataclasses.replace(first, topics=("T", "U")))
 
 
 class Report:
