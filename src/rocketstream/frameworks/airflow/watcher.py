@@ -1,4 +1,4 @@
-"""The watcher behind a trigger: looks at a group's backlog, or takes a topic's messages.
+"""The watcher behind a trigger: looks at a group's backlog again and again.
 
 Law: knows no Airflow; runs on the triggerer's event loop and never blocks it.
 """
@@ -85,8 +85,9 @@ def arguments_of(uri: str) -> dict[str, Any]:
     parts = urlsplit(uri)
     if "@" in parts.netloc:
         raise ConfigurationError(
-            "a queue must not have keys in its URI, where they are kept in clear; put them into "
-            "an Airflow connection, and name it with rocketmq_conn_id"
+            "a queue must not have keys in its URI, where they are kept in clear; put address and "
+            "keys into an Airflow connection named rocketmq_default, or another one that "
+            "rocketmq_conn_id names, and leave them out of the URI: rocketmq:///topic?group=name"
         )
     found: dict[str, Any] = dict(parse_qsl(parts.query))
     if parts.netloc:
