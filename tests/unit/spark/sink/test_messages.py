@@ -115,6 +115,12 @@ def test_all_columns_arrive_and_nulls_are_left_out() -> None:
     assert not block.timed
 
 
+def test_the_first_level_holds_back_and_level_0_does_not() -> None:
+    block = block_of({"body": ([b"a", b"b", b"c"],), "delayLevel": ([1, 0, 18], pa.int32())})
+    assert own(sent(block)) == [{"DELAY": "1"}, {}, {"DELAY": "18"}]
+    assert block.delayed.tolist() == [True, False, True]
+
+
 def test_the_bytes_are_those_of_the_protocol() -> None:
     """The vectorised form and the plain one are the same."""
     block = block_of({"body": ([b"x" * n for n in (1, 12, 13, 700)],), "tags": (["a"] * 4,)})

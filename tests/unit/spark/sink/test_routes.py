@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import ConfigurationError, MessageInvalidError, RouteNotFoundError
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import version_ordinal
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import worker
 from rocketstream.spark.options import WriteOptions, write_options
@@ -18,6 +20,7 @@ from rocketstream.spark.sink import routes as routing
 from rocketstream.spark.sink.columns import Identity
 from rocketstream.spark.sink.routes import Routes
 from rocketstream.spark.sink.writer import Sink, write_rows
+from tests.unit.spark.broker_contents import waiting
 
 LATER = datetime.datetime(2033, 5, 18, tzinfo=datetime.UTC)
 
@@ -68,6 +71,25 @@ def test_a_time_of_delivery_needs_brokers_that_keep_it(cluster: EmbeddedCluster)
     assert write(cluster, deliverTime=pa.array([None, None], pa.timestamp("us", "UTC"))) == 2
 
 
+@pytest.mark.parametrize(("version", "is_fit"), [((5, 0, 0), True), ((4, 9, 7), False)])
+def test_times_are_kept_from_5_0_0_on(
+    version: tuple[int, int, int], is_fit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it is sent: brokers of 4.x that know of no times would deliver at once."""
+    monkeypatch.setattr(Routes, "_version", lambda *_: version_ordinal(*version))
+    refused = nullcontext() if is_fit else pytest.raises(MessageInvalidError, match="older than")
+    with Routes(options("127.0.0.1:1")) as routes, refused:
+        routes.require_timers("T", [MessageQueue("T", "broker-a", 0)])
+
+
+def test_messages_that_are_held_back_are_sent_alone(cluster: EmbeddedCluster) -> None:
+    """No broker holds a batch back."""
+    with BlockingAdminClient(cluster.namesrv_addr) as admin:
+        before = waiting(admin, 3)
+        assert write(cluster, delayLevel=pa.array([3, 3], pa.int32())) == 2
+        assert waiting(admin, 3) == before + 2
+
+
 def test_a_broker_is_asked_once_whether_it_keeps_times(
     cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,9 +116,13 @@ def test_a_broker_that_is_away_is_no_reason_to_forget_its_address(
     with Routes(options(cluster.namesrv_addr)) as routes:
         known = routes.address("broker-a")
 
+        asked: list[str] = []
+
         def away(client: BlockingAdminClient) -> None:
+            asked.append("cluster")
             raise RouteNotFoundError("nobody is there")
 
         monkeypatch.setattr(BlockingAdminClient, "cluster_info", away)
         routes.look_again("broker-a")
+        assert asked == ["cluster"]
         assert routes.address("broker-a") == known

@@ -141,10 +141,19 @@ def numbered(count: int, queue: MessageQueue | None = None) -> list[tuple[bytes,
     return [(b"%d" % number, queue) for number in range(count)]
 
 
-def test_requests_overlap_up_to_the_bound(a: FakeBroker) -> None:
+def test_requests_overlap_up_to_the_bound(a: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker answers only when four are waiting, so fewer under way would hang."""
     a.waits_for = 4
+    flying: list[int] = []
+    submit = Sender._submit
+
+    def submitted(sender: Sender, parcel: Any) -> None:
+        submit(sender, parcel)
+        flying.append(len(sender._flying))
+
+    monkeypatch.setattr(Sender, "_submit", submitted)
     assert send(numbered(20), FakeRoutes([A0, A1], {"a": a.address}), sendsInFlight="4") == 20
+    assert max(flying) == 4
     assert (a.most_held, sorted(a.bodies())) == (4, sorted(b"%d" % n for n in range(20)))
     assert Counter(queue_id for queue_id, _ in a.stored) == {0: 10, 1: 10}
 
@@ -209,6 +218,21 @@ def test_another_broker_takes_what_one_cannot(a: FakeBroker, b: FakeBroker) -> N
     both = FakeRoutes([A0, B0], {"a": a.address, "b": b.address})
     assert send([(b"x", A0)], both) == 1
     assert (a.bodies(), b"x" in b.bodies(), busy) == ([b"x"], False, [])
+
+
+def test_a_broker_that_takes_messages_again_is_no_longer_passed_over(
+    a: FakeBroker, b: FakeBroker
+) -> None:
+    """A moment of overload is over with the first acknowledgement."""
+    busy = [ResponseCode.SYSTEM_BUSY]
+    a.refuse = lambda body: busy.pop() if busy else 0
+    chosen = options()
+    routes = FakeRoutes([A0, B0], {"a": a.address, "b": b.address})
+    with new_pool(chosen) as pool, Sender(chosen, pool, routes) as sender:
+        for body, queue in [(b"x", A0), *numbered(4)]:
+            sender.send(PreparedSend(REQUESTS, "T", body, "", "", 0), queue, 1)
+            sender.finish()
+    assert (len(a.bodies()), len(b.bodies())) == (3, 2)
 
 
 def test_an_idle_connection_the_broker_closed_is_replaced_unnoticed(a: FakeBroker) -> None:
