@@ -66,6 +66,7 @@ def test_a_failed_batch_comes_again_after_its_pause_and_before_what_is_behind_it
     assert turns.failed(turn, 1_000, 0) == []
     assert turns.take(999) is None
     assert turns.wait_ms(400) == 600
+    assert (turns.wait_ms(1_000), turns.wait_ms(1_001)) == (0, 0)
     again = turns.take(1_000)
     assert again is not None
     assert offsets(again.batch) == [1, 2]

@@ -97,6 +97,7 @@ def test_threads_that_wait_are_not_counted_as_busy(left: LeftBehind) -> None:
         calls._waiting.extend(call(number) for number in range(9))
         for _ in range(2):
             calls._next()
+        assert calls._begun == 2
         calls._grow(5.0, 0)
         assert (calls._runners, calls._parked) == (4, 0)
 
@@ -240,8 +241,10 @@ def test_a_coroutine_that_blocks_its_loop_is_left_behind_with_it(
 ) -> None:
     monkeypatch.setattr("rocketstream.spark.listener.calls.LOOP_ANSWERS_MS", SHORT_MS)
     release = threading.Event()
+    loops: dict[int, threading.Thread] = {}
 
     async def listener(messages: list[MessageExt]) -> str:
+        loops[messages[0].queue_offset] = threading.current_thread()
         if messages[0].queue_offset == 0:
             release.wait(LONG_MS / 1000)
         return "done"
@@ -251,7 +254,10 @@ def test_a_coroutine_that_blocks_its_loop_is_left_behind_with_it(
     calls.submit([call(1)])
     back = {each.key: each.left for each in take(calls, 2)}
     assert back == {0: True, 1: False}
+    assert loops[0] is not loops[1]
     release.set()
+    loops[0].join(LONG_MS / 1000)
+    assert not loops[0].is_alive()
 
 
 @pytest.mark.allow_leaks  # as above

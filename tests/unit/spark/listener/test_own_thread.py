@@ -29,6 +29,7 @@ def test_no_two_calls_share_a_thread() -> None:
     """Py4J keeps one connection for each."""
     threads = [on_own_thread(threading.current_thread) for _ in range(2)]
     assert len({*threads, threading.current_thread()}) == 3
+    assert all(thread.daemon for thread in threads), "a call that hangs keeps no process"
 
 
 @pytest.mark.usefixtures("_ctrl_c")

@@ -53,6 +53,16 @@ def test_a_group_goes_on_where_its_members_were(admin: BlockingAdminClient) -> N
     assert start(admin, "moved") == orders(4, 5)
 
 
+def test_queues_made_meanwhile_are_begun_too(
+    cluster: EmbeddedCluster, admin: BlockingAdminClient
+) -> None:
+    """A consumer that goes on after ``suspend`` asks anew."""
+    cluster.create_topic("grows", queues=1)
+    assert len(start(admin, "asks", "grows")["grows"]["broker-a"]) == 1
+    cluster.create_topic("grows", queues=3)
+    assert len(start(admin, "asks", "grows")["grows"]["broker-a"]) == 3
+
+
 def test_a_new_group_begins_at_the_end_but_takes_all_retries(
     admin: BlockingAdminClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
