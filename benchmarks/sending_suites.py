@@ -77,13 +77,15 @@ def autobatch(settings: Settings) -> Iterator[Figure]:
         how: Words = {**at, "topic": topic, "count": count, "size": size}
         with ExitStack() as stack:
             open_ = stack.enter_context
+            under_way = f"send {GATHERED_IN_FLIGHT} in flight, "
             jobs = {
-                "gathered into batches": "send-autobatch",
-                "gathered into batches, asyncio": "send-autobatch-aio",
-                "one by one": "send-in-flight",
+                "send_many": "send-many",
+                under_way + "gathered into batches": "send-autobatch",
+                under_way + "gathered into batches, asyncio": "send-autobatch-aio",
+                under_way + "one by one": "send-in-flight",
             }
             ours = {
-                f"send {GATHERED_IN_FLIGHT} in flight, {name}, {size} B, Apache broker": Side(
+                f"{name}, {size} B, Apache broker": Side(
                     open_(Worker(job, **how, in_flight=GATHERED_IN_FLIGHT)), servers=server
                 )
                 for name, job in jobs.items()

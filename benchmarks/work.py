@@ -26,6 +26,7 @@ from benchmarks.jobs import Job, Options, Round, body_of, counted, run_job
 from rocketstream import Message, Producer, SendResult, aio
 from rocketstream._util.loops import new_event_loop
 
+COLUMNS_A_CALL = 50_000
 AS_IS: dict[str, Any] = {"compress_msg_body_over_howmuch": 4 * 1024 * 1024}
 """Great bodies are sent as they are: how fast zlib is, is another question."""
 
@@ -118,6 +119,23 @@ def send_autobatch_aio(options: Options) -> AbstractContextManager[Round]:
     return send_aio(options, auto_batch=True)
 
 
+@contextmanager
+def send_many(options: Options) -> Iterator[Round]:
+    """Send messages given as columns, 50,000 a call."""
+    with Producer("bench-many", namesrv_addr=options.namesrv) as producer:
+
+        def once(now: Options) -> dict[str, float]:
+            body = body_of(now.size)
+            start = time.perf_counter()
+            for first in range(0, now.count, COLUMNS_A_CALL):
+                numbers = range(first, min(first + COLUMNS_A_CALL, now.count))
+                keys = [f"k{number}" for number in numbers]
+                producer.send_many(now.topic, [body] * len(numbers), keys=keys)
+            return counted(now.count, time.perf_counter() - start)
+
+        yield once
+
+
 async def share(producer: aio.Producer, options: Options, body: bytes) -> None:
     """Send ``count`` messages from ``--in-flight`` tasks, each awaiting one at a time."""
     numbers = iter(range(options.count))
@@ -182,6 +200,7 @@ JOBS: dict[str, Job] = {
     "send-in-flight": send_in_flight,
     "send-aio": send_aio,
     "send-autobatch": send_autobatch,
+    "send-many": send_many,
     "send-autobatch-aio": send_autobatch_aio,
     "fill": fill,
     "drain": consuming.drain,
