@@ -30,6 +30,7 @@ class Server:
 
     process: subprocess.Popen[str]
     broker_addr: str
+    namesrv_addr: str
 
     def kill(self) -> None:
         """kill -9, of the whole group."""
@@ -45,13 +46,13 @@ def running(store: Path) -> Iterator[Server]:
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        server = Server(process, "")
+        server = Server(process, "", "")
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
             assert line.startswith("ready "), f"the server said {line!r}"
             words = dict(word.split("=", 1) for word in line.split()[1:])
-            server.broker_addr = words["broker"]
+            server.broker_addr, server.namesrv_addr = words["broker"], words["namesrv"]
             yield server
         finally:
             if process.poll() is None:
