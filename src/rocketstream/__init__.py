@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         SendMessageHook,
     )
     from rocketstream.client.instance.life_cycle import ServiceState
+    from rocketstream.client.producer.many import SendManyResult
     from rocketstream.client.producer.message import (
         SelectMessageQueueByHash,
         SelectMessageQueueByRandom,
@@ -70,7 +71,13 @@ if TYPE_CHECKING:
     from rocketstream.client.producer.producer import Producer
     from rocketstream.client.producer.request_reply import create_reply_message
     from rocketstream.client.producer.transaction import TransactionListener, TransactionProducer
-    from rocketstream.errors import ReplyTimeoutError, RocketMQError, SendError, SendOutcome
+    from rocketstream.errors import (
+        ReplyTimeoutError,
+        RocketMQError,
+        SendError,
+        SendManyError,
+        SendOutcome,
+    )
     from rocketstream.model import (
         ConsumeConcurrentlyStatus,
         ConsumeFromWhere,
@@ -129,6 +136,7 @@ _HOMES = {
         "SendMessageHook",
     ),
     "rocketstream.client.instance.life_cycle": ("ServiceState",),
+    "rocketstream.client.producer.many": ("SendManyResult",),
     "rocketstream.client.producer.producer": ("Producer",),
     "rocketstream.client.producer.request_reply": ("create_reply_message",),
     "rocketstream.client.producer.message": (
@@ -147,7 +155,13 @@ _HOMES = {
     ),
     "rocketstream.client.consumer.push.consumer": ("PushConsumer",),
     "rocketstream.client.consumer.subscription": ("MessageQueueListener",),
-    "rocketstream.errors": ("ReplyTimeoutError", "RocketMQError", "SendError", "SendOutcome"),
+    "rocketstream.errors": (
+        "ReplyTimeoutError",
+        "RocketMQError",
+        "SendError",
+        "SendManyError",
+        "SendOutcome",
+    ),
     "rocketstream.model": (
         "ConsumeConcurrentlyStatus",
         "ConsumeFromWhere",
@@ -223,6 +237,8 @@ __all__ = [
     "SendError",
     "SendMessageContext",
     "SendMessageHook",
+    "SendManyError",
+    "SendManyResult",
     "SendOutcome",
     "SendResult",
     "SendStatus",

@@ -46,6 +46,7 @@ __all__ = [
     "RouteNotFoundError",
     "SendConnectError",
     "SendError",
+    "SendManyError",
     "SendOutcome",
     "SendRouteError",
     "ServerError",
