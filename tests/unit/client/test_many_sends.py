@@ -277,3 +277,60 @@ def test_without_pyarrow_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(NotSupportedError, match=r"pip install 'rocketstream\[columns\]'"):
         given_of([b"x"])
+
+
+def test_a_failed_message_that_got_its_id_here_keeps_it() -> None:
+    async def case() -> None:
+        sender = Scripted()
+        table = pa.table({"body": ["a", "b"], "msgId": pa.array([None, "mine"])})
+        sending, _ = begin(sender, table)
+        task = asyncio.create_task(run(sending))
+        await passes()
+        sent = decode_batch(sender.asked[0][0].body)
+        sender.answer(error=failure(SendOutcome.UNKNOWN))
+        with pytest.raises(SendManyError) as caught:
+            await task
+        ids = caught.value.result.rest.column("msgId").to_pylist()
+        assert ids[1] == "mine"
+        assert f"UNIQ_KEY\x01{ids[0]}".encode() in bytes(sent[0].properties)
+
+    asyncio.run(case())
+
+
+def test_an_error_of_the_reader_comes_as_it_is_once_those_before_are_stored() -> None:
+    async def case() -> None:
+        def batches() -> Any:
+            yield pa.record_batch({"body": [b"x"] * 10})
+            raise LookupError("no more of the file")
+
+        reader = pa.RecordBatchReader.from_batches(pa.schema([("body", pa.binary())]), batches())
+        sender = Scripted()
+        sending, _ = begin(sender, reader)
+        task = asyncio.create_task(run(sending))
+        await passes()
+        assert not task.done()
+        sender.answer()
+        with pytest.raises(LookupError, match="no more of the file") as caught:
+            await task
+        assert caught.value.__notes__ == [
+            "of the messages read before: SendManyResult(count=10, stored=10, failed=0)"
+        ]
+
+    asyncio.run(case())
+
+
+def test_timed_messages_old_brokers_would_deliver_at_once_are_not_sent() -> None:
+    async def case() -> None:
+        sender = Scripted()
+        moment = pa.array([1_700_000_000_000_000], pa.timestamp("us", "UTC"))
+        sending, sends = begin(sender, pa.table({"body": ["a"], "deliverTime": moment}))
+
+        async def refuse(_topic: str, _queue: MessageQueue | None) -> None:
+            raise MessageInvalidError("broker b is older than 5.0")
+
+        sends._require_timers = refuse
+        with pytest.raises(MessageInvalidError, match=r"older than 5\.0") as caught:
+            await run(sending)
+        assert (sender.total, caught.value.parameters["sent"].stored_count) == (0, 0)
+
+    asyncio.run(case())

@@ -25,8 +25,8 @@ from rocketstream.client.producer.message import MessagePreparer, beyond_levels
 from rocketstream.client.producer.policy import ANY_QUEUE, SendTarget, queue_of_key
 from rocketstream.client.producer.settings import ProducerSettings
 from rocketstream.errors import (
-    MessageInvalidError,
     NotSupportedError,
+    RocketMQError,
     SendError,
     SendManyError,
     SendOutcome,
@@ -194,8 +194,6 @@ class Encoding:
         columns: where each column is.
         settings: those of the producer.
         clock: gives ids their time.
-
-    Raises:
     """
 
     def __init__(
@@ -289,10 +287,19 @@ class ManySends:
             first: the number of its first row.
             batch: as it was given.
             runs: its messages.
+
+        Raises:
+            MessageInvalidError: brokers would deliver a timed message at once; none of the batch is
+                sent, and ``parameters["sent"]`` tells of those before.
         """
-        for run in runs:
-            if run.delayed and run.block.timed:
-                await self._require_timers(self._topic, run.queue)
+        try:
+            for run in runs:
+                if run.delayed and run.block.timed:
+                    await self._require_timers(self._topic, run.queue)
+        except RocketMQError as error:
+            await self.finish()
+            error.parameters["sent"] = self.result
+            raise
         self.result.count = first + len(batch)
         for run in runs:
             for request in self._requests(first, batch, run):
@@ -412,7 +419,10 @@ class ManySends:
 
         self.result.failed.append(FailedPart(request.rows, error))
         part = request.batch.take(pa.array(request.places, pa.int64()))
-        if "msgId" not in part.schema.names:
+        names = part.schema.names
+        if "msgId" in names:
+            part = part.set_column(names.index("msgId"), "msgId", request.ids)
+        else:
             part = part.append_column("msgId", request.ids)
         self.result._rest.append((int(request.rows[0]), part))
 
@@ -455,6 +465,7 @@ class Many:
         Raises:
             MessageInvalidError: a row cannot be a message; ``parameters["sent"]`` tells of those
                 before it, all of them stored or failed by then.
+            Exception: of the reader that was given, as it is, once those before are stored.
         """
         sends, encoding = self._sends, self._encoding
         try:
@@ -466,9 +477,12 @@ class Many:
                 yield sends.refuse(encoding.skip(batch), batch)
                 if self._given.streams and self._given.is_between:
                     break
-        except MessageInvalidError as error:
+        except Exception as error:
             yield sends.finish()
-            error.parameters["sent"] = sends.result
+            if isinstance(error, RocketMQError):
+                error.parameters["sent"] = sends.result
+            else:
+                error.add_note(f"of the messages read before: {sends.result!r}")
             raise
         yield sends.finish()
 
