@@ -3,7 +3,8 @@
 #                 DASHBOARD=1 make demo keeps it up at the end and shows it in a browser
 #   make test     every test that needs nothing beyond Python, but the rules of the source: make check
 #   make test-long  the tests that take minutes, on real Spark mostly
-#   make spark-versions  the core of the Spark tests on Spark 4.0, 4.1 and 4.2, which it downloads
+#   make spark-versions  the core of the Spark tests on Spark 4.0, 4.1 and 4.2, Delta and Iceberg on theirs, and Airflow,
+#                 all of which it downloads
 #   make test-pythons  unit, protocol and behaviour tests on each Python 3.11 to 3.14 that is here;
 #                 PYTHONS="/path/to/python ..." for those it does not find
 #   make check    lint, types, structure

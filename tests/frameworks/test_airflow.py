@@ -19,7 +19,7 @@ from rocketstream import Message, Producer
 from tests.behaviour.cluster import Cluster
 from tests.frameworks.airflow_rig import ROOT, Airflow, environment, put_beside
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.versions, pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent
 RUN_S, LAND_S = 180.0, 400.0

@@ -19,7 +19,10 @@ from tests.interop.referee import RefereeUnavailableError
 from tests.plugins.waiting import wait_until
 from tests.spark.support import Sent, send
 
-pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]
+
+OWN_SPARK = ("delta", "iceberg")
+"""Kinds that take a Spark of their own, which is downloaded."""
 
 TOPIC = "orders"
 NARROW = ("--schema", "id INT")
@@ -28,7 +31,12 @@ PART = 20
 DEADLINE_S = 300
 
 
-@pytest.fixture(params=sorted(LAKES))
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.versions if name in OWN_SPARK else pytest.mark.interop)
+        for name in sorted(LAKES)
+    ]
+)
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
     """A place for the table; skips the test where it cannot be had, or fails it in CI."""
     made: Callable[[Path], AbstractContextManager[Lake]] = LAKES[request.param]
@@ -87,7 +95,7 @@ def landed(lake: Lake, cluster: EmbeddedCluster, *schema: str) -> dict[str, Any]
 def test_a_killed_landing_goes_on_in_a_wider_table_and_each_message_is_there_once(
     lake: Lake, tmp_path: Path
 ) -> None:
-    """Covers issue 25: what had landed is not landed again, and earlier rows have a null there."""
+    """What had landed is not landed again, and earlier rows have a null in the new column."""
     with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC, queues=2)
         for queue_id in range(2):

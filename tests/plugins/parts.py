@@ -5,8 +5,9 @@ Law: knows pytest, nothing of the project; does nothing unless ``CI_RECORD`` nam
 The record keeps of each file how long it took and when it was last run. Files that have waited
 longest come first, and of those that were run together the longest, so that the workers end
 together; where nothing is recorded, ``seconds.json`` says which files are long. From
-``CI_LAST_BEGIN`` on (seconds since 1970) no further file is begun: its tests are skipped, the
-summary names it, and it is among the first the next time.
+``CI_LAST_BEGIN`` on (seconds since 1970) no further file is begun, nor before one that would end
+more than ten minutes after it: its tests are skipped, the summary names it, and it is among the
+first the next time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import pytest
 
 LEFT: Final = "left for the next run: its time was over"
 DAY_S: Final = 86_400
+LATE_S: Final = 600
+"""How long after the last begin a file may be expected to end."""
 KNOWN: Final = Path(__file__).with_name("seconds.json")
 """Seconds of the files that take a minute or more, as a quiet run recorded them."""
 
@@ -65,6 +68,7 @@ class Parts:
         self._last_begin_s = last_begin_s
         self._is_worker = is_worker
         self._record: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        self._known: dict[str, float] = json.loads(KNOWN.read_text())
         self._begun: set[str] = set()
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._left: set[str] = set()
@@ -73,8 +77,7 @@ class Parts:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Put the files in order; within a file nothing changes."""
         day = int(self._last_begin_s // DAY_S)
-        known = json.loads(KNOWN.read_text())
-        files = in_order((file_of(item.nodeid) for item in items), self._record, day, known)
+        files = in_order((file_of(item.nodeid) for item in items), self._record, day, self._known)
         place = {file: at for at, file in enumerate(files)}
         items.sort(key=lambda item: place[file_of(item.nodeid)])
 
@@ -82,9 +85,14 @@ class Parts:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Begin no file after its time; one that was begun is run to its end."""
         file = file_of(item.nodeid)
-        if file not in self._begun and time.time() > self._last_begin_s:
+        if file not in self._begun and self._is_too_late(file):
             pytest.skip(LEFT)
         self._begun.add(file)
+
+    def _is_too_late(self, file: str) -> bool:
+        kept = self._record.get(file, {"seconds": self._known.get(file, 0.0)})
+        now = time.time()
+        return now > self._last_begin_s or now + kept["seconds"] > self._last_begin_s + LATE_S
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count what each file takes."""

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from tests.plugins.parts import in_order
@@ -60,6 +61,16 @@ def test_a_file_whose_time_is_over_is_left_said_and_first_the_next_time(tmp_path
     assert after["test_a.py"] == kept["test_a.py"]
     assert after["test_b.py"]["ran"] > 1
     assert in_order(after, after, 0, {}) == ["test_a.py", "test_b.py"]
+
+
+def test_a_file_that_would_end_much_too_late_is_left(tmp_path: Path) -> None:
+    for name in ("short", "long"):
+        (tmp_path / f"test_{name}.py").write_text("def test_one(): pass\n")
+    record = {f"test_{n}.py": {"ran": 1, "seconds": s} for n, s in (("short", 300), ("long", 900))}
+    (tmp_path / "record.json").write_text(json.dumps(record))
+    said = run(tmp_path, str(time.time() + 200))
+    assert "1 passed, 1 skipped" in said
+    assert "left for the next run: test_long.py" in said
 
 
 def test_workers_leave_files_too_and_the_record_is_written_once(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_hundreds_of_micro_batches_and_restarts_keep_nothing(
     spark: Any, cluster: EmbeddedCluster, new_topic: Callable[..., str],
     stream: Callable[..., Any], tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Covers issue 25: processes, threads, sockets and memory are flat, and each row comes once."""
+    """Processes, threads, sockets and memory are flat, and each row comes once."""
     topic = new_topic(queues=2)
     rows = BATCHES * BATCH_ROWS
     for queue_id in range(2):
