@@ -165,7 +165,8 @@ AREAS = (
     Area(
         "sink",
         (
-            "columns",
+            "columns/messages.py",
+            "columns/values.py",
             "spark/sink/columns.py",
             "spark/sink/routes.py",
             "spark/sink/sender.py",
