@@ -163,6 +163,11 @@ AREAS = (
         ("unit/spark",),
     ),
     Area(
+        "columns",
+        ("client/producer/many.py", "columns/given.py"),
+        ("unit/columns", "unit/client/test_many_sends.py"),
+    ),
+    Area(
         "sink",
         (
             "columns/messages.py",
