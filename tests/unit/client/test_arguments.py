@@ -33,8 +33,9 @@ PER_MESSAGE = {"send", "send_batch", "send_oneway", "send_async", "poll", "pull"
 """Called for each message, or nearly: what these check, and when, is asked of a running client."""
 PER_MESSAGE |= {"pull_block_if_not_found", "pull_async", "pull_block_if_not_found_async"}
 BY_HAND = {"register_message_listener", "hook", "listener", "message_queue_listener", "arg"}
-BY_HAND |= {"callback"}
-"""Calls and arguments that take anything with certain methods; other tests ask them."""
+BY_HAND |= {"callback", "bodies", "tags", "keys", "properties", "sharding_keys"}
+"""Calls and arguments that take anything with certain methods, or any column; other tests ask
+them."""
 
 
 class Decides(TransactionListener):

@@ -192,10 +192,11 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
         timeout_ms: float | None = None,
     ) -> SendManyResult:
         """Send many messages, given as columns; see ``rocketstream.Producer.send_many``."""
+        timeout = self._timeout(timeout_ms)
+        self._running()
         given = given_of(
             bodies, tags=tags, keys=keys, properties=properties, shardingKey=sharding_keys
         )
-        timeout = self._timeout(timeout_ms)
         begun = self._begin()
         try:
             many = await self._many(topic, given, timeout)

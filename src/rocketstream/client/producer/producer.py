@@ -233,10 +233,12 @@ class Producer(ProducerBase[BlockingMachine], SyncAdmin, SyncClient[BlockingMach
             SendError: the topic has no route.
             NotSupportedError: pyarrow or numpy is missing.
         """
+        timeout = self._timeout(timeout_ms)
+        self._running()
         given = given_of(
             bodies, tags=tags, keys=keys, properties=properties, shardingKey=sharding_keys
         )
-        many = self._wait(self._many(topic, given, self._timeout(timeout_ms)))
+        many = self._wait(self._many(topic, given, timeout))
         for step in many.steps():
             self._wait(step)
         return many.result()
