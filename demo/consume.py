@@ -1,6 +1,6 @@
-"""The two consumer groups that count flights with one listener: push consumers, and Spark.
+"""The group that counts flights on Spark, and waiting for it and for the push consumers.
 
-Law: settings, and waiting for both; the listener does the work, the ledger keeps what became of it.
+Law: settings and waiting; the one listener does the work, the ledger keeps what became of it.
 """
 
 from __future__ import annotations
@@ -13,40 +13,24 @@ from typing import Any
 from demo.errors import DemoError, Interrupts
 from demo.ledger import Ledger
 from demo.listener import FlightListener
+from demo.member import MAX_RECONSUME_TIMES
 from demo.place import Place
 from demo.produce import TOPIC
 from demo.trouble import expected
-from rocketstream import ConsumeFromWhere, PushConsumer
+from rocketstream import ConsumeFromWhere
 from rocketstream.admin import Admin
 from rocketstream.errors import RouteNotFoundError
 from rocketstream.pipelines.ingest import query_error
 from rocketstream.protocol.names import dlq_topic
 from rocketstream.spark import SparkPushConsumer
 
-PUSH_GROUP = "flight-totals"
 SPARK_GROUP = "flight-totals-spark"
 MEMBERS = 2
-MAX_RECONSUME_TIMES = 2
 MESSAGES_PER_BATCH = 60_000
 """Of Spark's micro-batches; a retry that is due waits for the one under way."""
 _END_OF_BATCH_MS = 10_000
 _POLL_S = 0.2
 _STALLED_S = 60.0
-
-
-def push_member(namesrv: str, listener: FlightListener) -> PushConsumer:
-    """Return one member of the push consumers' group, not started; it is a context manager."""
-    consumer = PushConsumer(
-        PUSH_GROUP,
-        namesrv_addr=namesrv,
-        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
-        max_reconsume_times=MAX_RECONSUME_TIMES,
-        consume_thread_min=1,
-        consume_thread_max=1,
-    )
-    consumer.subscribe(TOPIC)
-    consumer.register_message_listener(listener)
-    return consumer
 
 
 def on_spark(spark: Any, namesrv: str, place: Place, listener: FlightListener) -> SparkPushConsumer:

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from demo import chart, consume, land, watch
-from demo.consume import PUSH_GROUP, SPARK_GROUP
+from demo.consume import SPARK_GROUP
 from demo.errors import DemoError, Interrupts
 from demo.flights import FLIGHTS, read_airlines
 from demo.ledger import Ledger
 from demo.listener import FlightListener
+from demo.member import PUSH_GROUP, MemberProcess
 from demo.place import Place, fresh_place
 from demo.produce import QUEUES, TOPIC, produce
 from demo.screen import Screen
@@ -171,7 +172,7 @@ class Job:
         )
         folders = {group: place.journal(group) for group in GROUPS}
         ledgers = {group: Ledger(folder) for group, folder in folders.items()}
-        listeners = {group: FlightListener(str(folder)) for group, folder in folders.items()}
+        listener = FlightListener(str(folders[SPARK_GROUP]))
         bars = self._screen.bars("msg")
         sent = bars.add_task("sent", total=self._flights, note="")
         tasks = {
@@ -187,12 +188,15 @@ class Job:
             return ledgers[PUSH_GROUP].by_carrier()
 
         with ExitStack() as members:
-            for _ in range(consume.MEMBERS):
-                member = consume.push_member(addresses.namesrv, listeners[PUSH_GROUP])
-                members.enter_context(member)
-            on_spark = consume.on_spark(spark, addresses.namesrv, place, listeners[SPARK_GROUP])
+            pushing = [
+                members.enter_context(MemberProcess(addresses.namesrv, place))
+                for _ in range(consume.MEMBERS)
+            ]
+            on_spark = consume.on_spark(spark, addresses.namesrv, place, listener)
             with self._screen.busy("starting the listener on Spark"):
                 consume.start(on_spark, members)
+                for member in pushing:
+                    member.wait_ready(self._interrupts)
             with self._screen.live(bars, refresh):
                 with Producer("flight-producer", namesrv_addr=addresses.namesrv) as producer:
                     csv = produce(

@@ -22,6 +22,7 @@ from demo.flights import FLIGHTS, SCHEMA, queue_of, read_airlines, read_flights
 from demo.job import wanted
 from demo.ledger import Counts, Ledger
 from demo.listener import FlightListener
+from demo.member import MemberProcess
 from demo.place import Place, PlaceError, fresh_place
 from demo.screen import Screen
 from demo.server import ServerProcess
@@ -288,3 +289,14 @@ def test_ctrl_c_that_ended_the_broker_too_is_no_failure_of_the_broker(
             server.wait_ready(interrupts)
     finally:
         server.close()
+
+
+def test_a_member_that_does_not_start_is_said_and_ends_with_its_block(tmp_path: Path) -> None:
+    """An address nobody can have: the process ends before it has joined its group."""
+    place = fresh_place(tmp_path, "1")
+    with (
+        pytest.raises(DemoError, match="a push consumer did not start"),
+        MemberProcess("no-address", place) as member,
+    ):
+        member.wait_ready(Interrupts())
+    assert "no-address" in place.client_log.read_text("utf-8")
