@@ -73,13 +73,12 @@ SEND_MANY_MESSAGES: Final = 500
 SEND_MANY_BYTES: Final = 256 * 1024
 """Most messages and bytes of one request of ``send_many``, as of Spark's sink."""
 SEND_MANY_REQUESTS: Final = 8
-"""Requests one ``send_many`` has on their way."""
+"""Requests one ``send_many`` has on their way: no more than ``SENDS_MESSAGES_MAX`` messages."""
 SEND_MANY_WAITING_MAX: Final = 64
 """Requests that wait in it, most of them for the one before in their queue: 16 MiB."""
 SENDS_MESSAGES_MAX: Final = 4_096
-"""Messages one Spark task, or one ``send_many``, has on their way over its connections. The answer
-to a batch names each of its messages, 33 bytes: so many fit the buffers between a broker and a
-client that is sending."""
+"""Messages one Spark task has on their way over its connections. The answer to a batch names each
+of its messages, 33 bytes: so many fit the buffers between a broker and a client that is sending."""
 
 # --- transport (C-20) -----------------------------------------------------------------------------
 CONNECT_TIMEOUT_MS: Final = 3_000

@@ -77,10 +77,8 @@ class Given:
                 count = len(part)
                 self.is_between = first + count >= len(batch)
                 added = [
-                    each.take(pa.repeat(0, count))
-                    if len(each) == 1 and all_
-                    else each.slice(at, count)
-                    for each, all_ in self._added
+                    each.take(pa.repeat(0, count)) if len(each) == 1 else each.slice(at, count)
+                    for each in self._added
                 ]
                 yield pa.RecordBatch.from_arrays([*part.columns, *added], names=list(self.columns))
                 at += count
@@ -94,9 +92,8 @@ def _table_of(given: Any) -> tuple[Any, bool]:
         return pa.Table.from_batches([given]), False
     if isinstance(given, pa.RecordBatchReader):
         return given, True
-    if isinstance(given, pa.Array | pa.ChunkedArray) or not hasattr(given, "__arrow_c_stream__"):
-        return None, False
-    if not hasattr(given, "columns"):  # a series
+    # Of several columns, or a series, which has no columns.
+    if not hasattr(given, "__arrow_c_stream__") or not hasattr(given, "columns"):
         return None, False
     return pa.table(given), False
 
@@ -147,12 +144,12 @@ _LABELS: Final = {
 }  # fmt: skip
 
 
-def _added(name: str, value: Any, count: int | None) -> tuple[Any, bool]:
-    """Return a further column, and whether its one value is that of all messages."""
+def _added(name: str, value: Any, count: int | None) -> Any:
+    """Return a further column; of one value where that is for all messages."""
     if isinstance(value, str):
-        return pa.array([value]), True
+        return pa.array([value])
     if name == "properties" and isinstance(value, Mapping):
-        return _array(name, [value]), True
+        return _array(name, [value])
     if count is None:
         raise ConfigurationError(
             f"{_LABELS[name]} of messages that are read as they are sent must be one value for "
@@ -164,7 +161,7 @@ def _added(name: str, value: Any, count: int | None) -> tuple[Any, bool]:
             f"{_LABELS[name]} has {len(found)} values for {count} messages; give one for each, or "
             "one for all"
         )
-    return found, False
+    return found
 
 
 def _check_names(names: Sequence[str]) -> None:

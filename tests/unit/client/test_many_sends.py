@@ -167,6 +167,7 @@ def test_after_a_failure_nothing_more_is_sent_and_the_rest_can_be_sent_again() -
         with pytest.raises(SendManyError, match="messages for topic 'T' are not known") as caught:
             await task
         result = caught.value.result
+        assert str(caught.value).startswith(f"{10_000 - result.stored_count} of 10000 messages ")
         assert caught.value.outcome is SendOutcome.UNKNOWN
         assert len(result) == 10_000
         assert result.stored_count == 500 * (1 + under_way)
@@ -210,6 +211,10 @@ def test_a_reader_is_read_no_further_after_a_failure(size: int) -> None:
         result = caught.value.result
         assert read < 100
         assert len(result) == result.rest.num_rows == read * size
+        outcomes = result.table().column("outcome").to_pylist()
+        assert len(outcomes) == len(result)
+        assert {*outcomes} == {"REJECTED", "NOT_SENT"}
+        assert outcomes[-1] == "NOT_SENT"
 
     asyncio.run(case())
 
@@ -264,6 +269,7 @@ def test_delayed_messages_go_alone() -> None:
         sending, _ = begin(sender, table)
         task = asyncio.create_task(run(sending))
         await passes()
+        assert {prepared.code for prepared, _, _ in sender.asked} == {310}
         properties = [prepared.properties for prepared, _, _ in sender.asked]
         while sender.asked:
             sender.answer()
@@ -271,6 +277,13 @@ def test_delayed_messages_go_alone() -> None:
         assert ["DELAY\x013" in text for text in properties] == [False, True, True]
 
     asyncio.run(case())
+
+
+def test_no_messages_are_sent_in_no_requests() -> None:
+    sender = Scripted()
+    sending, _ = begin(sender, [])
+    result = asyncio.run(run(sending))
+    assert (len(result), result.stored_count, sender.total) == (0, 0, 0)
 
 
 def test_without_pyarrow_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,6 +154,10 @@ def test_columns_are_cast_to_what_messages_have() -> None:
         (pa.table({"body": ["x"], "deliverTime": [datetime.datetime(2030, 1, 1)]}), {},
          r"column 'deliverTime' is timestamp\[us\]; accepted is timestamp\[us, tz=UTC\]"),
         (pa.table({"body": ["x"], "queueId": [1.5]}), {}, "column 'queueId' is double"),
+        (pa.table({"body": ["x"], "properties": pa.nulls(1, pa.map_(pa.string(), pa.int32()))}),
+         {}, "column 'properties' is map<string, int32"),
+        (pa.table({"body": ["x"], "properties": pa.nulls(1, pa.map_(pa.int32(), pa.string()))}),
+         {}, "column 'properties' is map<int32, string"),
     ],
 )  # fmt: skip
 def test_values_no_column_can_have_are_refused(bodies: Any, more: Any, text: str) -> None:

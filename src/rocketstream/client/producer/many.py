@@ -109,7 +109,7 @@ class SendManyResult:
         """The messages that are not known to be stored, to be given to ``send_many`` again.
 
         Of the columns they were given with, and ``msgId``: a message that is stored twice then, its
-        outcome having been UNKNOWN, has the same id both times. In the order they were given.
+        outcome having been UNKNOWN, has the same id both times. Those of a key are in their order.
         """
         import pyarrow as pa
 
@@ -270,7 +270,6 @@ class ManySends:
         self._require_timers = require_timers
         self._waiting: deque[_Request] = deque()
         self._flying = 0
-        self._messages_flying = 0
         self._busy: set[MessageQueue] = set()
         self._changed: asyncio.Future[None] | None = None
         self.result = SendManyResult()
@@ -367,17 +366,12 @@ class ManySends:
         held: deque[_Request] = deque()
         while self._waiting and self._flying < limits.SEND_MANY_REQUESTS:
             request = self._waiting.popleft()
-            count = len(request.rows)
-            if self._flying and self._messages_flying + count > limits.SENDS_MESSAGES_MAX:
-                self._waiting.appendleft(request)
-                break
             if request.queue in self._busy:
                 held.append(request)
                 continue
             if request.queue is not None:
                 self._busy.add(request.queue)
             self._flying += 1
-            self._messages_flying += count
             self._send(request)
         self._waiting.extendleft(reversed(held))
 
@@ -397,7 +391,6 @@ class ManySends:
 
     def _ended(self, request: _Request, result: SendResult | None, error: SendError | None) -> None:
         self._flying -= 1
-        self._messages_flying -= len(request.rows)
         if request.queue is not None:
             self._busy.discard(request.queue)
         if result is not None:
