@@ -176,9 +176,11 @@ def test_observers_see_each_batch(cluster: Cluster, names: Names) -> None:
     producer.register_send_message_hook(Hook())
     with producer:
         producer.send_many(names.topic, [b"a", b"b"], tags="A")
-    (context,) = seen
-    assert [message.body for message in context.message] == [b"a", b"b"]
-    assert [message.tags for message in context.message] == ["A", "A"]
+        producer.send_many(names.topic, [b"c"])
+    batch, alone = seen
+    assert [message.body for message in batch.message] == [b"a", b"b"]
+    assert [message.tags for message in batch.message] == ["A", "A"]
+    assert alone.message.body == b"c"
 
 
 def test_a_message_without_an_id_among_others_gets_one(cluster: Cluster, names: Names) -> None:

@@ -165,7 +165,7 @@ AREAS = (
     Area(
         "columns",
         ("client/producer/many.py", "columns/given.py"),
-        ("unit/columns", "unit/client/test_many_sends.py"),
+        ("unit/columns", "unit/client/test_many_sends.py", "behaviour/test_send_many.py"),
     ),
     Area(
         "sink",

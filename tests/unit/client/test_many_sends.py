@@ -284,6 +284,57 @@ def test_no_messages_are_sent_in_no_requests() -> None:
     sending, _ = begin(sender, [])
     result = asyncio.run(run(sending))
     assert (len(result), result.stored_count, sender.total) == (0, 0, 0)
+    assert result.rest.num_rows == 0
+
+
+def test_delay_levels_beyond_those_of_brokers_are_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Covers C-403."""
+
+    async def case() -> None:
+        sender = Scripted()
+        levels = [19, *([0] * 5_000), 99]
+        sending, _ = begin(sender, pa.table({"body": ["x"] * 5_002, "delayLevel": levels}))
+        task = asyncio.create_task(run(sending))
+        await passes()
+        while sender.asked:
+            sender.answer()
+            await passes()
+        await task
+
+    asyncio.run(case())
+    (told,) = caplog.records
+    assert told.getMessage().startswith("column delayLevel: 19 is beyond the 18 levels ")
+
+
+def test_rows_of_a_key_that_failed_are_named_by_their_numbers() -> None:
+    async def case() -> None:
+        sender = Scripted()
+        keys = ["a", "b"] * 3_000
+        bodies = [b"%d" % number for number in range(6_000)]
+        sending, _ = begin(sender, bodies, shardingKey=keys)
+        task = asyncio.create_task(run(sending))
+        await passes()
+        while len(sender.asked) == 2 and sender.total < 12:
+            sender.answer(0)
+            await passes()
+        while sender.asked:
+            sender.answer(error=failure(SendOutcome.REJECTED))
+            await passes()
+        with pytest.raises(
+            SendManyError, match=r"are not known to be stored: it failed\. "
+        ) as caught:
+            await task
+        result = caught.value.result
+        failed = sorted(row for part in result.failed for row in part.rows)
+        stored = sorted(row for part in result.stored for row in part.rows)
+        assert sorted(failed + stored) == list(range(6_000))
+        assert {*result.rest.column("body").to_pylist()} == {bodies[row] for row in failed}
+        offsets = result.table().column("queueOffset").to_pylist()
+        assert [row for row, offset in enumerate(offsets) if offset is None] == failed
+
+    asyncio.run(case())
 
 
 def test_without_pyarrow_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
