@@ -398,3 +398,44 @@ def test_timed_messages_old_brokers_would_deliver_at_once_are_not_sent() -> None
         assert (sender.total, caught.value.parameters["sent"].stored_count) == (0, 0)
 
     asyncio.run(case())
+
+
+def test_a_send_to_any_queue_has_its_tries_by_itself() -> None:
+    async def case() -> None:
+        sender = Scripted()
+        sending, _ = begin(sender, [b"x"])
+        task = asyncio.create_task(run(sending))
+        await passes()
+        sender.answer(error=failure(SendOutcome.NOT_SENT, retriable=True))
+        await passes()
+        assert (sender.total, sender.routes) == (1, 0)
+        with pytest.raises(SendManyError):
+            await task
+
+    asyncio.run(case())
+
+
+def test_what_is_on_its_way_is_waited_for_where_timed_messages_are_refused() -> None:
+    """Only those that are timed need brokers that can hold them back."""
+
+    async def case() -> None:
+        sender = Scripted()
+        moments = [None] * 4_096 + [1_700_000_000_000_000]
+        times = pa.array(moments, pa.timestamp("us", "UTC"))
+        sending, sends = begin(sender, pa.table({"body": ["a"] * 4_097, "deliverTime": times}))
+
+        async def refuse(_topic: str, _queue: MessageQueue | None) -> None:
+            raise MessageInvalidError("broker b is older than 5.0")
+
+        sends._require_timers = refuse
+        task = asyncio.create_task(run(sending))
+        await passes()
+        while sender.asked:
+            assert not task.done()
+            sender.answer()
+            await passes()
+        with pytest.raises(MessageInvalidError) as caught:
+            await task
+        assert caught.value.parameters["sent"].stored_count == 4_096
+
+    asyncio.run(case())
