@@ -6,14 +6,13 @@ import datetime
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 
 from rocketstream.columns.given import COLUMNS, ROWS, Given
 from rocketstream.errors import ConfigurationError, MessageInvalidError
 
-MAP = pa.map_(pa.string(), pa.string())
+pd: Any = pytest.importorskip("pandas")
 
 
 def rows(bodies: Any, **more: Any) -> list[dict[str, Any]]:

@@ -109,7 +109,7 @@ class SendManyResult:
         """The messages that are not known to be stored, to be given to ``send_many`` again.
 
         Of the columns they were given with, and ``msgId``: a message that is stored twice then, its
-        outcome having been UNKNOWN, has the same id both times. Those of a key are in their order.
+        outcome having been UNKNOWN, has the same id both times. Messages of a key keep their order.
         """
         import pyarrow as pa
 
