@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from rocketstream.columns.values import wrong_together
 from rocketstream.errors import ConfigurationError, MessageInvalidError
 
 ROWS: Final = 4_096
@@ -30,7 +31,6 @@ COLUMNS: Final[dict[str, tuple[pa.DataType, ...]]] = {
     "msgId": (pa.string(),),
 }
 """The columns a table of messages may have, and their types; others that fit are cast."""
-_EXCLUDE: Final = (("queueId", "shardingKey"), ("delayLevel", "deliverTime"))
 
 
 class Given:
@@ -171,9 +171,7 @@ def _check_names(names: Sequence[str]) -> None:
     ]
     if "body" not in names:
         wrong.append("column 'body' is missing")
-    if "brokerName" in names and "queueId" not in names:
-        wrong.append("'brokerName' needs 'queueId' beside it")
-    wrong += [f"{a!r} and {b!r} exclude each other" for a, b in _EXCLUDE if {a, b} <= {*names}]
+    wrong += wrong_together(names, names)
     if wrong:
         accepted = ", ".join(f"{n} {' or '.join(map(str, k))}" for n, k in COLUMNS.items())
         raise ConfigurationError(

@@ -19,8 +19,11 @@ from rocketstream import limits
 from rocketstream.columns.values import BatchColumns, Words, after, fixed, lengths, offsets_of
 from rocketstream.errors import MessageInvalidError
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.message_id import RESERVED_IDS_MAX, UniqueIdGenerator
+from rocketstream.protocol.properties import PROPERTY_WAIT
 
+_BATCH_PROPERTIES: Final = f"{PROPERTY_WAIT}\x01true"
 _HEAD: Final = np.dtype(
     [("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">i4"), ("body", ">i4")]
 )
@@ -113,6 +116,13 @@ class Block:
         records = pc.binary_join_element_wise(*parts, pa.scalar(b""))
         view = memoryview(records.buffers()[2]).cast("B").toreadonly()
         return view[: offsets_of(records)[-1]]
+
+    def request(self, begin: int, end: int) -> tuple[bytes | memoryview, str, int, RequestCode]:
+        """Return body, properties, flag and code of the send of some rows, of one row alone too."""
+        if end - begin == 1:
+            body, own, flag = self.one(begin)
+            return body, f"{_BATCH_PROPERTIES}\x02{own}", flag, RequestCode.SEND_MESSAGE_V2
+        return self.batch(begin, end), _BATCH_PROPERTIES, 0, RequestCode.SEND_BATCH_MESSAGE
 
     def _make_frame(self) -> tuple[Any, Any]:
         heads = np.zeros(len(self), _HEAD)

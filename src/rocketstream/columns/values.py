@@ -18,6 +18,10 @@ from rocketstream.errors import MessageInvalidError
 
 _SEPARATED: Final = "{} contains U+0001 or U+0002, which separate properties"
 _BLANKS_END, _ASCII_END = 0x21, 0x80
+_EITHER: Final = (
+    ("queueId", "shardingKey", "both say which queue"),
+    ("delayLevel", "deliverTime", "both say how long to wait"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,24 @@ class Words:
     of_rows: str
     size: str
     reserved: str
+
+
+def wrong_together(found: Collection[str], named: Collection[str | None]) -> list[str]:
+    """Return in words which of a message's columns lack another, or exclude each other.
+
+    Args:
+        found: the columns that can be used.
+        named: these, and those that are there with a wrong type, which is told already.
+    """
+    wrong = []
+    if "brokerName" in found and "queueId" not in named:
+        wrong.append("'brokerName' needs 'queueId' beside it")
+    wrong += [
+        f"{one!r} and {other!r} exclude each other: {why}"
+        for one, other, why in _EITHER
+        if one in found and other in found
+    ]
+    return wrong
 
 
 class BatchColumns:

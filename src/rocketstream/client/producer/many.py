@@ -32,8 +32,7 @@ from rocketstream.errors import (
     SendOutcome,
 )
 from rocketstream.model import RESERVED_PROPERTIES, Message, MessageQueue, SendResult, SendStatus
-from rocketstream.protocol.codes import RequestCode
-from rocketstream.protocol.properties import PROPERTY_WAIT, decode_properties
+from rocketstream.protocol.properties import decode_properties
 from rocketstream.protocol.sends import PreparedSend
 
 if TYPE_CHECKING:
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from rocketstream.columns.messages import Block, Run
 
 logger = logging.getLogger("rocketstream.client")
-
-_BATCH_PROPERTIES = f"{PROPERTY_WAIT}\x01true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,9 +307,7 @@ class ManySends:
     async def refuse(self, first: int, batch: pa.RecordBatch) -> None:
         """Note a batch of which nothing is sent, since other messages failed."""
         self.result.count = first + len(batch)
-        error = SendError(
-            "not sent: messages before it failed", SendOutcome.NOT_SENT, topic=self._topic
-        )
+        error = self._behind_a_failure()
         self.result.failed.append(FailedPart(range(first, first + len(batch)), error))
         self.result._rest.append((first, batch))
 
@@ -343,15 +338,8 @@ class ManySends:
 
     def _prepared(self, block: Block, begin: int, end: int) -> PreparedSend:
         now = self._clock.now_ms()
-        if end - begin == 1:
-            body, own, flag = block.one(begin)
-            properties = f"{_BATCH_PROPERTIES}\x02{own}"
-            prepared = self._preparer.encoded(self._topic, body, properties, now, flag)
-        else:
-            prepared = self._preparer.encoded(
-                self._topic, block.batch(begin, end), _BATCH_PROPERTIES, now,
-                code=RequestCode.SEND_BATCH_MESSAGE,
-            )  # fmt: skip
+        body, properties, flag, code = block.request(begin, end)
+        prepared = self._preparer.encoded(self._topic, body, properties, now, flag, code)
         observer = self._sender.observer
         if observer is not None and observer.is_on:
             messages = [_message(self._topic, *block.one(row)) for row in range(begin, end)]
@@ -421,11 +409,11 @@ class ManySends:
 
     def _give_up(self) -> None:
         while self._waiting:
-            request = self._waiting.popleft()
-            error = SendError(
-                "not sent: messages before it failed", SendOutcome.NOT_SENT, topic=self._topic
-            )
-            self._failed(request, error)
+            self._failed(self._waiting.popleft(), self._behind_a_failure())
+
+    def _behind_a_failure(self) -> SendError:
+        text = "not sent: messages before it failed"
+        return SendError(text, SendOutcome.NOT_SENT, topic=self._topic)
 
     async def _change(self) -> None:
         """Wait until a request has ended, and send what may go then."""

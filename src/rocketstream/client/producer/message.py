@@ -235,8 +235,8 @@ class MessagePreparer:
         body: bytes | memoryview,
         properties: str,
         now_ms: int,
-        flag: int = 0,
-        code: RequestCode = RequestCode.SEND_MESSAGE_V2,
+        flag: int,
+        code: RequestCode,
     ) -> PreparedSend:
         """Return the send of a body that is made, and checked, already.
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rocketstream.columns.values import wrong_together
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import RESERVED_PROPERTIES
 
@@ -30,10 +31,6 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 """The name of every column and the Spark types it may have."""
 
 _BY_LOWER_NAME: Final = {name.lower(): name for name in COLUMNS}
-_EITHER: Final = (
-    ("queueId", "shardingKey", "both say which queue"),
-    ("delayLevel", "deliverTime", "both say how long to wait"),
-)
 
 QUERY_ID: Final = "SPARK_QUERY_ID"
 BATCH_ID: Final = "SPARK_BATCH_ID"
@@ -91,14 +88,7 @@ def _missing(found: dict[str, int], named: set[str | None], topic: str | None) -
         wrong.append("column 'body' is missing")
     if "topic" not in named and topic is None:
         wrong.append("there is neither option 'topic' nor a column 'topic'")
-    if "brokerName" in found and "queueId" not in named:
-        wrong.append("'brokerName' needs 'queueId' beside it")
-    wrong += [
-        f"{one!r} and {other!r} exclude each other: {why}"
-        for one, other, why in _EITHER
-        if one in found and other in found
-    ]
-    return wrong
+    return wrong + wrong_together(found, named)
 
 
 def _plain(kind: str) -> str:

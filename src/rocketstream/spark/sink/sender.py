@@ -37,8 +37,8 @@ from rocketstream.errors import (
     SendError,
     TransportError,
 )
-from rocketstream.model import PROPERTY_WAIT, MessageQueue
-from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.sends import PreparedSend
 from rocketstream.spark.options import WriteOptions
@@ -55,7 +55,6 @@ REFUSALS_MAX: Final = 5
 """How often a refusal is retried whose code also stands for permanent ones, and how often messages
 that a broker does not call safe: each of those tries stores them once more.
 """
-_BATCH_PROPERTIES: Final = f"{PROPERTY_WAIT}\x01true"
 _PASSES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 
 
@@ -175,13 +174,7 @@ class Sender:
     # --- inside -----------------------------------------------------------------------------------
 
     def _request(self, run: Run, begin: int, end: int) -> PreparedSend:
-        properties, flag, code = _BATCH_PROPERTIES, 0, RequestCode.SEND_BATCH_MESSAGE
-        body: bytes | memoryview
-        if end - begin == 1:
-            body, own, flag = run.block.one(begin)
-            properties, code = f"{properties}\x02{own}", RequestCode.SEND_MESSAGE_V2
-        else:
-            body = run.block.batch(begin, end)
+        body, properties, flag, code = run.block.request(begin, end)
         now = self._clock.now_ms()
         return PreparedSend(self._requests, run.topic, body, properties, "", now, flag, code=code)
 
