@@ -373,7 +373,8 @@ def start_query(session: SparkSession, plan: IngestPlan) -> StreamingQuery:
         table.createOrReplaceTempView(VIEW)
         table = session.sql(plan.sql)
     check_columns("partition by", plan.partition_by, table.columns)
-    grows = resumes(plan, session)
+    # Looked up in the checkpoint, which may be far away, only where it matters.
+    grows = plan.target.kind == "iceberg" and resumes(plan, session)
     table = prepare_stream(table, plan.target, plan.partition_by, grows=grows)
     table = table.observe(LANDED, F.count(F.lit(1)).alias("rows"))
     name = f"ingest {' '.join(plan.topics)}"
