@@ -24,6 +24,12 @@ SMALL_JVM = (
 """Flags that keep a helper JVM out of the way of a machine with two cores."""
 
 
+def _events(lines: Sequence[str], event: str) -> list[dict[str, Any]]:
+    """The JSON objects among lines of output whose ``event`` is the wanted one."""
+    objects = (json.loads(line) for line in lines if line.startswith("{") and line.endswith("}"))
+    return [each for each in objects if each.get("event") == event]
+
+
 class Jvm:
     """A running JVM. Standard output is read by a thread and offered as lines and JSON events."""
 
@@ -77,11 +83,12 @@ class Jvm:
         """Return the next JSON object of output whose ``event`` is the wanted one."""
         deadline = time.monotonic() + timeout_s
         while True:
-            line = self._next_line(deadline, f"event {event!r}")
-            if line.startswith("{") and line.endswith("}"):
-                value: dict[str, Any] = json.loads(line)
-                if value.get("event") == event:
-                    return value
+            for value in _events([self._next_line(deadline, f"event {event!r}")], event):
+                return value
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        """Return all JSON objects of its output whose ``event`` is the wanted one."""
+        return _events(self.output, event)
 
     def _next_line(self, deadline: float, wanted: str) -> str:
         try:
