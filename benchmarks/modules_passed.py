@@ -38,7 +38,7 @@ from rocketstream import (
     PushConsumer,
 )
 from rocketstream.admin import Admin
-from rocketstream.spark.columns import COLUMNS
+from rocketstream.columns.table import COLUMNS
 from rocketstream.spark.source import RocketMQDataSource
 
 PACKAGE = str(Path(rocketstream.__file__).parent)

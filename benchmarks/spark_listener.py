@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from rocketstream import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from rocketstream.client.consumer.listener import listener_of
-from rocketstream.spark.columns import COLUMNS
+from rocketstream.columns.table import COLUMNS
 from rocketstream.spark.listener.messages import check_columns
 from rocketstream.spark.listener.task import consume_rows
 from rocketstream.spark.options import consume_options

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rocketstream import ConsumeConcurrentlyStatus, PushConsumer
+from rocketstream.columns.table import ALL_COLUMNS
 from rocketstream.errors import BrokerError
 from rocketstream.spark import worker
-from rocketstream.spark.columns import ALL_COLUMNS
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.held_pulls import HeldPulls
 from rocketstream.spark.driver.positions import batch_ranges

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rocketstream.columns.table import Column
 from rocketstream.errors import DataLossError
 from rocketstream.protocol.codes import PullSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
@@ -18,7 +19,6 @@ from rocketstream.protocol.headers import PullMessageRequestHeader, SendMessageR
 from rocketstream.protocol.message_ext import decode_messages
 from rocketstream.protocol.record import encode_batch
 from rocketstream.spark import worker
-from rocketstream.spark.columns import Column
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.executor.fetch import read_rows

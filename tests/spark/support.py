@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from rocketstream.columns.table import ALL_COLUMNS
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.properties import encode_properties
 from rocketstream.protocol.record import encode_batch
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.spark.columns import ALL_COLUMNS
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.executor.fetch import read_rows

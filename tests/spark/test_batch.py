@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from rocketstream.columns.table import COLUMNS
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.spark.columns import COLUMNS
 from tests.spark.support import BORN_MS, Sent, numbered, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]

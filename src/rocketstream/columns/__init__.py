@@ -1,4 +1,4 @@
-"""Messages as Arrow columns, for Spark's sink and producers alike.
+"""Messages as Arrow columns, both ways, for Spark, producers and consumers alike.
 
-Pure: columns in, the bytes of requests out.
+Pure: columns in, the bytes of requests out; the bytes of answers in, record batches out.
 """

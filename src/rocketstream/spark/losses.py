@@ -9,15 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from rocketstream.columns.table import described
 from rocketstream.errors import DataLossError
 from rocketstream.model import MessageQueue
 
 logger = logging.getLogger("rocketstream.spark")
-
-
-def described(queue: MessageQueue) -> str:
-    """Return a queue as error texts name it."""
-    return f"topic {queue.topic!r}, broker {queue.broker_name!r}, queue {queue.queue_id}"
 
 
 def report_loss(

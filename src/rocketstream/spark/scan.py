@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rocketstream.columns.table import ERROR, Column
 from rocketstream.errors import ConfigurationError, SubscriptionError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.names import SPARK_PULL_GROUP
 from rocketstream.protocol.subscription import EXPRESSION_SQL92, EXPRESSION_TAG, build_subscription
 from rocketstream.protocol.subscription import tags_hint as tags_hint
-from rocketstream.spark.columns import ERROR, Column
 from rocketstream.spark.options import ReadOptions
 
 SUBSCRIBE_ALL = "*"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from rocketstream.client.config import new_uuid
+from rocketstream.columns.table import Column, RequestedColumn, choose, ddl
 from rocketstream.errors import ConfigurationError, NotSupportedError
-from rocketstream.spark.columns import Column, RequestedColumn, choose, ddl
 from rocketstream.spark.format import Format, called_by_spark, plans
 from rocketstream.spark.options import (
     Mode,

@@ -8,12 +8,12 @@ from __future__ import annotations
 import socket
 import sys
 
+from rocketstream.columns.decode import decode_permissive
+from rocketstream.columns.layout import Piece
+from rocketstream.columns.table import ALL_COLUMNS, ERROR, Column
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.compression import compress
 from rocketstream.protocol.record import RecordFields, encode_batch, encode_record
-from rocketstream.spark.arrow.decode import decode_permissive
-from rocketstream.spark.arrow.layout import Piece
-from rocketstream.spark.columns import ALL_COLUMNS, ERROR, Column
 from rocketstream.spark.executor import fetch
 from rocketstream.spark.worker import prepare
 from rocketstream.transport.blocking_connection import BlockingConnection

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from rocketstream.columns.table import ALL_COLUMNS
 from rocketstream.errors import ConfigurationError, DataLossError, RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.spark import worker
-from rocketstream.spark.columns import ALL_COLUMNS
 from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.options import read_options
 from rocketstream.spark.patience import Patience

@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rocketstream.spark.arrow.columns import arrow_schema
-from rocketstream.spark.arrow.decode import decode_permissive
-from rocketstream.spark.columns import TABLE, Column, Source, choose, ddl
+from rocketstream.columns.arrays import arrow_schema
+from rocketstream.columns.decode import decode_permissive
+from rocketstream.columns.table import TABLE, Column, Source, choose, ddl
 from rocketstream.spark.options import store_options
 from rocketstream.spark.store.rows import StoreRead, new_store_scan
 from rocketstream.spark.store.snapshot import Snapshot, store_plans, store_ranges
-from tests.unit.spark.records import piece, record, rows
+from tests.unit.columns.records import piece, record, rows
 from tests.unit.store.kit import opened, put
 
 PAGE = Path(__file__).parents[3] / "docs" / "spark.md"

@@ -11,6 +11,7 @@ import pytest
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.loops import LoopThread
 from rocketstream.client.admin.blocking import BlockingAdminClient
+from rocketstream.columns.table import ALL_COLUMNS
 from rocketstream.errors import (
     BrokerError,
     DataLossError,
@@ -25,7 +26,6 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketstream.protocol.record import RecordFields, encode_record
 from rocketstream.spark import worker
-from rocketstream.spark.columns import ALL_COLUMNS
 from rocketstream.spark.executor import fetch as fetching
 from rocketstream.spark.executor.fetch import fetch, read_rows
 from rocketstream.spark.losses import Losses

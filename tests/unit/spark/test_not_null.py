@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from rocketstream.columns.arrays import arrow_schema
+from rocketstream.columns.table import COLUMNS
 from rocketstream.errors import RemoteProtocolError
-from rocketstream.spark.arrow.columns import arrow_schema
-from rocketstream.spark.columns import COLUMNS
 from rocketstream.spark.source import columns_of
-from tests.unit.spark.records import WAYS, piece, record, rows
+from tests.unit.columns.records import WAYS, piece, record, rows
 
 KINDS: dict[str, Any] = {
     "string": types.StringType(),

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
+from rocketstream.columns.table import ALL_COLUMNS, COLUMNS, Column, choose
 from rocketstream.errors import ConfigurationError, SubscriptionError
 from rocketstream.model import MessageQueue
-from rocketstream.spark.columns import ALL_COLUMNS, COLUMNS, Column, choose
 from rocketstream.spark.options import (
     AT_EARLIEST,
     AT_LATEST,

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rocketstream.columns import decode as decoding
+from rocketstream.columns import undecodable
+from rocketstream.columns.decode import decode_permissive
+from rocketstream.columns.layout import Piece
+from rocketstream.columns.records import Checks
+from rocketstream.columns.table import ALL_COLUMNS, ERROR, Column, RequestedColumn, choose, ddl
 from rocketstream.errors import ConfigurationError, DataLossError, RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import message_ext
 from rocketstream.protocol.compression import compress
-from rocketstream.spark.arrow import decode as decoding
-from rocketstream.spark.arrow import undecodable
-from rocketstream.spark.arrow.decode import decode_permissive
-from rocketstream.spark.arrow.layout import Piece
-from rocketstream.spark.arrow.records import Checks
-from rocketstream.spark.columns import ALL_COLUMNS, ERROR, Column, RequestedColumn, choose, ddl
 from rocketstream.spark.losses import KeptAside
 from rocketstream.spark.options import is_permissive, read_options
 from rocketstream.spark.scan import new_scan
-from tests.unit.spark.records import QUEUE, THREE, WAYS, batch, piece, record
+from tests.unit.columns.records import QUEUE, THREE, WAYS, batch, piece, record
 
 WITH_ERROR = (*ALL_COLUMNS, Column(ERROR, ERROR))
 SHORT = tuple(Column(name, name) for name in ("queueOffset", "body", ERROR))

@@ -10,7 +10,7 @@ from rocketstream.protocol.record import encode_batch
 from rocketstream.spark.driver.pulls import head_at, pull_one
 from rocketstream.spark.options import read_options
 from rocketstream.spark.scan import DEFAULT_GROUP
-from tests.unit.spark.records import THREE, batch, record
+from tests.unit.columns.records import THREE, batch, record
 
 
 def test_a_record_is_that_of_its_offset_alone() -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from rocketstream.columns.table import ALL_COLUMNS
 from rocketstream.errors import BrokerError
 from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import worker
-from rocketstream.spark.columns import ALL_COLUMNS
 from rocketstream.spark.executor.fetch import read_rows
 from rocketstream.spark.options import read_options
 from rocketstream.spark.scan import PartitionPlan, QueueRange, Scan, new_scan

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rocketstream.columns.table import Column, choose
 from rocketstream.errors import (
     ConfigurationError,
     DataLossError,
@@ -20,7 +21,6 @@ from rocketstream.errors import (
 )
 from rocketstream.model import MessageQueue
 from rocketstream.server.store import MessageStore
-from rocketstream.spark.columns import Column, choose
 from rocketstream.spark.options import store_options
 from rocketstream.spark.store.files import PACKED_UNIT
 from rocketstream.spark.store.rows import StoreRead, new_store_scan

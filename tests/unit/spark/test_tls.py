@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from rocketstream.columns.table import Column
 from rocketstream.errors import ConfigurationError, ConnectError
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import worker
-from rocketstream.spark.columns import Column
 from rocketstream.spark.connections import tls_context
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.positions import batch_ranges

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from rocketstream.columns.records import Checks
+from rocketstream.columns.table import Column
 from rocketstream.errors import RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.compression import compress
-from rocketstream.spark.arrow.records import Checks
-from rocketstream.spark.columns import Column
-from tests.unit.spark.records import QUEUE, WAYS, piece, record, rows
+from tests.unit.columns.records import QUEUE, WAYS, piece, record, rows
 
 OFFSETS = (Column("queueOffset", "queueOffset"),)
 BODIES = (Column("body", "body"),)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from rocketstream.columns.table import ALL_COLUMNS
 from rocketstream.errors import DataLossError, NotSupportedError
 from rocketstream.model import MessageQueue
 from rocketstream.spark import worker
-from rocketstream.spark.columns import ALL_COLUMNS
 from rocketstream.spark.losses import report_loss
 from rocketstream.spark.options import read_options
 from rocketstream.spark.patience import Patience

@@ -14,12 +14,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rocketstream._util.clock import Clock
+from rocketstream.columns.table import described
 from rocketstream.errors import RocketMQError, TransportError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.offsets import Mark, StreamOffset
 from rocketstream.spark.driver.planning import first_at
-from rocketstream.spark.losses import described, report_loss
+from rocketstream.spark.losses import report_loss
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import QueueRange

@@ -9,10 +9,11 @@ import logging
 from collections.abc import Sequence
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.columns.table import described
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.cluster import Cluster
-from rocketstream.spark.losses import described, report_loss
+from rocketstream.spark.losses import report_loss
 from rocketstream.spark.options import (
     EARLIEST,
     LATEST,

@@ -17,6 +17,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.columns.decode import decode, decode_permissive
+from rocketstream.columns.layout import Piece
+from rocketstream.columns.records import Checks
+from rocketstream.columns.undecodable import Undecodable
 from rocketstream.errors import (
     BrokerError,
     RemoteProtocolError,
@@ -29,10 +33,6 @@ from rocketstream.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketstream.protocol.subscription import EXPRESSION_SQL92, EXPRESSION_TAG
-from rocketstream.spark.arrow.decode import decode, decode_permissive
-from rocketstream.spark.arrow.layout import Piece
-from rocketstream.spark.arrow.records import Checks
-from rocketstream.spark.arrow.undecodable import Undecodable
 from rocketstream.spark.connections import admin_client
 from rocketstream.spark.executor.pulling import Ask, QueuePull
 from rocketstream.spark.losses import KeptAside, Losses

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketstream.client.consumer.retry import RetryMessage, dead_letter_message, fallback_message
+from rocketstream.columns.table import COLUMNS
 from rocketstream.errors import ConfigurationError, LocalProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import RequestCode
@@ -39,7 +40,6 @@ from rocketstream.protocol.properties import (
     encode_properties,
 )
 from rocketstream.protocol.record import pack_host
-from rocketstream.spark.columns import COLUMNS
 
 NEEDED: Final = (
     "topic", "brokerName", "queueId", "queueOffset", "commitLogOffset", "reconsumeTimes",

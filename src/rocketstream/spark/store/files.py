@@ -18,9 +18,9 @@ from typing import IO, Final, NamedTuple
 
 import numpy as np
 
+from rocketstream.columns.layout import Array
 from rocketstream.errors import ConfigurationError, NotSupportedError
 from rocketstream.protocol.record import RecordCheck, RecordHead, RecordState, check_record
-from rocketstream.spark.arrow.layout import Array
 
 UNIT_BYTES: Final = 20
 UNIT: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tagsCode", ">i8")])

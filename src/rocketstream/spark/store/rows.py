@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from rocketstream.columns.decode import decode
+from rocketstream.columns.layout import RECORD_START, Array, Piece, gather, spread
+from rocketstream.columns.records import Checks
+from rocketstream.columns.table import Column, described
 from rocketstream.errors import NotSupportedError, RemoteProtocolError, StoreDamagedError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 from rocketstream.protocol.subscription import build_subscription
 from rocketstream.protocol.tag_hash import tags_code
-from rocketstream.spark.arrow.decode import decode
-from rocketstream.spark.arrow.layout import RECORD_START, Array, Piece, gather, spread
-from rocketstream.spark.arrow.records import Checks
-from rocketstream.spark.columns import Column
-from rocketstream.spark.losses import described, report_loss
+from rocketstream.spark.losses import report_loss
 from rocketstream.spark.options import StoreOptions
 from rocketstream.spark.store.files import (
     FILLER_SIZE,

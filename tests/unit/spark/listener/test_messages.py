@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
+from rocketstream.columns.table import COLUMNS
 from rocketstream.errors import ConfigurationError, LocalProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import MessageSysFlag, RequestCode
@@ -19,7 +20,6 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.message_ext import MessageExt, assemble_message
 from rocketstream.protocol.properties import decode_properties
-from rocketstream.spark.columns import COLUMNS
 from rocketstream.spark.listener.messages import (
     Messages,
     anew,

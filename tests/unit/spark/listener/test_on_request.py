@@ -22,7 +22,7 @@ from rocketstream.spark.listener.on_request import OnRequest, consume_one
 from rocketstream.spark.listener.sink import sink_options
 from rocketstream.spark.options import consume_options
 from tests.spark.by_value_program import HIDE
-from tests.unit.spark.records import record
+from tests.unit.columns.records import record
 
 RECORD = record(body=b"now", properties=b"RETRY_TOPIC\x01orders", topic=b"%RETRY%g")
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER

@@ -14,11 +14,11 @@ from rocketstream import ConsumeConcurrentlyContext
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.consumer.listener import listener_of
+from rocketstream.columns.table import COLUMNS
 from rocketstream.errors import NotSupportedError, SendError
 from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.spark.columns import COLUMNS
 from rocketstream.spark.listener.messages import NEEDED, check_columns
 from rocketstream.spark.listener.task import CALLS_AHEAD, SUBMITTED_AT_ONCE, Counts, consume_rows
 from rocketstream.spark.options import consume_options

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.model import MessageQueue
 
 ERROR: Final = "error"
 """The column that says why a record could not be decoded; null for all others. It is in the default
@@ -132,3 +133,8 @@ def choose(fields: Sequence[tuple[str, str] | RequestedColumn]) -> tuple[Column,
             schema=list(fields),
         )
     return tuple(chosen)
+
+
+def described(queue: MessageQueue) -> str:
+    """Return a queue as error texts name it."""
+    return f"topic {queue.topic!r}, broker {queue.broker_name!r}, queue {queue.queue_id}"

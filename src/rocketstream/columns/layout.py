@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from rocketstream.columns.table import described
 from rocketstream.errors import RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
-from rocketstream.spark.losses import described
 
 PAD: Final = 128
 """Padding after the last record, so that reading a fixed part never leaves the buffer."""

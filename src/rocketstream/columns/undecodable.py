@@ -14,6 +14,19 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Final
 
+from rocketstream.columns.layout import Piece
+from rocketstream.columns.records import (
+    INNER_MESSAGES_MAX,
+    INNER_NUM,
+    NO_CHECKS,
+    Checks,
+    check_messages,
+    inflate_body,
+    is_wrapped,
+    report_gaps,
+    unwrap_record,
+)
+from rocketstream.columns.table import TABLE
 from rocketstream.errors import NotSupportedError, RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
@@ -25,19 +38,6 @@ from rocketstream.protocol.record import (
     RECORD_BYTES_MIN,
     SYS_FLAG_AT,
 )
-from rocketstream.spark.arrow.layout import Piece
-from rocketstream.spark.arrow.records import (
-    INNER_MESSAGES_MAX,
-    INNER_NUM,
-    NO_CHECKS,
-    Checks,
-    check_messages,
-    inflate_body,
-    is_wrapped,
-    report_gaps,
-    unwrap_record,
-)
-from rocketstream.spark.columns import TABLE
 
 _HEAD: Final = struct.Struct(">iIiiiq")
 _INT: Final = struct.Struct(">i")

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketstream.columns import records as taking_apart
+from rocketstream.columns.records import Checks
+from rocketstream.columns.table import ALL_COLUMNS, Column
 from rocketstream.errors import NotSupportedError, RemoteProtocolError
 from rocketstream.protocol.compression import compress
 from rocketstream.protocol.record import BatchItem, encode_batch
-from rocketstream.spark.arrow import records as taking_apart
-from rocketstream.spark.arrow.records import Checks
-from rocketstream.spark.columns import ALL_COLUMNS, Column
-from tests.unit.spark.records import QUEUE, THREE, WAYS, WRAPPED, batch, piece, record, rows
+from tests.unit.columns.records import QUEUE, THREE, WAYS, WRAPPED, batch, piece, record, rows
 
 OFFSETS = (Column("queueOffset", "queueOffset"),)
 

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rocketstream.columns.layout import Array, Layout, gather, spread
 from rocketstream.protocol.properties import decode_properties
 from rocketstream.protocol.record import PROPERTIES_CRC, SEAL_BYTES
-from rocketstream.spark.arrow.layout import Array, Layout, gather, spread
 
 _MIDDLE, _END = 1, 2
 _SEAL_BEGINS, _SEAL_ENDS = (

@@ -11,17 +11,15 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketstream.errors import NotSupportedError, RemoteProtocolError
-from rocketstream.protocol.message_ext import MessageExt, decode_messages
-from rocketstream.spark.arrow.columns import (
+from rocketstream.columns.arrays import (
     VectorColumns,
     arrow_schema,
     plain_batches,
     refuse_nulls,
     typed,
 )
-from rocketstream.spark.arrow.layout import Layout, Piece, count_records, disordered, too_early
-from rocketstream.spark.arrow.records import (
+from rocketstream.columns.layout import Layout, Piece, count_records, disordered, too_early
+from rocketstream.columns.records import (
     NO_CHECKS,
     Checks,
     check_layout,
@@ -29,8 +27,10 @@ from rocketstream.spark.arrow.records import (
     is_wrapped,
     unwrapped,
 )
-from rocketstream.spark.arrow.undecodable import Undecodable, sifted
-from rocketstream.spark.columns import Column
+from rocketstream.columns.table import Column
+from rocketstream.columns.undecodable import Undecodable, sifted
+from rocketstream.errors import NotSupportedError, RemoteProtocolError
+from rocketstream.protocol.message_ext import MessageExt, decode_messages
 
 VECTOR_RECORDS_MIN: Final = 200
 """Below this many records the plain loop is faster: numpy costs 0.5 to 1 ms at first.

@@ -10,12 +10,12 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
+from rocketstream.columns import records as checking
+from rocketstream.columns.table import Column
 from rocketstream.errors import NotSupportedError, RemoteProtocolError
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.compression import compress
-from rocketstream.spark.arrow import records as checking
-from rocketstream.spark.columns import Column
-from tests.unit.spark.records import WAYS, piece, record, rows
+from tests.unit.columns.records import WAYS, piece, record, rows
 
 BODIES = (Column("body", "body"),)
 FLAGS = {

@@ -9,13 +9,13 @@ from unittest import mock
 
 import pytest
 
+from rocketstream.columns import decode as decoding
+from rocketstream.columns.arrays import arrow_schema
+from rocketstream.columns.decode import decode
+from rocketstream.columns.layout import Piece
+from rocketstream.columns.table import ALL_COLUMNS
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.record import BatchItem, encode_batch
-from rocketstream.spark.arrow import decode as decoding
-from rocketstream.spark.arrow.columns import arrow_schema
-from rocketstream.spark.arrow.decode import decode
-from rocketstream.spark.arrow.layout import Piece
-from rocketstream.spark.columns import ALL_COLUMNS
 
 QUEUE = MessageQueue("T1", "broker-a", 3)
 

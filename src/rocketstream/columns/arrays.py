@@ -14,16 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rocketstream.columns.layout import Array, Layout, Piece, gather
+from rocketstream.columns.properties import Properties, properties_of, table_of
+from rocketstream.columns.records import inflate_body
+from rocketstream.columns.table import ERROR, EVERY_PROPERTY, TABLE, Column, described
+from rocketstream.columns.undecodable import Undecodable
 from rocketstream.errors import RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.record import unpack_host
-from rocketstream.spark.arrow.layout import Array, Layout, Piece, gather
-from rocketstream.spark.arrow.properties import Properties, properties_of, table_of
-from rocketstream.spark.arrow.records import inflate_body
-from rocketstream.spark.arrow.undecodable import Undecodable
-from rocketstream.spark.columns import ERROR, EVERY_PROPERTY, TABLE, Column
-from rocketstream.spark.losses import described
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 MAP: Final = pa.map_(pa.string(), pa.string())

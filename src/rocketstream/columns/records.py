@@ -18,6 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from rocketstream import limits
+from rocketstream.columns.layout import WRAPPED, Array, Layout, Piece, too_early
+from rocketstream.columns.table import described
 from rocketstream.errors import NotSupportedError, RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import MessageSysFlag
@@ -32,8 +34,6 @@ from rocketstream.protocol.record import (
     body_crc,
     decode_batch,
 )
-from rocketstream.spark.arrow.layout import WRAPPED, Array, Layout, Piece, too_early
-from rocketstream.spark.losses import described
 
 CRC_MASK: Final = 0x7FFFFFFF
 BODY_BYTES_MAX: Final = limits.DECOMPRESSED_BODY_BYTES_MAX

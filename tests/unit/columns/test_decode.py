@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rocketstream.columns import decode as decoding
+from rocketstream.columns import properties as splitting
+from rocketstream.columns.decode import decode
+from rocketstream.columns.layout import Piece
+from rocketstream.columns.table import ALL_COLUMNS, Column
 from rocketstream.errors import RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.compression import compress
 from rocketstream.protocol.record import RecordFields, encode_record
-from rocketstream.spark.arrow import decode as decoding
-from rocketstream.spark.arrow import properties as splitting
-from rocketstream.spark.arrow.decode import decode
-from rocketstream.spark.arrow.layout import Piece
-from rocketstream.spark.columns import ALL_COLUMNS, Column
-from tests.unit.spark.records import WAYS, piece, record, rows
+from tests.unit.columns.records import WAYS, piece, record, rows
 
 VECTOR_V4 = bytes.fromhex(
     "00000073DAA320A73610A686000000030000000000000000000000070000000000000400000000000000018BCFE5"
