@@ -40,7 +40,6 @@ class Column:
             everything.
         colour: name of a colour for a cell (``red``, ``green``, ``yellow``, ``dim``, ``bold``) or
             None; used on terminals only.
-        down: ``top`` sorts from the greatest on when the column is chosen.
     """
 
     title: str
@@ -49,7 +48,6 @@ class Column:
     keep: bool = False
     importance: int = ALWAYS
     colour: Callable[[str], str | None] | None = None
-    down: bool = False
 
 
 @dataclass(frozen=True, slots=True)

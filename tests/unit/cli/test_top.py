@@ -34,13 +34,13 @@ from rocketstream.cli.tables import Column
 from rocketstream.cli.top import running
 from rocketstream.cli.top.screen import Top
 from rocketstream.cli.top.views import (
-    Brokers,
-    GroupQueues,
-    Groups,
+    BROKERS,
+    GROUPS,
     Row,
     ViewData,
     bars,
     fit,
+    queues_of,
     rank,
     rank_text,
 )
@@ -409,8 +409,8 @@ def test_a_broker_of_several_disks_shows_its_fullest() -> None:
     broker = dataclasses.replace(update.state.brokers[0], facts=facts)
     state = dataclasses.replace(update.state, brokers=(broker,))
     watched = Watched(dataclasses.replace(update, state=state))
-    (row,) = Brokers().rows(ViewData(watched.now, watched.window, START_MS))
-    shown = dict(zip((head.title for head in Brokers().heads), row.cells, strict=True))
+    (row,) = BROKERS.rows(ViewData(watched.now, watched.window, START_MS))
+    shown = dict(zip((head.title for head in BROKERS.heads), row.cells, strict=True))
     assert (shown["DISK"], shown["IN/s"], shown["OUT/s"]) == ("75%", "62", "30")
 
 
@@ -437,12 +437,12 @@ def test_figures_of_a_broker_that_hangs_stay_with_their_age() -> None:
     seen = ViewData(
         dataclasses.replace(update, last_known={"billing": last}), lambda _: [], START_MS
     )
-    (row,) = Groups().rows(seen)
+    (row,) = GROUPS.rows(seen)
     assert row.cells[3].startswith("1,237 (3 min")
     assert row.cells[3].endswith(" ago)")
-    assert dict(row.styles)[3] == "dim"
+    assert row.styles[3] == "dim"
     assert row.ranks[3] == rank(None), "it is sorted as what it is: unknown"
-    assert "ago: lag 1,237, " in GroupQueues("billing").intro(seen, 80)[1]
+    assert "ago: lag 1,237, " in queues_of("billing").intro(seen, 80)[1]
 
 
 def test_before_anything_is_found_it_says_whom_it_asks() -> None:

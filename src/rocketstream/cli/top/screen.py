@@ -23,24 +23,23 @@ from rocketstream.admin.state import URGENCY, GroupState, Verdict, WhyReport
 from rocketstream.cli.failure import describe
 from rocketstream.cli.tables import GAP, shown
 from rocketstream.cli.top.views import (
-    Brokers,
+    BROKERS,
+    GROUPS,
+    TOPICS,
     Fitted,
-    GroupMembers,
-    GroupQueues,
-    Groups,
-    GroupWhy,
     Row,
-    Topics,
     View,
     ViewData,
     arranged,
     fit,
+    members_of,
+    queues_of,
+    why_of,
 )
 from rocketstream.errors import RocketMQError
 from rocketstream.watch import Cost, Update
 
-VIEWS: Final[dict[str, View]] = {"groups": Groups(), "topics": Topics(), "brokers": Brokers()}
-OF_A_GROUP: Final = (GroupQueues, GroupMembers, GroupWhy)
+VIEWS: Final = {view.title: view for view in (GROUPS, TOPICS, BROKERS)}
 COMMANDS: Final = {
     "g": "groups", "group": "groups", "groups": "groups",
     "t": "topics", "topic": "topics", "topics": "topics",
@@ -376,7 +375,7 @@ class Top(App[None]):
 
     def action_look(self) -> None:
         """Ask for a sweep; returns at once."""
-        if isinstance(self._place.view, GroupWhy):
+        if self._place.view.asks:
             self.action_why()
             return
         self._watched.refresh()
@@ -384,18 +383,17 @@ class Top(App[None]):
 
     def action_queues(self) -> None:
         """Show the queues of the group."""
-        self._of_group(GroupQueues)
+        self._of_group(queues_of)
 
     def action_members(self) -> None:
         """Show the members of the group."""
-        self._of_group(GroupMembers)
+        self._of_group(members_of)
 
     def action_why(self) -> None:
         """Find out why the group is behind: brokers and members are asked."""
-        view, find = self._place.view, self._find_why
-        if find is None or not isinstance(view, OF_A_GROUP):
+        group, find = self._place.view.group, self._find_why
+        if find is None or group is None:
             return
-        group = view.group
         self._why = (group, None)
 
         def ask() -> None:
@@ -406,12 +404,12 @@ class Top(App[None]):
             self.post_message(self.Explained(group, report))
 
         self.run_worker(ask, thread=True, group="why", exclusive=True)
-        self._of_group(GroupWhy)
+        self._of_group(why_of)
 
     def _of_group(self, kind: Callable[[str], View]) -> None:
-        view = self._place.view
-        if isinstance(view, OF_A_GROUP):
-            self._places[-1] = Place(kind(view.group))
+        group = self._place.view.group
+        if group is not None:
+            self._places[-1] = Place(kind(group))
             self._draw()
 
     def action_move(self, by: int) -> None:
@@ -471,7 +469,7 @@ class Top(App[None]):
         place, table = self._place, self._table
         titles = [self._title(i) for i in fitted.chosen]
         shape = (place.view, titles, fitted.sizes, fitted.heights, [row.key for row in self._rows])
-        styles = [_styles(row, fitted.chosen) for row in self._rows]
+        styles = [tuple(row.styles[i] for i in fitted.chosen) for row in self._rows]
         if shape == self._drawn.shape:
             self._redraw_cells(fitted.lines, styles)
             return
@@ -570,8 +568,3 @@ def _summary(update: Update) -> str:
     told = [f"{number} {Verdict(verdict).value}" for verdict, number in counts.items() if number]
     groups = len(update.state.groups)
     return f"{groups} group{'' if groups == 1 else 's'}" + (": " if told else "") + ", ".join(told)
-
-
-def _styles(row: Row, chosen: Sequence[int]) -> tuple[str, ...]:
-    own = dict(row.styles)
-    return tuple(own.get(i, "") for i in chosen)

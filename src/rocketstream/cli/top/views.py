@@ -5,24 +5,28 @@ An update of the collector in, rows and sentences out. Colours repeat what words
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple
 
 from rocketstream.admin.core.words import NONE, UNKNOWN, number, per_second, percent, span
+from rocketstream.admin.rows import MemberRow
 from rocketstream.admin.state import (
     URGENCY,
+    BrokerFigures,
     BrokerState,
     ClusterState,
     GroupState,
     GroupVerdict,
     QueueKind,
+    QueueState,
     TopicState,
     Verdict,
     WhyReport,
     figures,
     longest_of,
     sum_of,
+    total,
 )
 from rocketstream.cli.tables import ALWAYS, Column, fitted, fold, shown, width, widths
 from rocketstream.protocol.codes import version_name
@@ -44,9 +48,10 @@ STYLES: Final = {
     Verdict.OK: "green",
     Verdict.UNKNOWN: "magenta",
 }
-
-
 _BARS: Final = "▁▂▃▄▅▆▇█"
+
+
+# --- cells ----------------------------------------------------------------------------------------
 
 
 def rank(value: float | None) -> Rank:
@@ -59,6 +64,55 @@ def rank_text(text: str) -> Rank:
     return (0, 0.0, text)
 
 
+class Told(NamedTuple):
+    """A cell: its text, its place when rows are sorted by its column, its style."""
+
+    text: str
+    rank: Rank
+    style: str = ""
+
+
+def _text(text: str | None, none: str = NONE) -> Told:
+    return Told(none if text is None else text, rank_text(text or ""))
+
+
+def _figure(value: float | None, words: Callable[[Any], str] = number) -> Told:
+    return Told(words(value), rank(value))
+
+
+def _or_none(value: float | None, words: Callable[[Any], str] = number) -> Told:
+    """Return a figure that there may be none of, where others say unknown."""
+    return Told(NONE if value is None else words(value), rank(value))
+
+
+def _verdict(verdict: GroupVerdict) -> Told:
+    kind = verdict.verdict
+    return Told(kind.value, rank(URGENCY.index(kind)), STYLES[kind])
+
+
+@dataclass(frozen=True, slots=True)
+class Head(Column):
+    """A column of a view.
+
+    Attributes:
+        told: makes the cell of an item.
+        down: sorts from the greatest on when the column is chosen.
+    """
+
+    told: Callable[[Any], Told] = _text
+    down: bool = False
+
+
+def _name(title: str, told: Callable[[Any], Told], importance: int = ALWAYS) -> Head:
+    return Head(title, importance=importance, told=told)
+
+
+def _count(
+    title: str, told: Callable[[Any], Told], importance: int = ALWAYS, *, down: bool = True
+) -> Head:
+    return Head(title, number=True, importance=importance, told=told, down=down)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row.
@@ -67,38 +121,13 @@ class Row:
         key: the name of its group, topic or broker; enter opens it.
         cells: as many as there are columns.
         ranks: the sort keys of the cells.
-        styles: of single cells, by column.
+        styles: the styles of the cells.
     """
 
     key: str
     cells: tuple[str, ...]
     ranks: tuple[Rank, ...]
-    styles: tuple[tuple[int, str], ...] = ()
-
-
-Told = tuple[str, Rank]
-"""A cell, and its place when rows are sorted by its column."""
-
-
-def _text(text: str) -> Told:
-    return text, rank_text(text)
-
-
-def _figure(value: float | None, words: Callable[[Any], str] = number) -> Told:
-    return words(value), rank(value)
-
-
-def _rate(value: float | None) -> Told:
-    return per_second(value, NONE), rank(value)
-
-
-def _age(milliseconds: float | None) -> Told:
-    """Return a span that there may be none of, where ``span`` says unknown."""
-    return NONE if milliseconds is None else span(milliseconds), rank(milliseconds)
-
-
-def _row(key: str, *told: Told, styles: tuple[tuple[int, str], ...] = ()) -> Row:
-    return Row(key, tuple(cell for cell, _ in told), tuple(each for _, each in told), styles)
+    styles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,495 +204,429 @@ class ViewData:
         return self.update.state or ClusterState(self.now_ms, 0, 0)
 
 
-class View(Protocol):
-    """A table of ``top`` with its title and keys."""
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """A table of ``top``.
 
-    @property
-    def title(self) -> str:
-        """Its name, with the group, topic or broker it shows."""
-        ...
+    Attributes:
+        title: its name, with the group, topic or broker it shows.
+        heads: its columns.
+        items: returns the key and the value of each row, in the view's own order.
+        intro: returns sentences above the table, for a room of so many cells.
+        opened: returns what enter on a row shows; None where there is nothing more.
+        group: the group it shows; None for the others.
+        asks: whether brokers and members are asked when it is opened.
+    """
 
-    @property
-    def heads(self) -> tuple[Column, ...]:
-        """Its columns; rows are sorted by the first rank of each row unless another is chosen."""
-        ...
+    title: str
+    heads: tuple[Head, ...]
+    items: Callable[[ViewData], Iterable[tuple[str, Any]]]
+    intro: Callable[[ViewData, int], list[str]] = lambda seen, room: []
+    opened: Callable[[str], View | None] = lambda key: None
+    group: str | None = None
+    asks: bool = False
 
     def rows(self, seen: ViewData) -> list[Row]:
         """Return its rows in their own order."""
-        ...
-
-    def intro(self, seen: ViewData, room: int) -> list[str]:
-        """Return sentences above the table."""
-        ...
-
-    def opened(self, key: str) -> View | None:
-        """Return what enter on a row shows; None where there is nothing more."""
-        ...
+        found = []
+        for key, item in self.items(seen):
+            told = [head.told(item) for head in self.heads]
+            found.append(Row(key, *zip(*told, strict=True)))
+        return found
 
 
-def severity(verdict: GroupVerdict | None) -> int:
-    """Return the place of a verdict in the order; one without comes where UNKNOWN does."""
-    return URGENCY.index(Verdict.UNKNOWN if verdict is None else verdict.verdict)
+# --- groups ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """All groups, the troubled ones first."""
+class _Line(NamedTuple):
+    """One group: its state, its verdict, the state that had its lag last, and what time it is."""
 
-    title: str = "groups"
-    heads: tuple[Column, ...] = (
-        Column("GROUP"),
-        Column("VERDICT"),
-        Column("SINCE", number=True, importance=7),
-        Column("LAG", number=True, down=True),
-        Column("TIME LAG", number=True, importance=8, down=True),
-        Column("OUT/s", number=True, importance=6, down=True),
-        Column("IN/s", number=True, importance=5, down=True),
-        Column("RETRY", number=True, importance=4, down=True),
-        Column("DEAD", number=True, importance=4, down=True),
-        Column("MEMBERS", number=True, importance=3, down=True),
-        Column("ETA", number=True, importance=2),
-        Column("EXPIRED", number=True, importance=1, down=True),
-    )
+    state: GroupState
+    verdict: GroupVerdict
+    last: GroupState | None
+    now_ms: int
 
-    def rows(self, seen: ViewData) -> list[Row]:
-        """Return a row of each group."""
-        found = [
-            _group_row(group, seen.update.verdicts.get(group.group), seen)
-            for group in seen.state.groups.values()
-        ]
-        return sorted(found, key=lambda row: (row.ranks[1], -row.ranks[3][1], row.key))
+    def lag(self) -> Told:
+        lag = number(self.state.lag)
+        if self.last is not None:
+            lag = f"{number(self.last.lag)} ({span(self.now_ms - self.last.taken_ms)} ago)"
+        elif self.state.queues_unknown and self.state.lag is not None:
+            lag = f">={lag}"
+        return self._known(lag, self.state.lag)
 
-    def intro(self, seen: ViewData, room: int) -> list[str]:
-        """Return nothing: the table says it."""
-        return []
+    def time_lag(self) -> Told:
+        state = self.state if self.last is None else self.last
+        return self._known(span(state.time_lag_ms), self.state.time_lag_ms)
 
-    def opened(self, key: str) -> View | None:
-        """Return the queues of the group."""
-        return GroupQueues(key)
+    def _known(self, text: str, value: int | None) -> Told:
+        return Told(text, rank(value), "" if self.last is None else "dim")
+
+    def since(self) -> Told:
+        at_ms = self.verdict.since_ms
+        return _or_none(None if at_ms is None else self.now_ms - at_ms, span)
 
 
-def _group_row(group: GroupState, verdict: GroupVerdict | None, seen: ViewData) -> Row:
-    kind = Verdict.UNKNOWN if verdict is None else verdict.verdict
-    since = None if verdict is None or verdict.since_ms is None else seen.now_ms - verdict.since_ms
-    lag, waited = number(group.lag), span(group.time_lag_ms)
-    if group.queues_unknown and group.lag is not None:
-        lag = f">={lag}"
-    styles: tuple[tuple[int, str], ...] = ((1, STYLES[kind]),)
-    last = seen.update.last_known.get(group.group)
+def _groups(seen: ViewData) -> list[tuple[str, _Line]]:
+    """Return all groups, the troubled ones first."""
+    update = seen.update
+    lines = [
+        _Line(state, _judged(seen, name), update.last_known.get(name), seen.now_ms)
+        for name, state in seen.state.groups.items()
+    ]
+    lines.sort(key=lambda x: (URGENCY.index(x.verdict.verdict), -(x.state.lag or 0), x.state.group))
+    return [(line.state.group, line) for line in lines]
+
+
+def _judged(seen: ViewData, group: str) -> GroupVerdict:
+    unjudged = GroupVerdict(group, Verdict.UNKNOWN, "")
+    return seen.update.verdicts.get(group, unjudged)
+
+
+def _per_second(value: float | None) -> Told:
+    return _or_none(value, per_second)
+
+
+GROUPS: Final = View(
+    "groups",
+    (
+        _name("GROUP", lambda line: _text(line.state.group)),
+        _name("VERDICT", lambda line: _verdict(line.verdict)),
+        _count("SINCE", _Line.since, 7, down=False),
+        _count("LAG", _Line.lag),
+        _count("TIME LAG", _Line.time_lag, 8),
+        _count("OUT/s", lambda line: _per_second(line.verdict.consume_rate), 6),
+        _count("IN/s", lambda line: _per_second(line.verdict.arrival_rate), 5),
+        _count("RETRY", lambda line: _figure(line.state.retrying), 4),
+        _count("DEAD", lambda line: _figure(line.state.dead_letters), 4),
+        _count("MEMBERS", lambda line: _figure(line.state.member_count), 3),
+        _count("ETA", lambda line: _or_none(line.verdict.eta_ms, span), 2, down=False),
+        _count("EXPIRED", lambda line: _figure(line.state.expired), 1),
+    ),
+    _groups,
+    opened=lambda key: queues_of(key),
+)
+
+
+def _about_group(group: str, seen: ViewData, room: int) -> list[str]:
+    """Return the verdict of a group, its sentence, and how lag went."""
+    state = seen.state.groups.get(group)
+    verdict = seen.update.verdicts.get(group)
+    if state is None:
+        return [f"no broker knows the group {group} (any more)"]
+    lines = [UNKNOWN if verdict is None else f"{verdict.verdict.value}: {verdict.sentence}"]
+    last = seen.update.last_known.get(group)
+    now = state if last is None else last
+    title = f"lag {number(now.lag)}, time lag {span(now.time_lag_ms)}  "
     if last is not None:
-        lag = f"{number(last.lag)} ({span(seen.now_ms - last.taken_ms)} ago)"
-        waited = span(last.time_lag_ms)
-        styles += ((3, "dim"), (4, "dim"))
-    return _row(
-        group.group,
-        _text(group.group),
-        (kind.value, rank(severity(verdict))),
-        _age(since),
-        (lag, rank(group.lag)),
-        (waited, rank(group.time_lag_ms)),
-        _rate(None if verdict is None else verdict.consume_rate),
-        _rate(None if verdict is None else verdict.arrival_rate),
-        _figure(group.retrying),
-        _figure(group.dead_letters),
-        _figure(group.member_count),
-        _age(None if verdict is None else verdict.eta_ms),
-        _figure(group.expired),
-        styles=styles,
+        title = f"{span(seen.now_ms - last.taken_ms)} ago: {title}"
+    lags = [each.lag for each in seen.window(group)]
+    lines.append(title + bars(lags, room - len(title)))
+    facts = [
+        f"{number(state.retrying)} due for another try",
+        f"{number(state.dead_letters)} dead letters",
+        f"{number(state.expired)} expired",
+    ]
+    if state.delayed:
+        about = "" if state.delayed_is_exact else "at least "
+        facts.insert(1, f"{about}{state.delayed:,} delayed")
+    lines.append(", ".join(facts))
+    return [*lines, *(f"not known: {error}" for error in state.errors[:3])]
+
+
+def _of_group(
+    title: str,
+    group: str,
+    heads: tuple[Head, ...],
+    items: Callable[[GroupState, ViewData], Iterable[tuple[str, Any]]],
+) -> View:
+    def there(seen: ViewData) -> Iterable[tuple[str, Any]]:
+        state = seen.state.groups.get(group)
+        return () if state is None else items(state, seen)
+
+    return View(
+        f"{title} of group {group}", heads, there,
+        lambda seen, room: _about_group(group, seen, room), group=group,
+    )  # fmt: skip
+
+
+def _of_queue(value: Callable[[QueueState], int | None]) -> Callable[[_Queue], Told]:
+    """Return the cell of a figure that dead letters have none of."""
+    return lambda row: (
+        _or_none(None) if row.state.kind is QueueKind.DEAD_LETTER else _figure(value(row.state))
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _OfGroup:
-    """The common part of the views of one group."""
+class _Queue(NamedTuple):
+    """A queue, and the moment its age is told for."""
+
+    state: QueueState
+    taken_ms: int
+
+    def time_lag(self) -> Told:
+        if self.state.kind is QueueKind.DEAD_LETTER:
+            return _or_none(None)
+        return _figure(self.state.time_lag_ms(self.taken_ms), span)
+
+
+_QUEUE_HEADS: Final = (
+    _name("TOPIC", lambda row: _text(row.state.topic)),
+    _name("BROKER", lambda row: _text(row.state.broker_name)),
+    _count("QUEUE", lambda row: _figure(row.state.queue_id, str), down=False),
+    _count("LAG", _of_queue(lambda queue: queue.lag)),
+    _count("TIME LAG", _Queue.time_lag, 8),
+    _count("COMMITTED", lambda row: _or_none(row.state.committed_offset), 7),
+    _count("END", lambda row: _figure(row.state.max_offset), 6),
+    _name("OWNER", lambda row: _text(row.state.client_id), 5),
+    _count("EXPIRED", _of_queue(lambda queue: queue.expired), 3),
+    _name("NOT KNOWN", lambda row: _text(row.state.error, ""), 2),
+)
+
+
+def queues_of(group: str) -> View:
+    """Return the view of a group's queues."""
+    return _of_group(
+        "queues",
+        group,
+        _QUEUE_HEADS,
+        lambda state, seen: [
+            ("\0".join(map(str, queue.key)), _Queue(queue, seen.state.taken_ms))
+            for queue in state.queues
+        ],
+    )
+
+
+class _Member(NamedTuple):
+    """A member, with its queues as far as owners are known."""
+
+    row: MemberRow
+    queues: Sequence[QueueState] | None
+
+    def lag(self) -> Told:
+        lags = [None] if self.queues is None else [queue.lag for queue in self.queues]
+        return _figure(total(lags))
+
+
+_MEMBER_HEADS: Final = (
+    _name("CLIENT", lambda member: _text(member.row.client_id)),
+    _name("ADDRESS", lambda member: _text(member.row.address), 8),
+    _name("LANGUAGE", lambda member: _text(member.row.language), 6),
+    _name("VERSION", lambda member: _text(version_name(member.row.version)), 5),
+    _count("QUEUES", lambda m: _figure(None if m.queues is None else len(m.queues)), 7),
+    _count("LAG", _Member.lag, 7),
+)
+
+
+def _members(state: GroupState, seen: ViewData) -> Iterable[tuple[str, _Member]]:
+    told = any(queue.client_id is not None for queue in state.queues)
+    for member in state.members or ():
+        owned = [queue for queue in state.queues if queue.client_id == member.client_id]
+        yield member.client_id, _Member(member, owned if told else None)
+
+
+def members_of(group: str) -> View:
+    """Return the view of a group's members."""
+    return _of_group("members", group, _MEMBER_HEADS, _members)
+
+
+def _why(seen: ViewData) -> list[tuple[str, tuple[int, str, str]]]:
+    """Return each cause, its evidence and its remedy."""
+    if not isinstance(seen.why, WhyReport):
+        return []
+    told: list[tuple[str, str]] = []
+    for cause in seen.why.causes:
+        told.append((cause.kind.value, cause.sentence))
+        told += [("", line) for line in cause.evidence]
+        told += [("", f"Do: {cause.remedy}")] if cause.remedy else []
+        told += [("", line) for line in (cause.stack or "").splitlines()]
+    told += [("not known", line) for line in seen.why.unknown]
+    return [(str(n), (n, *each)) for n, each in enumerate(told)]
+
+
+def _about_why(seen: ViewData, room: int) -> list[str]:
+    """Return the verdict, or the error of asking."""
+    if seen.why is None:
+        return ["asking brokers and members; this takes up to two seconds"]
+    if isinstance(seen.why, str):
+        return [f"this could not be asked: {seen.why}"]
+    verdict = seen.why.verdict
+    lines = [f"{verdict.verdict.value}: {verdict.sentence}"]
+    return lines if seen.why.causes else [*lines, "no cause was found"]
+
+
+_WHY_HEADS: Final = (
+    _name("CAUSE", lambda line: Told(line[1], rank(line[0]), "bold")),
+    _name("WHAT SHOWS IT, AND WHAT TO DO", lambda line: Told(line[2], rank(line[0]))),
+)
+
+
+def why_of(group: str) -> View:
+    """Return the view of why a group is behind, asked of its brokers and members."""
+    title = f"why group {group} is behind"
+    return View(title, _WHY_HEADS, _why, _about_why, group=group, asks=True)
+
+
+# --- topics ---------------------------------------------------------------------------------------
+
+
+class _Topic(NamedTuple):
+    """A topic, and what it was found in."""
+
+    state: TopicState
+    seen: ViewData
+
+    def known(self, value: int | None) -> Told:
+        return _figure(None if self.state.errors else value)
+
+    def arrives(self) -> Told:
+        """Messages a second that arrived between the last two sweeps."""
+        topic, former = self.state, self.seen.update.before
+        before = None if former is None else former.topics.get(topic.topic)
+        if former is None or before is None or topic.errors or before.errors:
+            return _per_second(None)
+        seconds = (self.seen.state.taken_ms - former.taken_ms) / 1_000
+        grown = sum(q.max_offset for q in topic.queues) - sum(q.max_offset for q in before.queues)
+        return _per_second(None if seconds <= 0 or grown < 0 else grown / seconds)
+
+    def newest(self) -> Told:
+        times = [q.last_update_ms for q in self.state.queues if q.last_update_ms is not None]
+        return _or_none(max(self.seen.now_ms - max(times), 0) if times else None, span)
+
+    def groups(self) -> Told:
+        consumers = self.state.consumers
+        return _figure(None if consumers is None else len(consumers))
+
+
+def _hidden_topics(seen: ViewData, room: int) -> list[str]:
+    hidden = sum(topic.kind != "normal" for topic in seen.state.topics.values())
+    if seen.internal or not hidden:
+        return []
+    return [f"{hidden} retry, dead-letter and system topics are hidden; a shows them"]
+
+
+TOPICS: Final = View(
+    "topics",
+    (
+        _name("TOPIC", lambda topic: _text(topic.state.topic)),
+        _name("KIND", lambda topic: _text(topic.state.kind), 4),
+        _count("QUEUES", lambda topic: topic.known(len(topic.state.queues)), 7),
+        _count("MESSAGES", lambda topic: topic.known(topic.state.messages)),
+        _count("IN/s", _Topic.arrives, 8),
+        _count("GROUPS", _Topic.groups, 8),
+        _count("NEWEST", _Topic.newest, 6, down=False),
+        _name("PERM", lambda topic: _text(topic.state.permission, UNKNOWN), 3),
+        _name("NOT KNOWN", lambda topic: _text("; ".join(topic.state.errors)), 2),
+    ),
+    lambda seen: [
+        (topic.topic, _Topic(topic, seen))
+        for topic in seen.state.topics.values()
+        if seen.internal or topic.kind == "normal"
+    ],
+    _hidden_topics,
+    lambda key: groups_of(key),
+)
+
+
+class _Consumer(NamedTuple):
+    """A group that consumes a topic: its queues there, and the moment their ages are told for."""
 
     group: str
-
-    def intro(self, seen: ViewData, room: int) -> list[str]:
-        """Return the verdict, its sentence, and how lag went."""
-        state = seen.state.groups.get(self.group)
-        verdict = seen.update.verdicts.get(self.group)
-        if state is None:
-            return [f"no broker knows the group {self.group} (any more)"]
-        lines = [UNKNOWN if verdict is None else f"{verdict.verdict.value}: {verdict.sentence}"]
-        last = seen.update.last_known.get(self.group)
-        now = state if last is None else last
-        title = f"lag {number(now.lag)}, time lag {span(now.time_lag_ms)}  "
-        if last is not None:
-            title = f"{span(seen.now_ms - last.taken_ms)} ago: {title}"
-        lags = [each.lag for each in seen.window(self.group)]
-        lines.append(title + bars(lags, room - len(title)))
-        facts = [
-            f"{number(state.retrying)} due for another try",
-            f"{number(state.dead_letters)} dead letters",
-            f"{number(state.expired)} expired",
-        ]
-        if state.delayed:
-            about = "" if state.delayed_is_exact else "at least "
-            facts.insert(1, f"{about}{state.delayed:,} delayed")
-        lines.append(", ".join(facts))
-        return [*lines, *(f"not known: {error}" for error in state.errors[:3])]
-
-    def opened(self, key: str) -> View | None:
-        """Return nothing: this is the last view."""
-        return None
+    verdict: GroupVerdict
+    queues: Sequence[QueueState]
+    taken_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupQueues(_OfGroup):
-    """The queues of one group."""
-
-    @property
-    def title(self) -> str:
-        """Whose queues they are."""
-        return f"queues of group {self.group}"
-
-    @property
-    def heads(self) -> tuple[Column, ...]:
-        """The columns."""
-        return (
-            Column("TOPIC"),
-            Column("BROKER"),
-            Column("QUEUE", number=True),
-            Column("LAG", number=True, down=True),
-            Column("TIME LAG", number=True, importance=8, down=True),
-            Column("COMMITTED", number=True, importance=7, down=True),
-            Column("END", number=True, importance=6, down=True),
-            Column("OWNER", importance=5),
-            Column("EXPIRED", number=True, importance=3, down=True),
-            Column("NOT KNOWN", importance=2),
-        )
-
-    def rows(self, seen: ViewData) -> list[Row]:
-        """Return a row of each queue, dead letters last."""
-        state = seen.state.groups.get(self.group)
-        rows: list[Row] = []
-        for queue in () if state is None else state.queues:
-            dead = queue.kind is QueueKind.DEAD_LETTER
-            lag = None if dead else queue.lag
-            waited = None if dead else queue.time_lag_ms(seen.state.taken_ms)
-            rows.append(
-                _row(
-                    f"{queue.topic}\0{queue.broker_name}\0{queue.queue_id}",
-                    _text(queue.topic),
-                    _text(queue.broker_name),
-                    _figure(queue.queue_id, str),
-                    (NONE if dead else number(lag), rank(lag)),
-                    (NONE if dead else span(waited), rank(waited)),
-                    (number(queue.committed_offset, NONE), rank(queue.committed_offset)),
-                    _figure(queue.max_offset),
-                    (queue.client_id or NONE, rank_text(queue.client_id or "")),
-                    (NONE if dead else number(queue.expired), rank(queue.expired)),
-                    _text(queue.error or ""),
-                )
-            )
-        return rows
+_CONSUMER_HEADS: Final = (
+    _name("GROUP", lambda each: _text(each.group)),
+    _name("VERDICT", lambda each: _verdict(each.verdict)),
+    _count("LAG HERE", lambda each: _figure(sum_of(each.queues, [q.lag for q in each.queues]))),
+    _count("TIME LAG HERE", lambda each: _figure(longest_of(each.queues, each.taken_ms), span), 8),
+    _count("QUEUES", lambda each: _figure(len(each.queues)), 5),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMembers(_OfGroup):
-    """The members of one group."""
+def groups_of(topic: str) -> View:
+    """Return the view of the groups that consume a topic."""
 
-    @property
-    def title(self) -> str:
-        """Whose members they are."""
-        return f"members of group {self.group}"
-
-    @property
-    def heads(self) -> tuple[Column, ...]:
-        """The columns."""
-        return (
-            Column("CLIENT"),
-            Column("ADDRESS", importance=8),
-            Column("LANGUAGE", importance=6),
-            Column("VERSION", importance=5),
-            Column("QUEUES", number=True, importance=7, down=True),
-            Column("LAG", number=True, importance=7, down=True),
-        )
-
-    def rows(self, seen: ViewData) -> list[Row]:
-        """Return a row of each member."""
-        state = seen.state.groups.get(self.group)
-        rows: list[Row] = []
-        for member in (state.members or ()) if state is not None else ():
-            owned = [q for q in state.queues if q.client_id == member.client_id] if state else []
-            told = any(q.client_id is not None for q in state.queues) if state else False
-            lags = [queue.lag for queue in owned]
-            lag = None if None in lags or not told else sum(each or 0 for each in lags)
-            texts = (member.client_id, member.address, member.language)
-            rows.append(
-                _row(
-                    member.client_id,
-                    *map(_text, (*texts, version_name(member.version))),
-                    _figure(len(owned) if told else None),
-                    _figure(lag),
-                )
-            )
-        return rows
-
-
-@dataclass(frozen=True, slots=True)
-class GroupWhy:
-    """Why one group is behind, asked of its brokers and members when it is opened."""
-
-    group: str
-
-    @property
-    def title(self) -> str:
-        """Of which group."""
-        return f"why group {self.group} is behind"
-
-    @property
-    def heads(self) -> tuple[Column, ...]:
-        """The columns."""
-        return (Column("CAUSE"), Column("WHAT SHOWS IT, AND WHAT TO DO"))
-
-    def rows(self, seen: ViewData) -> list[Row]:
-        """Return a row of each cause, of its evidence, and of its remedy."""
-        if not isinstance(seen.why, WhyReport):
-            return []
-        told: list[tuple[str, str]] = []
-        for cause in seen.why.causes:
-            told.append((cause.kind.value, cause.sentence))
-            told += [("", line) for line in cause.evidence]
-            told += [("", f"Do: {cause.remedy}")] if cause.remedy else []
-            told += [("", line) for line in (cause.stack or "").splitlines()]
-        told += [("not known", line) for line in seen.why.unknown]
-        return [
-            Row(str(n), cells, (rank(n), rank(n)), styles=((0, "bold"),))
-            for n, cells in enumerate(told)
-        ]
-
-    def intro(self, seen: ViewData, room: int) -> list[str]:
-        """Return the verdict, or the error of asking."""
-        if seen.why is None:
-            return ["asking brokers and members; this takes up to two seconds"]
-        if isinstance(seen.why, str):
-            return [f"this could not be asked: {seen.why}"]
-        verdict = seen.why.verdict
-        lines = [f"{verdict.verdict.value}: {verdict.sentence}"]
-        if not seen.why.causes:
-            lines.append("no cause was found")
-        return lines
-
-    def opened(self, key: str) -> View | None:
-        """Return nothing: this is the last view."""
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Topics:
-    """All topics."""
-
-    title: str = "topics"
-    heads: tuple[Column, ...] = (
-        Column("TOPIC"),
-        Column("KIND", importance=4),
-        Column("QUEUES", number=True, importance=7, down=True),
-        Column("MESSAGES", number=True, down=True),
-        Column("IN/s", number=True, importance=8, down=True),
-        Column("GROUPS", number=True, importance=8, down=True),
-        Column("NEWEST", number=True, importance=6),
-        Column("PERM", importance=3),
-        Column("NOT KNOWN", importance=2),
-    )
-
-    def rows(self, seen: ViewData) -> list[Row]:
-        """Return a row of each topic; RocketMQ's own only where wanted."""
-        return [
-            _topic_row(topic, seen)
-            for topic in seen.state.topics.values()
-            if seen.internal or topic.kind == "normal"
-        ]
-
-    def intro(self, seen: ViewData, room: int) -> list[str]:
-        """Return how many are not shown."""
-        hidden = sum(topic.kind != "normal" for topic in seen.state.topics.values())
-        if seen.internal or not hidden:
-            return []
-        return [f"{hidden} retry, dead-letter and system topics are hidden; a shows them"]
-
-    def opened(self, key: str) -> View | None:
-        """Return who consumes the topic."""
-        return TopicGroups(key)
-
-
-def _topic_row(topic: TopicState, seen: ViewData) -> Row:
-    newest = max(
-        (q.last_update_ms for q in topic.queues if q.last_update_ms is not None), default=None
-    )
-    age = None if newest is None else max(seen.now_ms - newest, 0)
-    known = not topic.errors
-    return _row(
-        topic.topic,
-        _text(topic.topic),
-        _text(topic.kind),
-        _figure(len(topic.queues) if known else None),
-        _figure(topic.messages if known else None),
-        _rate(_arrives(topic, seen)),
-        _figure(None if topic.consumers is None else len(topic.consumers)),
-        _age(age),
-        (topic.permission or UNKNOWN, rank_text(topic.permission or "")),
-        _text("; ".join(topic.errors)),
-    )
-
-
-def _arrives(topic: TopicState, seen: ViewData) -> float | None:
-    """Return messages a second that arrived between the last two sweeps."""
-    former = seen.update.before
-    before = None if former is None else former.topics.get(topic.topic)
-    if former is None or before is None or topic.errors or before.errors:
-        return None
-    seconds = (seen.state.taken_ms - former.taken_ms) / 1_000
-    grown = sum(q.max_offset for q in topic.queues) - sum(q.max_offset for q in before.queues)
-    return None if seconds <= 0 or grown < 0 else grown / seconds
-
-
-@dataclass(frozen=True, slots=True)
-class TopicGroups:
-    """The groups that consume one topic."""
-
-    topic: str
-
-    @property
-    def title(self) -> str:
-        """Of which topic."""
-        return f"groups of topic {self.topic}"
-
-    @property
-    def heads(self) -> tuple[Column, ...]:
-        """The columns."""
-        return (
-            Column("GROUP"),
-            Column("VERDICT"),
-            Column("LAG HERE", number=True, down=True),
-            Column("TIME LAG HERE", number=True, importance=8, down=True),
-            Column("QUEUES", number=True, importance=5, down=True),
-        )
-
-    def rows(self, seen: ViewData) -> list[Row]:
-        """Return a row of each group."""
-        rows: list[Row] = []
-        topic = seen.state.topics.get(self.topic)
-        for name in (topic.consumers or ()) if topic is not None else ():
+    def items(seen: ViewData) -> Iterable[tuple[str, _Consumer]]:
+        state = seen.state.topics.get(topic)
+        for name in (state.consumers or ()) if state is not None else ():
             group = seen.state.groups.get(name)
-            verdict = seen.update.verdicts.get(name)
-            queues = [q for q in group.queues if q.topic == self.topic] if group else []
-            kind = Verdict.UNKNOWN if verdict is None else verdict.verdict
-            rows.append(
-                _row(
-                    name,
-                    _text(name),
-                    (kind.value, rank(severity(verdict))),
-                    _figure(sum_of(queues, [queue.lag for queue in queues])),
-                    _figure(longest_of(queues, seen.state.taken_ms), span),
-                    _figure(len(queues)),
-                    styles=((1, STYLES[kind]),),
-                )
-            )
-        return rows
+            queues = [q for q in group.queues if q.topic == topic] if group else []
+            yield name, _Consumer(name, _judged(seen, name), queues, seen.state.taken_ms)
 
-    def intro(self, seen: ViewData, room: int) -> list[str]:
-        """Return the content of the topic."""
-        topic = seen.state.topics.get(self.topic)
-        if topic is None:
-            return [f"no broker knows the topic {self.topic} (any more)"]
-        if topic.consumers is None:
-            return ["who consumes it is not known", *topic.errors[:3]]
-        return [
-            f"{number(topic.messages)} messages in {len(topic.queues)} queues",
-            *topic.errors[:3],
-        ]
+    def intro(seen: ViewData, room: int) -> list[str]:
+        state = seen.state.topics.get(topic)
+        if state is None:
+            return [f"no broker knows the topic {topic} (any more)"]
+        about = f"{number(state.messages)} messages in {len(state.queues)} queues"
+        if state.consumers is None:
+            about = "who consumes it is not known"
+        return [about, *state.errors[:3]]
 
-    def opened(self, key: str) -> View | None:
-        """Return the queues of the group."""
-        return GroupQueues(key)
+    return View(f"groups of topic {topic}", _CONSUMER_HEADS, items, intro, queues_of)
 
 
-@dataclass(frozen=True, slots=True)
-class Brokers:
-    """All brokers."""
-
-    title: str = "brokers"
-    heads: tuple[Column, ...] = (
-        Column("BROKER"),
-        Column("STATUS"),
-        Column("CLUSTER", importance=4),
-        Column("VERSION", importance=7),
-        Column("ADDRESS", importance=8),
-        Column("IN/s", number=True, importance=6, down=True),
-        Column("OUT/s", number=True, importance=6, down=True),
-        Column("DISK", number=True, importance=5, down=True),
-        Column("SLAVES", number=True, importance=3, down=True),
-    )
-
-    def rows(self, seen: ViewData) -> list[Row]:
-        """Return a row of each broker, those that do not answer first."""
-        found = [_broker_row(broker) for broker in seen.state.brokers]
-        return sorted(found, key=lambda row: (row.ranks[1], row.key))
-
-    def intro(self, seen: ViewData, room: int) -> list[str]:
-        """Return why brokers did not answer."""
-        return [broker.error for broker in seen.state.brokers if broker.error is not None][:3]
-
-    def opened(self, key: str) -> View | None:
-        """Return the broker's report of itself."""
-        return BrokerFacts(key)
+# --- brokers --------------------------------------------------------------------------------------
 
 
-def _broker_row(broker: BrokerState) -> Row:
-    up = broker.error is None
-    told = figures(broker.facts)
-    return _row(
-        broker.broker_name,
-        _text(broker.broker_name),
-        ("answers" if up else "NO ANSWER", rank(1 if up else 0)),
-        _text(broker.cluster),
-        _text(broker.version or UNKNOWN),
-        _text(broker.addresses.get(0, NONE)),
-        _rate(told.put_tps),
-        _rate(told.get_tps),
-        (percent(told.disk_used, NONE), rank(told.disk_used)),
-        _figure(sum(1 for number in broker.addresses if number != 0)),
-        styles=((1, "green" if up else "bold red"),),
+class _Broker(NamedTuple):
+    """A broker, and the figures in its report."""
+
+    state: BrokerState
+    told: BrokerFigures
+
+    def status(self) -> Told:
+        if self.state.error is None:
+            return Told("answers", rank(1), "green")
+        return Told("NO ANSWER", rank(0), "bold red")
+
+
+BROKERS: Final = View(
+    "brokers",
+    (
+        _name("BROKER", lambda broker: _text(broker.state.broker_name)),
+        _name("STATUS", _Broker.status),
+        _name("CLUSTER", lambda broker: _text(broker.state.cluster), 4),
+        _name("VERSION", lambda broker: _text(broker.state.version or UNKNOWN), 7),
+        _name("ADDRESS", lambda broker: _text(broker.state.addresses.get(0, NONE)), 8),
+        _count("IN/s", lambda broker: _per_second(broker.told.put_tps), 6),
+        _count("OUT/s", lambda broker: _per_second(broker.told.get_tps), 6),
+        _count("DISK", lambda broker: _or_none(broker.told.disk_used, percent), 5),
+        _count("SLAVES", lambda broker: _figure(len({*broker.state.addresses} - {0})), 3),
+    ),
+    # Brokers that do not answer come first.
+    lambda seen: [
+        (broker.broker_name, _Broker(broker, figures(broker.facts)))
+        for broker in sorted(seen.state.brokers, key=lambda x: (x.error is None, x.broker_name))
+    ],
+    lambda seen, room: [b.error for b in seen.state.brokers if b.error is not None][:3],
+    lambda key: facts_of(key),
+)
+
+
+def facts_of(broker: str) -> View:
+    """Return the view of the figures a broker reports of itself."""
+
+    def found(seen: ViewData) -> list[BrokerState]:
+        return [each for each in seen.state.brokers if each.broker_name == broker]
+
+    def intro(seen: ViewData, room: int) -> list[str]:
+        if not found(seen):
+            return [f"the name server knows no broker {broker} (any more)"]
+        return [each.error for each in found(seen) if each.error is not None]
+
+    return View(
+        f"broker {broker}",
+        (
+            _name("FACT", lambda fact: _text(fact[0])),
+            _name("VALUE", lambda fact: _text(fact[1])),
+        ),
+        lambda seen: [(f[0], f) for each in found(seen) for f in sorted(each.facts.items())],
+        intro,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerFacts:
-    """The figures one broker reports of itself."""
-
-    broker: str
-
-    @property
-    def title(self) -> str:
-        """Of which broker."""
-        return f"broker {self.broker}"
-
-    @property
-    def heads(self) -> tuple[Column, ...]:
-        """The columns."""
-        return (Column("FACT"), Column("VALUE"))
-
-    def rows(self, seen: ViewData) -> list[Row]:
-        """Return a row of each fact."""
-        return [
-            _row(name, _text(name), _text(value))
-            for broker in seen.state.brokers
-            if broker.broker_name == self.broker
-            for name, value in sorted(broker.facts.items())
-        ]
-
-    def intro(self, seen: ViewData, room: int) -> list[str]:
-        """Return why it does not answer, where it does not."""
-        found = [each for each in seen.state.brokers if each.broker_name == self.broker]
-        if not found:
-            return [f"the name server knows no broker {self.broker} (any more)"]
-        return [each.error for each in found if each.error is not None]
-
-    def opened(self, key: str) -> View | None:
-        """Return nothing: this is the last view."""
-        return None
+# --- arranging ------------------------------------------------------------------------------------
 
 
 def arranged(
