@@ -10,7 +10,7 @@ import click
 from click import BadParameter
 
 from rocketstream import __version__
-from rocketstream.cli.commands import Commands, use_key_file
+from rocketstream.cli.commands import Commands, option, use_key_file
 from rocketstream.cli.failure import EXIT_USAGE, guard
 from rocketstream.cli.output import let_all_through, look, print_line
 from rocketstream.cli.tables import shown
@@ -123,26 +123,25 @@ def _print_version(context: click.Context, parameter: click.Parameter, asked: bo
         "show_default": True,
     },
 )
-@click.option(
+@option(
     "--version",
-    is_flag=True,
+    "Print the version and end.",
     is_eager=True,
     expose_value=False,
     callback=_print_version,
-    help="Print the version and end.",
 )
-@click.option(
-    "--namesrv",
-    "-n",
-    metavar="HOST:PORT",
-    help="Name server for the command; may also be given after the command.",
+@option(
+    "--namesrv, -n HOST:PORT", "Name server for the command; may also be given after the command."
 )
-@click.option(
-    "--key-file", metavar="FILE", expose_value=False, callback=use_key_file, type=click.Path(),
-    help="File with accessKey and secretKey of a cluster with access control; "
+@option(
+    "--key-file FILE",
+    "File with accessKey and secretKey of a cluster with access control; "
     f"without it the variables {KEY_FILE_VARIABLE}, or {ACCESS_KEY_VARIABLE} and "
     f"{SECRET_KEY_VARIABLE}. May also be given after the command.",
-)  # fmt: skip
+    click.Path(),
+    expose_value=False,
+    callback=use_key_file,
+)
 def app(namesrv: str | None) -> None:
     """Take the options that stand before the command."""
     if namesrv:

@@ -12,7 +12,7 @@ from click import BadParameter
 
 from rocketstream.admin.core.words import plural
 from rocketstream.cli import landing
-from rocketstream.cli.commands import parse_start, words
+from rocketstream.cli.commands import option, parse_start, words
 from rocketstream.cli.failure import say
 from rocketstream.errors import ConfigurationError, SparkQueryError
 
@@ -30,33 +30,28 @@ if TYPE_CHECKING:
 )
 @landing.topics
 @landing.to(landing.TO_HELP)
-@click.option(
-    "--store",
-    metavar="DIRECTORY",
-    type=click.Path(),
-    help="Read this broker's store directory (storePathRootDir) instead of asking a broker.",
+@option(
+    "--store DIRECTORY",
+    "Read this broker's store directory (storePathRootDir) instead of asking a broker.",
+    click.Path(),
 )
-@click.option(
-    "--broker-name", metavar="NAME", help="What the store's broker is called; for --store."
-)
+@option("--broker-name NAME", "What the store's broker is called; for --store.")
 @landing.begin
-@click.option(
-    "--until",
-    metavar="latest|TIMESTAMP|OFFSETS",
+@option(
+    "--until latest|TIMESTAMP|OFFSETS",
+    'Where to end, exclusive; as --from, or offsets as JSON {"topic":{"broker":{"0":123}}}.',
     default="latest",
     shell_complete=words("latest"),
-    help='Where to end, exclusive; as --from, or offsets as JSON {"topic":{"broker":{"0":123}}}.',
 )
-@click.option(
-    "--mode",
-    type=click.Choice(["new", "append", "overwrite"]),
-    metavar="new|append|overwrite",
+@option(
+    "--mode new|append|overwrite",
+    "Whether the table may hold something already.",
+    click.Choice,
     default="new",
-    help="Whether the table may hold something already.",
 )
 @landing.bodies
-@click.option("--allow-loss", is_flag=True, help="Go on without offsets that are gone.")
-@click.option("--skip-damaged", is_flag=True, help="Leave damaged records out; for --store.")
+@option("--allow-loss", "Go on without offsets that are gone.")
+@option("--skip-damaged", "Leave damaged records out; for --store.")
 @landing.sparks
 def backfill(as_json: bool, **given: Any) -> None:
     """Land a closed range of topics as a table: from brokers, or straight from a store directory.

@@ -14,12 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import click
 from click import BadParameter
 from click.exceptions import Exit
 
 from rocketstream.admin.core.words import NONE, plural
-from rocketstream.cli.commands import Decorator, asks, audit_file, printed, together
+from rocketstream.cli.commands import Decorator, asks, audit_file, option, printed, together
 from rocketstream.cli.failure import EXIT_FAILED, say
 from rocketstream.cli.output import look, print_json, print_line, print_prose, print_table
 from rocketstream.cli.tables import Column, shown
@@ -165,9 +164,9 @@ def changes(
             function(*args, change=change, **given)
 
         return together(
-            *([click.option("--dry-run", is_flag=True, help=DRY_RUN)] if dry_run else []),
-            click.option("--yes", "-y", is_flag=True, help=yes),
-            *([click.option("--force", is_flag=True, help=force)] if force else []),
+            *([option("--dry-run", DRY_RUN)] if dry_run else []),
+            option("--yes, -y", yes),
+            *([option("--force", force)] if force else []),
             audit_file,
             asks,
             printed,

@@ -22,7 +22,7 @@ from rocketstream.admin.core.words import (
     size,
     span,
 )
-from rocketstream.cli.commands import Commands, Watched, looking, names, shows
+from rocketstream.cli.commands import Commands, Watched, looking, names, option, shows
 from rocketstream.cli.commands import topic as topic_argument
 from rocketstream.cli.output import (
     json_of,
@@ -46,7 +46,7 @@ _broker = click.argument(
     help="Name or address of the broker.",
     shell_complete=names("brokers"),
 )
-_match = click.option("--match", metavar="TEXT", help="Only settings whose name contains this.")
+_match = option("--match TEXT", "Only settings whose name contains this.")
 
 # --- clusters -------------------------------------------------------------------------------------
 
@@ -206,9 +206,7 @@ def disk_colour(cell: str) -> str | None:
     "status", cls=Watched, epilog="Example: `rocketstream broker status broker-a --all`"
 )
 @_broker
-@click.option(
-    "--all", "-a", "everything", is_flag=True, help="Also show all it tells, by upstream's names."
-)
+@option("--all, -a", "Also show all it tells, by upstream's names.", to="everything")
 @shows(watch=True)
 def broker_status(broker: str, everything: bool, namesrv: str, as_json: bool) -> None:
     """Show what a broker tells of itself: rates, disk, what waits, how long it is up."""
@@ -308,9 +306,7 @@ def _name_servers(namesrv: str) -> list[NameServerRow]:
 
 
 @name_server.command("config", epilog="Example: `rocketstream namesrv config --order`")
-@click.option(
-    "--order", is_flag=True, help="The queues of ordered topics (its key-value settings)."
-)
+@option("--order", "The queues of ordered topics (its key-value settings).")
 @_match
 @shows()
 def name_server_config(order: bool, match: str | None, namesrv: str, as_json: bool) -> None:

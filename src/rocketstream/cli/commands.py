@@ -282,6 +282,30 @@ def looking(namesrv: str, timeout_ms: int | None = None) -> Admin:
 # --- shared options -------------------------------------------------------------------------------
 
 
+def option(
+    said: str, help: str | None = None, type: Any = None, *, to: str | None = None, **more: Any
+) -> Decorator[Any]:
+    """Return an option that is declared as help shows it: ``--max, -m N``.
+
+    Args:
+        said: its names, and the word for its value; without one it is a flag.
+        help: what it is for.
+        type: the type of its value; ``click.Choice`` alone takes the words of ``said``.
+        to: the parameter that gets the value; None for the option's own name.
+        more: click's other settings.
+    """
+    words = said.replace(", ", " ").split(" ")
+    opts = [word for word in words if word.startswith("-")]
+    metavar = " ".join(words[len(opts) :])
+    if type is click.Choice:
+        type = click.Choice(metavar.strip("[]").split("|"))
+    if metavar:
+        more |= {"metavar": metavar, "type": type}
+    elif "/" not in said:
+        more["is_flag"] = True
+    return click.option(*opts, *([to] if to else []), help=help, **more)
+
+
 def together(*options: Callable[[Any], Any]) -> Decorator[Any]:
     """Return one decorator of several, as if they stood below each other."""
 
@@ -300,16 +324,19 @@ def use_key_file(context: click.Context, parameter: click.Parameter, path: str |
         os.environ[KEY_FILE_VARIABLE] = path
 
 
-key_file: Final = click.option(
-    "--key-file", hidden=True, expose_value=False, callback=use_key_file, type=click.Path()
+key_file: Final = option(
+    "--key-file PATH", type=click.Path(), hidden=True, expose_value=False, callback=use_key_file
 )
 asks: Final = together(
-    click.option(
-        "--namesrv", "-n", envvar="NAMESRV_ADDR", show_envvar=True, default=DEFAULT_NAMESRV,
-        metavar="HOST:PORT", help="Name server to ask; several separated by ';'.",
+    option(
+        "--namesrv, -n HOST:PORT",
+        "Name server to ask; several separated by ';'.",
+        envvar="NAMESRV_ADDR",
+        show_envvar=True,
+        default=DEFAULT_NAMESRV,
     ),
     key_file,
-)  # fmt: skip
+)
 """The options of a command that asks a cluster."""
 topic: Final = click.argument(
     "topic", metavar="TOPIC", help="Name of the topic.", shell_complete=names("topics")
@@ -318,29 +345,33 @@ group: Final = click.argument(
     "group", metavar="GROUP", help="The consumer group.", shell_complete=names("groups")
 )
 start: Final = functools.partial(
-    click.option, "--from", "start", metavar="earliest|latest|TIMESTAMP",
-    shell_complete=words("earliest", "latest"),
-    help="Where to begin when there is no progress yet. TIMESTAMP: 2024-05-01T12:00:00, "
+    option,
+    "--from earliest|latest|TIMESTAMP",
+    "Where to begin when there is no progress yet. TIMESTAMP: 2024-05-01T12:00:00, "
     "with or without zone (local time without), or milliseconds since 1970.",
-)  # fmt: skip
-audit_file: Final = click.option(
-    "--audit-file", metavar="FILE", envvar="ROCKETSTREAM_AUDIT_FILE", show_envvar=True,
-    type=click.Path(),
-    help="Where the change is written down, in JSON lines; without it "
+    to="start",
+    shell_complete=words("earliest", "latest"),
+)
+audit_file: Final = option(
+    "--audit-file FILE",
+    "Where the change is written down, in JSON lines; without it "
     "`$XDG_STATE_HOME/rocketstream/audit.jsonl`.",
-)  # fmt: skip
+    click.Path(),
+    envvar="ROCKETSTREAM_AUDIT_FILE",
+    show_envvar=True,
+)
 interval: Final = functools.partial(
-    click.option, "--interval", type=Seconds(min=1), metavar="SECONDS",
-    help="From one sweep over the cluster to the next; a slow sweep stretches it.",
-)  # fmt: skip
+    option,
+    "--interval SECONDS",
+    "From one sweep over the cluster to the next; a slow sweep stretches it.",
+    Seconds(min=1),
+)
 
 
 def _printed(help: str) -> Decorator[Any]:
     return together(
-        click.option("--json", "as_json", is_flag=True, help=help),
-        click.option(
-            "--wide", is_flag=True, help="Show every column, however narrow the terminal."
-        ),
+        option("--json", help, to="as_json"),
+        option("--wide", "Show every column, however narrow the terminal."),
     )
 
 
@@ -380,13 +411,14 @@ def shows(*, asking: bool = True, watch: bool = False, help: str = _AS_JSON) -> 
 
 JSON_LINES: Final = "Print one JSON object per message instead of text."
 WATCH_DEFAULT_S: Final = 2
-_WATCH: Final = click.option(
-    "--watch", metavar="[SECONDS]", type=Seconds(min=0.5),
+_WATCH: Final = option(
+    "--watch [SECONDS]",
+    f"Show it again every {WATCH_DEFAULT_S} (or so many) seconds until Ctrl-C.",
+    Seconds(min=0.5),
     shell_complete=lambda context, parameter, begun: [
         word for each in context.command.params[:1] for word in each.shell_complete(context, begun)
     ],
-    help=f"Show it again every {WATCH_DEFAULT_S} (or so many) seconds until Ctrl-C.",
-)  # fmt: skip
+)
 
 
 class Watched(click.Command):

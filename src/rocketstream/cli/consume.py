@@ -20,6 +20,7 @@ from rocketstream.cli.commands import (
     StartPosition,
     Whole,
     names,
+    option,
     parse_start,
     shows,
     upstream_timestamp,
@@ -46,30 +47,17 @@ _NEXT_MESSAGE_S = 0.3
     "`rocketstream consume orders --group audit --max 10 --json | jq .body`"
 )
 @topic_argument
-@click.option(
-    "--group",
-    "-g",
+@option(
+    "--group, -g TEXT",
+    "Consumer group; its progress is kept by the broker.",
     required=True,
-    help="Consumer group; its progress is kept by the broker.",
     shell_complete=names("groups"),
 )
 @start_option(default="latest")
-@click.option(
-    "--max", "-m", "limit", type=Whole(1), metavar="N", help="End after this many messages."
-)
-@click.option("--tags", metavar='"A || B"', default="*", help="Only messages with these tags.")
-@click.option(
-    "--sql",
-    metavar="CONDITION",
-    help='Only messages whose properties fulfil this, such as "price > 5".',
-)
-@click.option(
-    "--idle",
-    "idle_s",
-    type=Seconds(0.1),
-    metavar="SECONDS",
-    help="End after this time without a message.",
-)
+@option("--max, -m N", "End after this many messages.", Whole(1), to="limit")
+@option('--tags "A || B"', "Only messages with these tags.", default="*")
+@option("--sql CONDITION", 'Only messages whose properties fulfil this, such as "price > 5".')
+@option("--idle SECONDS", "End after this time without a message.", Seconds(0.1), to="idle_s")
 @shows(help=JSON_LINES)
 def consume(
     topic: str,

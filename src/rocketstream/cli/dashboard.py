@@ -24,6 +24,7 @@ from rocketstream.cli.commands import (
     Seconds,
     audit_file,
     key_file,
+    option,
     words,
 )
 from rocketstream.cli.failure import say
@@ -75,73 +76,54 @@ class Wishes:
     "dead letters.",
     epilog="Example: `rocketstream dashboard -n 10.0.0.5:9876`, then open the address it prints.",
 )
-@click.option(
-    "--namesrv",
-    "-n",
-    "namesrvs",
+@option(
+    "--namesrv, -n [NAME=]HOST:PORT",
+    "Name server of the cluster, several separated by ';'. Repeatable: one dashboard of "
+    "several clusters.",
+    to="namesrvs",
     multiple=True,
     envvar="NAMESRV_ADDR",
     show_envvar=True,
     default=(DEFAULT_NAMESRV,),
-    metavar="[NAME=]HOST:PORT",
-    help="Name server of the cluster, several separated by ';'. Repeatable: one dashboard of "
-    "several clusters.",
 )
 @key_file
-@click.option(
-    "--host",
+@option(
+    "--host TEXT",
+    "Address to listen on; another than loopback needs TLS and --tokens.",
     default="127.0.0.1",
-    help="Address to listen on; another than loopback needs TLS and --tokens.",
 )
-@click.option(
-    "--port", type=PORT, metavar="N", default=DEFAULT_PORT, help="Port; 0 takes a free one."
-)
-@click.option(
-    "--write",
-    is_flag=True,
-    help="Let groups be changed from it; without this option it only shows.",
-)
-@click.option(
-    "--tokens",
-    type=FILE,
-    metavar="FILE",
-    help="Who may log in; `rocketstream dashboard token` writes it.",
-)
-@click.option(
-    "--history",
-    type=FILE,
-    metavar="FILE",
-    help="File of the charts, bounded, so that they survive a restart. Default: one for each "
+@option("--port N", "Port; 0 takes a free one.", PORT, default=DEFAULT_PORT)
+@option("--write", "Let groups be changed from it; without this option it only shows.")
+@option("--tokens FILE", "Who may log in; `rocketstream dashboard token` writes it.", FILE)
+@option(
+    "--history FILE",
+    "File of the charts, bounded, so that they survive a restart. Default: one for each "
     "name server in ~/.rocketstream/history.",
+    FILE,
 )
-@click.option(
-    "--interval",
-    "interval_s",
-    type=Seconds(1),
-    metavar="SECONDS",
+@option(
+    "--interval SECONDS",
+    "From one sweep of the cluster to the next.",
+    Seconds(1),
+    to="interval_s",
     default=10.0,
-    help="From one sweep of the cluster to the next.",
 )
-@click.option("--tls-cert", type=THERE, metavar="FILE", help="Certificate, PEM.")
-@click.option("--tls-key", type=THERE, metavar="FILE", help="Its key, PEM.")
-@click.option(
-    "--allow-host",
+@option("--tls-cert FILE", "Certificate, PEM.", THERE)
+@option("--tls-key FILE", "Its key, PEM.", THERE)
+@option(
+    "--allow-host NAME",
+    "A name by which browsers may open it, besides its address; repeatable.",
     multiple=True,
-    metavar="NAME",
-    help="A name by which browsers may open it, besides its address; repeatable.",
 )
-@click.option(
-    "--mask",
-    type=FILE,
-    metavar="FILE",
+@option(
+    "--mask FILE",
+    "Masking rules (TOML): which parts of messages nobody is to see.",
+    FILE,
     envvar="ROCKETSTREAM_MASK",
     show_envvar=True,
-    help="Masking rules (TOML): which parts of messages nobody is to see.",
 )
 @audit_file
-@click.option(
-    "--insecure", is_flag=True, help="Allow an address others can reach without TLS or login."
-)
+@option("--insecure", "Allow an address others can reach without TLS or login.")
 @click.pass_context
 def dashboard(context: click.Context, /, **given: Any) -> None:
     """Serve the dashboard until Ctrl-C or SIGTERM; prints its address, opens no browser."""
@@ -159,18 +141,11 @@ def dashboard(context: click.Context, /, **given: Any) -> None:
     epilog="Example: `rocketstream dashboard token alice --role look,act --tokens tokens.json`"
 )
 @click.argument("name", metavar="NAME", help="Who the token is for.")
-@click.option(
-    "--tokens",
-    required=True,
-    type=FILE,
-    metavar="FILE",
-    help="The file; created if there is none.",
-)
-@click.option(
-    "--role",
-    metavar="look|act|export",
+@option("--tokens FILE", "The file; created if there is none.", FILE, required=True)
+@option(
+    "--role look|act|export",
+    "What it allows; several separated by commas.",
     default="look",
-    help="What it allows; several separated by commas.",
     shell_complete=words("act", "export", "look"),
 )
 def token(name: str, tokens: Path, role: str) -> None:

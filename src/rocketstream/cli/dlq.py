@@ -12,7 +12,7 @@ from click import BadParameter
 
 from rocketstream.admin.core.words import NONE, moment, number, plural
 from rocketstream.cli.changing import Change, changes
-from rocketstream.cli.commands import TIME, Commands, Watched, Whole, names, shows, together
+from rocketstream.cli.commands import TIME, Commands, Watched, Whole, names, option, shows, together
 from rocketstream.cli.consume import message_json
 from rocketstream.cli.failure import say
 from rocketstream.cli.message import looking_admin, mask, print_messages
@@ -71,30 +71,31 @@ def chooses(function: Callable[..., Any]) -> Any:
         function(*args, wanted=wanted, **given)
 
     return together(
-        click.option(
-            "--cause", metavar="CAUSE",
-            help="Only letters of this cause: its id or text in `rocketstream dlq causes`, or the "
+        option(
+            "--cause CAUSE",
+            "Only letters of this cause: its id or text in `rocketstream dlq causes`, or the "
             "class of the exception.",
         ),
-        click.option(
-            "--where", metavar="PLACE",
-            help="Only letters whose exception was raised there: FILE or FILE:LINE.",
+        option(
+            "--where PLACE", "Only letters whose exception was raised there: FILE or FILE:LINE."
         ),
-        click.option(
-            "--since", "since_ms", type=TIME, metavar="TIME",
-            help="Only letters given up then or later: 2024-05-01T12:00:00 (local without a zone), "
+        option(
+            "--since TIME",
+            "Only letters given up then or later: 2024-05-01T12:00:00 (local without a zone), "
             "milliseconds since 1970, or 90s, 10m, 2h, 3d ago.",
+            TIME,
+            to="since_ms",
         ),
-        click.option(
-            "--until", "until_ms", type=TIME, metavar="TIME", help="Only letters given up before."
-        ),
-        click.option("--tag", help="Only letters with this tag."),
-        click.option("--key", help="Only letters with this key."),
-        click.option(
-            "--topic", "-t", "origin", metavar="TOPIC", help="Only letters of this origin.",
+        option("--until TIME", "Only letters given up before.", TIME, to="until_ms"),
+        option("--tag TEXT", "Only letters with this tag."),
+        option("--key TEXT", "Only letters with this key."),
+        option(
+            "--topic, -t TOPIC",
+            "Only letters of this origin.",
+            to="origin",
             shell_complete=names("topics"),
         ),
-    )(call)  # fmt: skip
+    )(call)
 
 
 @dlq.command(
@@ -111,7 +112,7 @@ def chooses(function: Callable[..., Any]) -> Any:
     shell_complete=names("groups"),
 )
 @chooses
-@click.option("--max", "-m", "most", type=Whole(1, 1_000), metavar="N", default=32, help="So many.")
+@option("--max, -m N", "So many.", Whole(1, 1_000), to="most", default=32)
 @mask
 @shows(watch=True)
 def list_letters(
@@ -140,14 +141,7 @@ def list_letters(
 @dlq.command(epilog="Example: `rocketstream dlq causes billing`")
 @_group
 @chooses
-@click.option(
-    "--examine",
-    "most",
-    type=Whole(1),
-    metavar="N",
-    default=100_000,
-    help="Of each queue the newest N.",
-)
+@option("--examine N", "Of each queue the newest N.", Whole(1), to="most", default=100_000)
 @mask
 @shows()
 def causes(
@@ -224,25 +218,18 @@ def _list_groups(namesrv: str, as_json: bool) -> None:
     "`rocketstream dlq redrive billing --cause 3f81c09a --rate 100 --yes` sends some"
 )
 @_group
-@click.option(
-    "--to",
-    metavar="TOPIC",
-    help="Send to this topic, not to the origin.",
-    shell_complete=names("topics"),
-)
-@click.option(
+@option("--to TOPIC", "Send to this topic, not to the origin.", shell_complete=names("topics"))
+@option(
     "--to-group",
-    is_flag=True,
-    help="Only this group consumes them again, through its retry topic; other groups "
+    "Only this group consumes them again, through its retry topic; other groups "
     "of the origin see nothing.",
 )
 @chooses
-@click.option("--limit", "-m", type=Whole(1), metavar="N", help="Send this many letters at most.")
-@click.option("--rate", type=float, metavar="N", help="Send this many messages a second at most.")
-@click.option(
-    "--progress",
-    metavar="NAME",
-    help="Group whose offsets keep the place of this redrive. With a group of your "
+@option("--limit, -m N", "Send this many letters at most.", Whole(1))
+@option("--rate N", "Send this many messages a second at most.", float)
+@option(
+    "--progress NAME",
+    "Group whose offsets keep the place of this redrive. With a group of your "
     "own, letters that other redrives have sent are sent again too. Default: one "
     "made from the filters.",
 )

@@ -13,7 +13,7 @@ from click.exceptions import Exit
 
 from rocketstream.admin.core.words import NONE, UNKNOWN, moment, number, per_second, plural, span
 from rocketstream.admin.core.words import waits as messages_wait
-from rocketstream.cli.commands import SPAN, Commands, Watched, Whole, looking, names, shows
+from rocketstream.cli.commands import SPAN, Commands, Watched, Whole, looking, names, option, shows
 from rocketstream.cli.commands import group as group_argument
 from rocketstream.cli.failure import EXIT_EXCEEDED, EXIT_FAILED, say
 from rocketstream.cli.output import (
@@ -144,20 +144,13 @@ def _lag_of(row: GroupState) -> str:
     help="The group; all groups when left out.",
     shell_complete=names("groups"),
 )
-@click.option(
-    "--topic", "-t", help="Only the queues of this topic.", shell_complete=names("topics")
+@option("--topic, -t TEXT", "Only the queues of this topic.", shell_complete=names("topics"))
+@option(
+    "--max N", "Exit with 3 where more messages than this wait for a group.", Whole(0), to="max_"
 )
-@click.option(
-    "--max",
-    "max_",
-    type=Whole(0),
-    metavar="N",
-    help="Exit with 3 where more messages than this wait for a group.",
+@option(
+    "--max-age SPAN", "Exit with 3 where a message has waited for longer: 90s, 5m, 2h, 1d.", SPAN
 )
-@click.option(
-    "--max-age", type=SPAN, metavar="SPAN",
-    help="Exit with 3 where a message has waited for longer: 90s, 5m, 2h, 1d.",
-)  # fmt: skip
 @shows(watch=True)
 def lag(
     group: str | None,
@@ -343,10 +336,11 @@ def _judge(states: Iterable[GroupState], max_: int | None, max_age_ms: int | Non
 
 @group.command(cls=Watched, epilog="Example: `rocketstream group why billing`")
 @group_argument
-@click.option(
-    "--watch-for", type=SPAN, metavar="SPAN",
-    help="Watch the group first, for 30s or 4m, say: then also whether it catches up.",
-)  # fmt: skip
+@option(
+    "--watch-for SPAN",
+    "Watch the group first, for 30s or 4m, say: then also whether it catches up.",
+    SPAN,
+)
 @shows(watch=True)
 def why(group: str, watch_for: int | None, namesrv: str, as_json: bool) -> None:
     """Say how a group does and why it is behind, with evidence and what to do.
@@ -450,8 +444,8 @@ def members(group: str, namesrv: str, as_json: bool) -> None:
     required=False,
     help="Client id of one member; all when left out.",
 )
-@click.option("--stack", is_flag=True, help="Also show the stacks of its threads.")
-@click.option("--settings", is_flag=True, help="Also show its settings.")
+@option("--stack", "Also show the stacks of its threads.")
+@option("--settings", "Also show its settings.")
 @shows(watch=True)
 def running_info(
     group: str, client: str | None, stack: bool, settings: bool, namesrv: str, as_json: bool

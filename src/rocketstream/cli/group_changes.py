@@ -14,7 +14,7 @@ from click.exceptions import Exit
 
 from rocketstream.admin.core.words import NONE, UNKNOWN, number, plural
 from rocketstream.cli.changing import FORCE, Change, changes, setting_text
-from rocketstream.cli.commands import Whole, names, pairs, parse_start, shows, together
+from rocketstream.cli.commands import Whole, names, option, pairs, parse_start, shows, together
 from rocketstream.cli.commands import group as group_argument
 from rocketstream.cli.commands import topic as topic_argument
 from rocketstream.cli.failure import EXIT_FAILED, say
@@ -31,29 +31,20 @@ _FORCE_MOVE: Final = (
     "Do it even where it would be refused: messages that would never be consumed, members that "
     "cannot be told, a group that moved since it was shown."
 )
-_new_group = click.option(
-    "--new-group", is_flag=True, help="Create the group if no broker knows it."
-)
-_no_wait = click.option(
-    "--no-wait", is_flag=True, help="Do not wait until connected members have moved."
-)
+_new_group = option("--new-group", "Create the group if no broker knows it.")
+_no_wait = option("--no-wait", "Do not wait until connected members have moved.")
 _target_options = together(
-    click.option(
-        "--to-time", metavar="TIMESTAMP",
-        help="The message stored nearest to a time: 2024-05-01T12:00:00, with or without "
+    option(
+        "--to-time TIMESTAMP",
+        "The message stored nearest to a time: 2024-05-01T12:00:00, with or without "
         "zone, or milliseconds since 1970; the end where all are older.",
     ),
-    click.option("--to-earliest", is_flag=True, help="The oldest message of each queue."),
-    click.option("--to-latest", is_flag=True, help="The end of each queue: skip what waits."),
-    click.option("--to-offset", type=Whole(0), metavar="N", help="This offset."),
-    click.option(
-        "--shift", type=int, metavar="N",
-        help="N messages in each queue: forward, or back (`-100`).",
-    ),
-    click.option(
-        "--copy-of", metavar="GROUP", help="Where another group is.", shell_complete=names("groups")
-    ),
-)  # fmt: skip
+    option("--to-earliest", "The oldest message of each queue."),
+    option("--to-latest", "The end of each queue: skip what waits."),
+    option("--to-offset N", "This offset.", Whole(0)),
+    option("--shift N", "N messages in each queue: forward, or back (`-100`).", int),
+    option("--copy-of GROUP", "Where another group is.", shell_complete=names("groups")),
+)
 
 
 @click.command(
@@ -62,13 +53,11 @@ _target_options = together(
 @group_argument
 @topic_argument
 @_target_options
-@click.option(
-    "--queue",
-    "-q",
-    "queues",
+@option(
+    "--queue, -q [BROKER:]ID",
+    "Only this queue; repeatable. Without a broker: the queue of this id on every broker.",
+    to="queues",
     multiple=True,
-    metavar="[BROKER:]ID",
-    help="Only this queue; repeatable. Without a broker: the queue of this id on every broker.",
 )
 @_new_group
 @changes(force=_FORCE_MOVE)
@@ -151,9 +140,7 @@ def _queues(admin: Admin, topic: str, texts: Sequence[str]) -> list[MessageQueue
 @click.argument(
     "target", metavar="TARGET", help="The group to copy to.", shell_complete=names("groups")
 )
-@click.option(
-    "--topic", "-t", help="Only this topic; all when left out.", shell_complete=names("topics")
-)
+@option("--topic, -t TEXT", "Only this topic; all when left out.", shell_complete=names("topics"))
 @_new_group
 @changes(force=_FORCE_MOVE)
 @_no_wait
@@ -280,10 +267,12 @@ def _show_done(done: ResetDone, as_json: bool, *, waited: bool) -> None:
 
 # --- settings -------------------------------------------------------------------------------------
 
-_values = click.option(
-    "--set", "-s", "values", multiple=True, metavar="NAME=VALUE",
-    help="A setting by RocketMQ's name, `retryMaxTimes=5`; repeatable.",
-)  # fmt: skip
+_values = option(
+    "--set, -s NAME=VALUE",
+    "A setting by RocketMQ's name, `retryMaxTimes=5`; repeatable.",
+    to="values",
+    multiple=True,
+)
 
 
 @click.command(epilog="Example: `rocketstream group settings billing`")
@@ -365,7 +354,7 @@ def resume(group: str, change: Change) -> None:
 
 @click.command(epilog="Example: `rocketstream group delete billing --dry-run`")
 @group_argument
-@click.option("--dead-letters", is_flag=True, help="Delete its dead letters too.")
+@option("--dead-letters", "Delete its dead letters too.")
 @changes(force=FORCE)
 def delete(group: str, dead_letters: bool, change: Change) -> None:
     """Delete a group: its settings, its progress, what waits to be consumed again.

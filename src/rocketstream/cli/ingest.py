@@ -19,7 +19,7 @@ import click
 
 from rocketstream.admin.core.words import plural
 from rocketstream.cli import landing, signals
-from rocketstream.cli.commands import SPAN, Whole, names, parse_start
+from rocketstream.cli.commands import SPAN, Whole, names, option, parse_start
 from rocketstream.cli.failure import end_by, say
 from rocketstream.errors import ConfigurationError, SparkQueryError
 
@@ -36,56 +36,47 @@ _ROWS_PER_BATCH = 200_000
 )
 @landing.topics
 @landing.to(f"{landing.TO_HELP} A directory must be new, or one ingest made before.")
-@click.option(
-    "--group",
-    "-g",
-    help="Group under which the broker shows the progress.",
+@option(
+    "--group, -g TEXT",
+    "Group under which the broker shows the progress.",
     shell_complete=names("groups"),
 )
 @landing.bodies
-@click.option(
-    "--watermark",
-    metavar="'COLUMN DELAY'",
-    help="Event time and how late rows may come, like '_storeTimestamp 10 minutes'.",
+@option(
+    "--watermark 'COLUMN DELAY'",
+    "Event time and how late rows may come, like '_storeTimestamp 10 minutes'.",
 )
-@click.option(
-    "--dedup-keys",
-    metavar="A,B",
-    help="Columns by which a message sent twice is recognized; repeats within the "
+@option(
+    "--dedup-keys A,B",
+    "Columns by which a message sent twice is recognized; repeats within the "
     "watermark are left out.",
 )
-@click.option(
-    "--dead-letters",
-    metavar="KIND:PLACE",
-    help="Where messages that do not decode go, as they came; without it they are kept in the "
+@option(
+    "--dead-letters KIND:PLACE",
+    "Where messages that do not decode go, as they came; without it they are kept in the "
     "table's column `_malformed`.",
 )
 @landing.begin
-@click.option(
-    "--once/--continuous",
-    default=True,
-    help="Land what is there and end, or go on with what arrives.",
+@option(
+    "--once/--continuous", "Land what is there and end, or go on with what arrives.", default=True
 )
-@click.option(
-    "--every",
-    type=SPAN,
-    metavar="SPAN",
+@option(
+    "--every SPAN",
+    "How long after the last one a micro-batch of `--continuous` begins; each writes a file "
+    "or more. 0s: as soon as there is a message.",
+    SPAN,
     default="1m",
     show_default=True,
-    help="How long after the last one a micro-batch of `--continuous` begins; each writes a file "
-    "or more. 0s: as soon as there is a message.",
 )
-@click.option(
-    "--rows-per-batch",
-    type=Whole(1),
-    metavar="N",
-    help="Most messages per micro-batch, 200000 unless given; before PySpark 4.2 a "
+@option(
+    "--rows-per-batch N",
+    "Most messages per micro-batch, 200000 unless given; before PySpark 4.2 a "
     "micro-batch takes all that waits.",
+    Whole(1),
 )
-@click.option(
-    "--checkpoint",
-    metavar="DIRECTORY",
-    help="Where Spark keeps what is landed; for a path it is in the table, as _checkpoint.",
+@option(
+    "--checkpoint DIRECTORY",
+    "Where Spark keeps what is landed; for a path it is in the table, as _checkpoint.",
 )
 @landing.sparks
 def ingest(as_json: bool, **given: Any) -> None:

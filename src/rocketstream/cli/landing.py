@@ -17,7 +17,7 @@ import click
 from click import BadParameter
 
 from rocketstream.admin.core.words import plural
-from rocketstream.cli.commands import names, pairs, shows, together, words
+from rocketstream.cli.commands import names, option, pairs, shows, together, words
 from rocketstream.cli.commands import start as start_option
 from rocketstream.cli.failure import say
 from rocketstream.cli.output import print_json, print_line
@@ -50,7 +50,7 @@ TO_HELP: Final = (
 
 def to(help: str) -> Callable[[Any], Any]:
     """Return the option of the target."""
-    return click.option("--to", required=True, metavar="KIND:PLACE", help=help)
+    return option("--to KIND:PLACE", help, required=True)
 
 
 topics: Final = click.argument(
@@ -63,66 +63,43 @@ topics: Final = click.argument(
 )
 begin: Final = start_option(default="earliest")
 bodies: Final = together(
-    click.option(
-        "--schema",
-        metavar="DDL|JSON|FILE|infer|variant",
-        shell_complete=words("infer", "variant"),
-        help="Columns of the bodies: 'id INT, name STRING', Spark's schema JSON, a file with one "
+    option(
+        "--schema DDL|JSON|FILE|infer|variant",
+        "Columns of the bodies: 'id INT, name STRING', Spark's schema JSON, a file with one "
         "of these, 'infer' to find them in a sample, 'variant' for one column of any JSON; for "
         "Avro an .avsc file. Without it each body is kept as text.",
+        shell_complete=words("infer", "variant"),
     ),
-    click.option(
-        "--format",
-        metavar="json|variant|csv|avro|protobuf|text",
+    option(
+        "--format json|variant|csv|avro|protobuf|text",
+        "Format of the bodies. Default: json with a schema, protobuf with a descriptor, else text.",
         shell_complete=words("avro", "csv", "json", "protobuf", "text", "variant"),
-        help="Format of the bodies. Default: json with a schema, protobuf with a descriptor, "
-        "else text.",
     ),
-    click.option(
-        "--format-option",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Spark's option of the format; repeatable.",
-    ),
-    click.option(
-        "--descriptor",
-        metavar="FILE",
-        type=click.Path(),
-        help="Protobuf descriptor set that has the message the bodies hold, made by `protoc "
+    option("--format-option KEY=VALUE", "Spark's option of the format; repeatable.", multiple=True),
+    option(
+        "--descriptor FILE",
+        "Protobuf descriptor set that has the message the bodies hold, made by `protoc "
         "--include_imports --descriptor_set_out=FILE`.",
+        click.Path(),
     ),
-    click.option("--message", metavar="NAME", help="Full name of that message, like shop.Order."),
-    click.option(
-        "--sql",
-        metavar="QUERY",
-        help="Land the result of this query over the view `messages` instead.",
-    ),
-    click.option("--tags", metavar='"A || B"', help="Only these tags.", callback=_told_of_tags),
-    click.option(
-        "--partition-by",
+    option("--message NAME", "Full name of that message, like shop.Order."),
+    option("--sql QUERY", "Land the result of this query over the view `messages` instead."),
+    option('--tags "A || B"', "Only these tags.", callback=_told_of_tags),
+    option(
+        "--partition-by COLUMN",
+        "Write a directory for each value of this column; repeatable.",
         multiple=True,
-        metavar="COLUMN",
-        help="Write a directory for each value of this column; repeatable.",
     ),
 )
 sparks: Final = together(
-    click.option("--table", metavar="NAME", help="Table of a jdbc target."),
-    click.option(
-        "--to-option", multiple=True, metavar="KEY=VALUE",
-        help="Spark's option of the target; repeatable.",
-    ),
-    click.option(
-        "--option", multiple=True, metavar="KEY=VALUE",
-        help="Option of format('rocketmq'); repeatable.",
-    ),
-    click.option("--master", default="local[*]", help="Spark master."),
-    click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Spark setting; repeatable."),
-    click.option(
-        "--package", multiple=True, metavar="GROUP:NAME:VERSION",
-        help="For Spark to fetch; repeatable.",
-    ),
+    option("--table NAME", "Table of a jdbc target."),
+    option("--to-option KEY=VALUE", "Spark's option of the target; repeatable.", multiple=True),
+    option("--option KEY=VALUE", "Option of format('rocketmq'); repeatable.", multiple=True),
+    option("--master TEXT", "Spark master.", default="local[*]"),
+    option("--conf KEY=VALUE", "Spark setting; repeatable.", multiple=True),
+    option("--package GROUP:NAME:VERSION", "For Spark to fetch; repeatable.", multiple=True),
     shows(),
-)  # fmt: skip
+)
 """The options of Spark, and those every command has."""
 
 
@@ -282,11 +259,7 @@ def print_landed(
 
 
 @click.command("spark-env")
-@click.option(
-    "--local",
-    is_flag=True,
-    help="All executors are on this machine: their Python starts in a third of the time.",
-)
+@option("--local", "All executors are on this machine: their Python starts in a third of the time.")
 @shows(asking=False)
 def spark_env(local: bool, as_json: bool) -> None:
     """Print the settings with which a Spark program finds Java and the `rocketmq` source.

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from rocketstream.cli import signals
-from rocketstream.cli.commands import FILE, Seconds, asks, audit_file
+from rocketstream.cli.commands import FILE, Seconds, asks, audit_file, option
 from rocketstream.cli.failure import say
 from rocketstream.errors import ConfigurationError
 
@@ -20,31 +20,24 @@ from rocketstream.errors import ConfigurationError
     epilog='Example, in an agent\'s settings: `{"command": "rocketstream", "args": ["mcp", '
     '"-n", "127.0.0.1:9876"]}`'
 )
-@click.option(
+@option(
     "--write",
-    is_flag=True,
-    help="Also have tools that change something: each shows what it would do, and a person "
+    "Also have tools that change something: each shows what it would do, and a person "
     "approves it at the agent's client, or at this terminal.",
 )
-@click.option(
+@option(
     "--trust-agent",
-    is_flag=True,
-    help="With --write: ask no person; the model alone decides, whatever text it has read.",
+    "With --write: ask no person; the model alone decides, whatever text it has read.",
 )
-@click.option(
-    "--mask",
-    metavar="FILE",
-    type=FILE,
+@option(
+    "--mask FILE",
+    "Masking rules (TOML): which parts of messages no agent is to see.",
+    FILE,
     envvar="ROCKETSTREAM_MASK",
     show_envvar=True,
-    help="Masking rules (TOML): which parts of messages no agent is to see.",
 )
-@click.option(
-    "--interval",
-    type=Seconds(1),
-    metavar="SECONDS",
-    default=10.0,
-    help="From one sweep of the cluster to the next.",
+@option(
+    "--interval SECONDS", "From one sweep of the cluster to the next.", Seconds(1), default=10.0
 )
 @audit_file
 @asks

@@ -12,7 +12,7 @@ import click
 
 from rocketstream.admin.core.words import NONE, moment, plural, span
 from rocketstream.cli.changing import Change, changes
-from rocketstream.cli.commands import TIME, Commands, Whole, names, shows, together, words
+from rocketstream.cli.commands import TIME, Commands, Whole, names, option, shows, together, words
 from rocketstream.cli.commands import topic as topic_argument
 from rocketstream.cli.failure import say
 from rocketstream.cli.output import (
@@ -50,23 +50,22 @@ _ENDED = {
 
 # --- shared with tail, trace and dead letters -----------------------------------------------------
 
-mask = click.option(
-    "--mask",
-    metavar="FILE",
+mask = option(
+    "--mask FILE",
+    "Masking rules (TOML): which parts of messages are not to be seen. Where a rule "
+    "cannot be applied nothing of the body is shown.",
+    click.Path(),
     envvar="ROCKETSTREAM_MASK",
     show_envvar=True,
-    type=click.Path(),
-    help="Masking rules (TOML): which parts of messages are not to be seen. Where a rule "
-    "cannot be applied nothing of the body is shown.",
 )
 message_id = click.argument(
     "msg_id", metavar="ID", help="The sender's id of the message, or the broker's."
 )
 conditions = together(
-    click.option("--tag", metavar='"A || B"', help="Only with this tag, or these."),
-    click.option("--sql", metavar="CONDITION", help='Only where this holds, like "price > 5".'),
-    click.option("--grep", metavar="TEXT", help="Only with this text in body or a property."),
-)  # fmt: skip
+    option('--tag "A || B"', "Only with this tag, or these."),
+    option("--sql CONDITION", 'Only where this holds, like "price > 5".'),
+    option("--grep TEXT", "Only with this text in body or a property."),
+)
 
 
 def decodes(function: Callable[..., Any]) -> Any:
@@ -81,20 +80,14 @@ def decodes(function: Callable[..., Any]) -> Any:
         function(*args, how=BodyFormat.parse(format, schema, message_name), **given)
 
     return together(
-        click.option(
-            "--format", metavar="text|json|hex|avro|protobuf",
+        option(
+            "--format text|json|hex|avro|protobuf",
+            "How bodies are read; without it as JSON or text, else in hex.",
             shell_complete=words("avro", "hex", "json", "protobuf", "text"),
-            help="How bodies are read; without it as JSON or text, else in hex.",
         ),
-        click.option(
-            "--schema", metavar="FILE", type=click.Path(),
-            help="Avro schema (.avsc) or Protobuf descriptor set.",
-        ),
-        click.option(
-            "--message", "message_name", metavar="NAME",
-            help="Full name of the Protobuf message.",
-        ),
-    )(call)  # fmt: skip
+        option("--schema FILE", "Avro schema (.avsc) or Protobuf descriptor set.", click.Path()),
+        option("--message NAME", "Full name of the Protobuf message.", to="message_name"),
+    )(call)
 
 
 def looking_admin(namesrv: str, mask: str | None) -> Admin:
@@ -199,9 +192,7 @@ def view(topic: str, msg_id: str, how: Any, mask: str | None, namesrv: str, as_j
 @message.command(epilog="Example: `rocketstream message query orders order-1001`")
 @topic_argument
 @click.argument("key", metavar="KEY", help="One key of the messages.")
-@click.option(
-    "--max", "most", type=Whole(1, 1_000), metavar="N", default=32, help="Show this many at most."
-)
+@option("--max N", "Show this many at most.", Whole(1, 1_000), to="most", default=32)
 @mask
 @shows()
 def query(topic: str, key: str, most: int, mask: str | None, namesrv: str, as_json: bool) -> None:
@@ -230,53 +221,30 @@ def query(topic: str, key: str, most: int, mask: str | None, namesrv: str, as_js
     "`rocketstream message search orders --queue 3 --offset 1042 --oldest-first`"
 )
 @topic_argument
-@click.option(
-    "--id",
-    "msg_id",
-    metavar="ID",
-    help="The message with this id; it is looked up, not searched for.",
-)
-@click.option(
-    "--key", metavar="KEY", help="Messages with this key; they are looked up, not searched for."
-)
-@click.option(
-    "--since",
-    "since_ms",
-    type=TIME,
-    metavar="TIME",
-    help="Stored then or later: 2024-05-01T12:00:00 (local without a zone), milliseconds "
+@option("--id ID", "The message with this id; it is looked up, not searched for.", to="msg_id")
+@option("--key KEY", "Messages with this key; they are looked up, not searched for.")
+@option(
+    "--since TIME",
+    "Stored then or later: 2024-05-01T12:00:00 (local without a zone), milliseconds "
     "since 1970, or 90s, 10m, 2h, 3d ago.",
+    TIME,
+    to="since_ms",
 )
-@click.option("--until", "until_ms", type=TIME, metavar="TIME", help="Stored before; as --since.")
-@click.option("--queue", "-q", "queue_id", type=Whole(0), metavar="N", help="Only in this queue.")
-@click.option(
-    "--broker",
-    "broker_name",
-    metavar="NAME",
-    help="Only at this broker.",
-    shell_complete=names("brokers"),
-)
-@click.option("--offset", type=Whole(0), metavar="N", help="From this offset of the queue on.")
+@option("--until TIME", "Stored before; as --since.", TIME, to="until_ms")
+@option("--queue, -q N", "Only in this queue.", Whole(0), to="queue_id")
+@option("--broker NAME", "Only at this broker.", to="broker_name", shell_complete=names("brokers"))
+@option("--offset N", "From this offset of the queue on.", Whole(0))
 @conditions
-@click.option("--oldest-first", is_flag=True, help="The oldest first, not the newest.")
-@click.option(
-    "--max",
-    "-m",
-    "most",
-    type=Whole(1, 1_000),
-    metavar="N",
-    default=32,
-    help="Show this many at most.",
-)
-@click.option(
-    "--examine",
-    "examined_most",
-    type=Whole(1),
-    metavar="N",
+@option("--oldest-first", "The oldest first, not the newest.")
+@option("--max, -m N", "Show this many at most.", Whole(1, 1_000), to="most", default=32)
+@option(
+    "--examine N",
+    "Look at this many messages at most.",
+    Whole(1),
+    to="examined_most",
     default=10_000,
-    help="Look at this many messages at most.",
 )
-@click.option("--resume", metavar="WORD", help="Go on where a search ended.")
+@option("--resume WORD", "Go on where a search ended.")
 @decodes
 @mask
 @shows()
@@ -368,12 +336,8 @@ def track(topic: str, msg_id: str, namesrv: str, as_json: bool) -> None:
 )
 @topic_argument
 @message_id
-@click.option(
-    "--group", "-g", required=True, help="The consumer group.", shell_complete=names("groups")
-)
-@click.option(
-    "--client", "-c", required=True, help="Client id, as `rocketstream group members` shows it."
-)
+@option("--group, -g TEXT", "The consumer group.", required=True, shell_complete=names("groups"))
+@option("--client, -c TEXT", "Client id, as `rocketstream group members` shows it.", required=True)
 @changes(dry_run=False)
 def consume(topic: str, msg_id: str, group: str, client: str, change: Change) -> None:
     """Make one member consume one message now; the group's progress does not change."""

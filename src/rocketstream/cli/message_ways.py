@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketstream.admin.core.words import moment, plural, span
-from rocketstream.cli.commands import JSON_LINES, Seconds, Whole, shows
+from rocketstream.cli.commands import JSON_LINES, Seconds, Whole, option, shows
 from rocketstream.cli.commands import topic as topic_argument
 from rocketstream.cli.failure import say
 from rocketstream.cli.message import conditions, decodes, looking_admin, mask, message_id
@@ -33,24 +33,10 @@ _COLOURS = {"SUCCESS": "green", "stored": "green", "UNFINISHED": "yellow"}
 )
 @topic_argument
 @conditions
-@click.option("--key", metavar="KEY", help="Only with this key.")
-@click.option(
-    "--last",
-    type=Whole(0, 1_000),
-    metavar="N",
-    default=0,
-    help="Begin this many messages before each queue's end.",
-)
-@click.option(
-    "--max", "-m", "limit", type=Whole(1), metavar="N", help="End after this many messages."
-)
-@click.option(
-    "--idle",
-    "idle_s",
-    type=Seconds(0.1),
-    metavar="SECONDS",
-    help="End after this time without a message.",
-)
+@option("--key KEY", "Only with this key.")
+@option("--last N", "Begin this many messages before each queue's end.", Whole(0, 1_000), default=0)
+@option("--max, -m N", "End after this many messages.", Whole(1), to="limit")
+@option("--idle SECONDS", "End after this time without a message.", Seconds(0.1), to="idle_s")
 @decodes
 @mask
 @shows(help=JSON_LINES)
@@ -108,12 +94,7 @@ def tail(
 @click.command(epilog="Example: `rocketstream message trace orders 7F0000…`")
 @topic_argument
 @message_id
-@click.option(
-    "--trace-topic",
-    metavar="TOPIC",
-    default="RMQ_SYS_TRACE_TOPIC",
-    help="Where clients record what they do.",
-)
+@option("--trace-topic TOPIC", "Where clients record what they do.", default="RMQ_SYS_TRACE_TOPIC")
 @mask
 @shows()
 def trace(

@@ -12,37 +12,22 @@ import click
 from click import BadParameter
 
 from rocketstream.admin.core.words import plural
-from rocketstream.cli.commands import FILE, asks, interval
+from rocketstream.cli.commands import FILE, asks, interval, option
 from rocketstream.cli.failure import say
 from rocketstream.cli.output import print_line
 
 
 @click.command(epilog="Example: `rocketstream metrics --listen 127.0.0.1:5557`")
-@click.option(
-    "--listen",
-    metavar="HOST:PORT",
-    help="Serve them at http://HOST:PORT/metrics until Ctrl-C instead of printing them once; "
+@option(
+    "--listen HOST:PORT",
+    "Serve them at http://HOST:PORT/metrics until Ctrl-C instead of printing them once; "
     "port 0 takes a free one.",
 )
 @interval(default=10)
-@click.option(
-    "--per-queue/--per-topic", default=True, help="Tell lag of every queue, or summed per topic."
-)
-@click.option(
-    "--history",
-    metavar="FILE",
-    type=FILE,
-    help="Also write lag, rates and verdicts to this SQLite file.",
-)
-@click.option(
-    "--alerts",
-    metavar="FILE",
-    type=FILE,
-    help="Alerts (TOML): also tell its webhooks of verdicts that change.",
-)
-@click.option(
-    "--insecure", is_flag=True, help="Allow an address others can reach; there is no login."
-)
+@option("--per-queue/--per-topic", "Tell lag of every queue, or summed per topic.", default=True)
+@option("--history FILE", "Also write lag, rates and verdicts to this SQLite file.", FILE)
+@option("--alerts FILE", "Alerts (TOML): also tell its webhooks of verdicts that change.", FILE)
+@option("--insecure", "Allow an address others can reach; there is no login.")
 @asks
 def metrics(
     listen: str | None,
@@ -133,17 +118,13 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 
 @click.command(epilog="Example: `rocketstream alerts --config alerts.toml --dry-run`")
-@click.option(
-    "--config",
-    "-c",
+@option(
+    "--config, -c FILE",
+    "Who is told of what (TOML); see docs/monitoring.md.",
+    click.Path(path_type=Path),
     required=True,
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Who is told of what (TOML); see docs/monitoring.md.",
 )
-@click.option(
-    "--dry-run", is_flag=True, help="Send a test to every webhook, say how each went, and end."
-)
+@option("--dry-run", "Send a test to every webhook, say how each went, and end.")
 @interval(default=10)
 @asks
 def alerts(config: Path, dry_run: bool, interval: float, namesrv: str) -> None:

@@ -13,7 +13,7 @@ from click import BadParameter
 
 from rocketstream import limits
 from rocketstream.admin.core.words import plural
-from rocketstream.cli.commands import JSON_LINES, Whole, looking, pairs, shows
+from rocketstream.cli.commands import JSON_LINES, Whole, looking, option, pairs, shows
 from rocketstream.cli.commands import topic as topic_argument
 from rocketstream.cli.output import json_line, print_line
 
@@ -59,34 +59,20 @@ class Template:
 )
 @topic_argument
 @click.argument("body", metavar="[BODY]", required=False, help="The message; UTF-8 text.")
-@click.option("--tags", help="The tag.")
-@click.option("--keys", help="Keys to find it by; several with blanks between.")
-@click.option(
-    "--property",
-    "-p",
-    "properties",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="User property; repeatable.",
-)
-@click.option(
-    "--file",
-    "-f",
-    metavar="PATH",
-    type=click.Path(path_type=Path),
-    help="Send each line as a message; - is stdin.",
-)
-@click.option("--stdin", is_flag=True, help="Send each line of stdin.")
-@click.option("--whole", is_flag=True, help="Send the file or stdin as one message, byte for byte.")
-@click.option("--queue", metavar="ID|BROKER:ID", help="Only to this queue.")
-@click.option(
-    "--delay-level",
-    type=Whole(0),
-    metavar="N",
+@option("--tags TEXT", "The tag.")
+@option("--keys TEXT", "Keys to find it by; several with blanks between.")
+@option("--property, -p NAME=VALUE", "User property; repeatable.", to="properties", multiple=True)
+@option("--file, -f PATH", "Send each line as a message; - is stdin.", click.Path(path_type=Path))
+@option("--stdin", "Send each line of stdin.")
+@option("--whole", "Send the file or stdin as one message, byte for byte.")
+@option("--queue ID|BROKER:ID", "Only to this queue.")
+@option(
+    "--delay-level N",
+    "Deliver after the delay of this level: 1 to the broker's last level, usually 18.",
+    Whole(0),
     default=0,
-    help="Deliver after the delay of this level: 1 to the broker's last level, usually 18.",
 )
-@click.option("--count", type=Whole(1), metavar="N", default=1, help="Send BODY this many times.")
+@option("--count N", "Send BODY this many times.", Whole(1), default=1)
 @shows(help=JSON_LINES)
 def send(
     topic: str,

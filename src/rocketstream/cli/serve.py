@@ -17,7 +17,17 @@ from click.exceptions import Exit
 
 from rocketstream._util.home import expanded
 from rocketstream.admin.core.words import plural
-from rocketstream.cli.commands import DIRECTORY, PORT, SPAN, THERE, Commands, Seconds, Whole, shows
+from rocketstream.cli.commands import (
+    DIRECTORY,
+    PORT,
+    SPAN,
+    THERE,
+    Commands,
+    Seconds,
+    Whole,
+    option,
+    shows,
+)
 from rocketstream.cli.failure import EXIT_FAILED, say
 from rocketstream.cli.output import json_line, print_line
 from rocketstream.errors import RocketMQError
@@ -38,180 +48,127 @@ _SURVIVES = {
     ),
     "sync": "flush=sync: what was acknowledged survives the end of this process and a power loss",
 }
-_store = click.option(
-    "--store", type=DIRECTORY, metavar="DIR", default=DEFAULT_STORE,
-    help="Directory of the message store.",
-)  # fmt: skip
+_store = option("--store DIR", "Directory of the message store.", DIRECTORY, default=DEFAULT_STORE)
 
 
 @click.command(
     epilog="Example: `rocketstream serve --store ./store --flush sync`. Then in another "
     "terminal: `rocketstream send greetings hello`."
 )
-@click.option(
-    "--host",
+@option(
+    "--host TEXT",
+    "Address to listen on; others than loopback take --acl and enforced TLS.",
     default="127.0.0.1",
-    help="Address to listen on; others than loopback take --acl and enforced TLS.",
 )
-@click.option(
-    "--namesrv-port",
-    type=PORT,
-    metavar="N",
-    default=9876,
-    help="Name server port; 0 takes a free one.",
-)
-@click.option(
-    "--broker-port", type=PORT, metavar="N", default=10911, help="Broker port; 0 takes a free one."
-)
+@option("--namesrv-port N", "Name server port; 0 takes a free one.", PORT, default=9876)
+@option("--broker-port N", "Broker port; 0 takes a free one.", PORT, default=10911)
 @_store
-@click.option(
-    "--join",
-    metavar="HOST:PORT",
-    help="Join this name server (`;` between several) instead of starting one.",
+@option("--join HOST:PORT", "Join this name server (`;` between several) instead of starting one.")
+@option(
+    "--only [namesrv|broker]",
+    "namesrv: no broker; broker: no name server, with --join.",
+    click.Choice,
 )
-@click.option(
-    "--only",
-    type=click.Choice(["namesrv", "broker"]),
-    help="namesrv: no broker; broker: no name server, with --join.",
-)
-@click.option(
-    "--brokers",
-    type=Whole(1, 26),
-    metavar="N",
+@option(
+    "--brokers N",
+    "Brokers to start: broker-a, broker-b, …, each in STORE/NAME, ports ten apart.",
+    Whole(1, 26),
     default=1,
-    help="Brokers to start: broker-a, broker-b, …, each in STORE/NAME, ports ten apart.",
 )
-@click.option(
-    "--broker-name", metavar="NAME", default="broker-a", help="What the broker is called."
-)
-@click.option(
-    "--cluster-name",
-    metavar="NAME",
-    default=DEFAULT_CLUSTER,
-    help="The cluster the broker belongs to.",
-)
-@click.option(
-    "--flush",
-    type=click.Choice(["async", "sync"]),
+@option("--broker-name NAME", "What the broker is called.", default="broker-a")
+@option("--cluster-name NAME", "The cluster the broker belongs to.", default=DEFAULT_CLUSTER)
+@option(
+    "--flush [async|sync]",
+    "sync: acknowledge when on disk; async: flush twice a second.",
+    click.Choice,
     default="async",
-    help="sync: acknowledge when on disk; async: flush twice a second.",
 )
-@click.option(
-    "--delay-levels",
-    metavar='"1s 5s …"',
-    help="Delays of level 1, 2, …; units s, m, h, d. Default: RocketMQ's 18 levels.",
+@option(
+    '--delay-levels "1s 5s …"',
+    "Delays of level 1, 2, …; units s, m, h, d. Default: RocketMQ's 18 levels.",
 )
-@click.option(
-    "--transaction-timeout",
-    type=Seconds(0),
-    metavar="SECONDS",
+@option(
+    "--transaction-timeout SECONDS",
+    "Age from which a producer is asked about an undecided transaction.",
+    Seconds(0),
     default=6.0,
-    help="Age from which a producer is asked about an undecided transaction.",
 )
-@click.option(
-    "--transaction-check-interval",
-    type=Seconds(0.1),
-    metavar="SECONDS",
+@option(
+    "--transaction-check-interval SECONDS",
+    "How often producers are asked about undecided transactions.",
+    Seconds(0.1),
     default=60.0,
-    help="How often producers are asked about undecided transactions.",
 )
-@click.option(
-    "--offset-interval",
-    type=Seconds(0.001),
-    metavar="SECONDS",
+@option(
+    "--offset-interval SECONDS",
+    "How long committed offsets wait at most to be written to disk.",
+    Seconds(0.001),
     default=5.0,
-    help="How long committed offsets wait at most to be written to disk.",
 )
-@click.option(
-    "--retention",
-    type=SPAN,
-    metavar="SPAN",
-    help="How long messages are kept: 90s, 5m, 2h, 3d. A file goes as a whole. Default: 72h.",
+@option(
+    "--retention SPAN",
+    "How long messages are kept: 90s, 5m, 2h, 3d. A file goes as a whole. Default: 72h.",
+    SPAN,
 )
-@click.option(
-    "--delete-at",
-    type=Whole(0, 23),
-    metavar="HOUR",
+@option(
+    "--delete-at HOUR",
+    "Hour of the day in which old messages go; repeatable.",
+    Whole(0, 23),
     multiple=True,
     default=[4],
-    help="Hour of the day in which old messages go; repeatable.",
 )
-@click.option(
+@option(
     "--auto-create/--no-auto-create",
+    "Create unknown topics when something is sent to them.",
     default=True,
-    help="Create unknown topics when something is sent to them.",
 )
-@click.option(
-    "--advertise", metavar="HOST", help="Address clients are told, when it is not --host."
+@option("--advertise HOST", "Address clients are told, when it is not --host.")
+@option("--insecure", "Allow an address others can reach without --acl and enforced TLS.")
+@option(
+    "--acl PATH",
+    "Accounts: a plain_acl.yml, or the directory it is in. Requests to the broker are signed then.",
+    click.Path(exists=True, path_type=Path),
 )
-@click.option(
-    "--insecure",
-    is_flag=True,
-    help="Allow an address others can reach without --acl and enforced TLS.",
-)
-@click.option(
-    "--acl",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="PATH",
-    help="Accounts: a plain_acl.yml, or the directory it is in. Requests to the broker are "
-    "signed then.",
-)
-@click.option(
+@option(
     "--admin-without-tls",
-    is_flag=True,
-    help="Serve an admin of --acl from other machines without TLS too: whoever sees a request "
+    "Serve an admin of --acl from other machines without TLS too: whoever sees a request "
     "can send it again as any other.",
 )
-@click.option(
-    "--tls-mode",
-    type=click.Choice(["disabled", "permissive", "enforcing"]),
+@option(
+    "--tls-mode [disabled|permissive|enforcing]",
+    "permissive: plain connections too, on the same ports.",
+    click.Choice,
     default="permissive",
-    help="permissive: plain connections too, on the same ports.",
 )
-@click.option("--tls-cert", type=THERE, metavar="FILE", help="Speak TLS; PEM file.")
-@click.option(
-    "--tls-key",
-    type=THERE,
-    metavar="FILE",
-    help="Key of --tls-cert, when it is in a file of its own; its password in "
-    f"{PASSWORD_VARIABLE}.",
+@option("--tls-cert FILE", "Speak TLS; PEM file.", THERE)
+@option(
+    "--tls-key FILE",
+    f"Key of --tls-cert, when it is in a file of its own; its password in {PASSWORD_VARIABLE}.",
+    THERE,
 )
-@click.option(
-    "--tls-client-auth",
-    type=click.Choice(["none", "optional", "require"]),
+@option(
+    "--tls-client-auth [none|optional|require]",
+    "Whether clients show a certificate of --tls-client-ca.",
+    click.Choice,
     default="none",
-    help="Whether clients show a certificate of --tls-client-ca.",
 )
-@click.option(
-    "--tls-client-ca",
-    type=THERE,
-    metavar="FILE",
-    help="Certificates of those who must have signed clients' certificates; PEM file.",
+@option(
+    "--tls-client-ca FILE",
+    "Certificates of those who must have signed clients' certificates; PEM file.",
+    THERE,
 )
-@click.option(
-    "--tls-test-certificate",
-    type=DIRECTORY,
-    metavar="DIR",
-    help="Make certificates for tests in DIR and speak TLS; clients trust DIR/ca.pem.",
+@option(
+    "--tls-test-certificate DIR",
+    "Make certificates for tests in DIR and speak TLS; clients trust DIR/ca.pem.",
+    DIRECTORY,
 )
-@click.option(
-    "--repair",
-    is_flag=True,
-    help="Open a damaged store: what is damaged is set aside in STORE/quarantine.",
-)
-@click.option(
+@option("--repair", "Open a damaged store: what is damaged is set aside in STORE/quarantine.")
+@option(
     "--dashboard",
-    is_flag=True,
-    help="Also serve the dashboard of this cluster, on loopback; see `rocketstream dashboard`.",
+    "Also serve the dashboard of this cluster, on loopback; see `rocketstream dashboard`.",
 )
-@click.option(
-    "--dashboard-port",
-    type=PORT,
-    metavar="N",
-    default=8976,
-    help="Port of --dashboard; 0 takes a free one.",
-)
-@click.option("--dashboard-write", is_flag=True, help="Let groups be changed from the dashboard.")
+@option("--dashboard-port N", "Port of --dashboard; 0 takes a free one.", PORT, default=8976)
+@option("--dashboard-write", "Let groups be changed from the dashboard.")
 def serve(store: Path, flush: str, **given: Any) -> None:
     """Run a name server and a broker until Ctrl-C or SIGTERM.
 
@@ -369,11 +326,10 @@ store = Commands("store", help="The files of a message store on this machine.")
 
 @store.command(epilog="Example: `rocketstream store check --store ./store --rate 50`")
 @_store
-@click.option(
-    "--rate",
-    type=Whole(1),
-    metavar="MIB",
-    help="Read at most this many MiB of the log in a second, beside a broker that runs.",
+@option(
+    "--rate MIB",
+    "Read at most this many MiB of the log in a second, beside a broker that runs.",
+    Whole(1),
 )
 @shows(asking=False)
 def check(store: Path, rate: int | None, as_json: bool) -> None:

@@ -9,7 +9,16 @@ import click
 
 from rocketstream.admin.core.words import NONE, UNKNOWN, moment, number, plural
 from rocketstream.cli.changing import FORCE, PERMISSIONS, Change, changes
-from rocketstream.cli.commands import Commands, Watched, Whole, looking, pairs, shows, together
+from rocketstream.cli.commands import (
+    Commands,
+    Watched,
+    Whole,
+    looking,
+    option,
+    pairs,
+    shows,
+    together,
+)
 from rocketstream.cli.commands import topic as topic_argument
 from rocketstream.cli.output import print_json, print_line, render
 from rocketstream.cli.tables import Column
@@ -19,28 +28,29 @@ topic = Commands(
     "topic", help="Create, change and delete topics, list them, see what their queues hold."
 )
 _marks = together(
-    click.option(
-        "--order/--no-order", default=None, help="Mark it as ordered for RocketMQ's tools (5.x)."
+    option("--order/--no-order", "Mark it as ordered for RocketMQ's tools (5.x).", default=None),
+    option(
+        "--attribute NAME=VALUE",
+        "An attribute of 5.x, `message.type=FIFO`; `NAME=` removes one.",
+        to="attributes",
+        multiple=True,
     ),
-    click.option(
-        "--attribute", "attributes", multiple=True, metavar="NAME=VALUE",
-        help="An attribute of 5.x, `message.type=FIFO`; `NAME=` removes one.",
-    ),
-)  # fmt: skip
+)
 
 
 def _permission(default: str | None) -> Callable[[Any], Any]:
-    return click.option(
-        "--perm", "permission", type=click.Choice(list(PERMISSIONS)), metavar="rw|r|w",
-        default=default, help="What clients may do with it.",
-    )  # fmt: skip
+    return option(
+        "--perm rw|r|w",
+        "What clients may do with it.",
+        click.Choice,
+        to="permission",
+        default=default,
+    )
 
 
 @topic.command(epilog="Example: `rocketstream topic create orders --queues 8`")
 @topic_argument
-@click.option(
-    "--queues", "-q", type=Whole(1), metavar="N", default=8, help="Queues on each broker."
-)
+@option("--queues, -q N", "Queues on each broker.", Whole(1), default=8)
 @_permission("rw")
 @_marks
 @changes(yes="For scripts: nothing is asked anyway, it only adds something.")
@@ -77,11 +87,9 @@ def create(
 
 @topic.command(epilog="Example: `rocketstream topic update orders --queues 16`")
 @topic_argument
-@click.option(
-    "--queues", "-q", type=Whole(1), metavar="N", help="Read and write queues on each broker."
-)
-@click.option("--read-queues", type=Whole(1), metavar="N", help="Queues consumers read.")
-@click.option("--write-queues", type=Whole(1), metavar="N", help="Queues producers send to.")
+@option("--queues, -q N", "Read and write queues on each broker.", Whole(1))
+@option("--read-queues N", "Queues consumers read.", Whole(1))
+@option("--write-queues N", "Queues producers send to.", Whole(1))
 @_permission(None)
 @_marks
 @changes(force=FORCE)
@@ -131,9 +139,7 @@ def _attributes(texts: Sequence[str]) -> dict[str, str | None]:
 
 
 @topic.command("list", cls=Watched, epilog="Example: `rocketstream topic list --all --json`")
-@click.option(
-    "--all", "-a", "everything", is_flag=True, help="Show retry, dead letter and system topics too."
-)
+@option("--all, -a", "Show retry, dead letter and system topics too.", to="everything")
 @shows(watch=True)
 def list_topics(everything: bool, namesrv: str, as_json: bool) -> None:
     """List the topics of the cluster."""

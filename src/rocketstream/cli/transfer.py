@@ -13,29 +13,25 @@ import click
 
 from rocketstream.admin.core.words import plural
 from rocketstream.cli.changing import FORCE, Change, changes
-from rocketstream.cli.commands import asks, names, pairs
+from rocketstream.cli.commands import asks, names, option, pairs
 from rocketstream.cli.output import print_json, print_line
 from rocketstream.errors import ConfigurationError
 
 
 @click.command(epilog="Example: `rocketstream export cluster.json`")
 @click.argument("file", metavar="FILE", type=click.Path(), help="Where to write it; `-` prints it.")
-@click.option(
-    "--topic",
-    "-t",
-    "topics",
+@option(
+    "--topic, -t TOPIC",
+    "Only this one; repeatable.",
+    to="topics",
     multiple=True,
-    metavar="TOPIC",
-    help="Only this one; repeatable.",
     shell_complete=names("topics"),
 )
-@click.option(
-    "--group",
-    "-g",
-    "groups",
+@option(
+    "--group, -g GROUP",
+    "Only this one; repeatable.",
+    to="groups",
     multiple=True,
-    metavar="GROUP",
-    help="Only this one; repeatable.",
     shell_complete=names("groups"),
 )
 @asks
@@ -73,13 +69,12 @@ def _write(path: Path, text: str) -> None:
 
 @click.command("import", epilog="Example: `rocketstream import cluster.json --dry-run`")
 @click.argument("file", metavar="FILE", type=click.Path(), help="What `export` wrote.")
-@click.option("--no-offsets", is_flag=True, help="Leave groups where they are.")
-@click.option(
-    "--broker",
-    "brokers",
+@option("--no-offsets", "Leave groups where they are.")
+@option(
+    "--broker FILE=CLUSTER",
+    "Which broker of the cluster a broker of the file stands for; repeatable.",
+    to="brokers",
     multiple=True,
-    metavar="FILE=CLUSTER",
-    help="Which broker of the cluster a broker of the file stands for; repeatable.",
 )
 @changes(force=FORCE)
 def import_(file: str, no_offsets: bool, brokers: tuple[str, ...], change: Change) -> None:

@@ -11,27 +11,16 @@ import sys
 import click
 from click import BadParameter
 
-from rocketstream.cli.commands import asks, interval
+from rocketstream.cli.commands import asks, interval, option
 from rocketstream.errors import ConfigurationError
 
 
 @click.command(epilog="Example: `rocketstream top --filter billing`; in it, `?` shows the keys")
 @interval(default=5)
-@click.option(
-    "--filter",
-    "wanted",
-    metavar="TEXT",
-    default="",
-    show_default=False,
-    help="Show only names with this text.",
+@option(
+    "--filter TEXT", "Show only names with this text.", to="wanted", default="", show_default=False
 )
-@click.option(
-    "--view",
-    type=click.Choice(["groups", "topics", "brokers"]),
-    metavar="groups|topics|brokers",
-    default="groups",
-    help="What to show first.",
-)
+@option("--view groups|topics|brokers", "What to show first.", click.Choice, default="groups")
 @asks
 def top(interval: float, wanted: str, view: str, namesrv: str) -> None:
     """Watch groups, topics and brokers live: who is behind, since when, and how fast it moves.
