@@ -40,7 +40,7 @@ def test_the_overview_begins_with_the_group_to_look_at_first() -> None:
     rig = Rig(shop(START_MS, 0, behind("late", 5), behind("later", 500), behind("fine", 0)))
     found = view(rig.collector.update())
     assert [row.state.group for row in found.rows] == ["later", "late", "billing", "fine"]
-    assert found.counts == ((Verdict.FALLING_BEHIND, 2), (Verdict.OK, 2))
+    assert found.counts == {Verdict.FALLING_BEHIND: 2, Verdict.OK: 2}
 
 
 def test_the_overview_is_filtered_and_sorted_as_asked() -> None:

@@ -200,7 +200,8 @@ ROOMS: dict[str, set[str]] = {
     "admin.service": {"admin.memory", "admin.messages", "admin.safety", "admin.wire", "client"},
     "admin.memory": SEEN,
     "admin.safety": {"admin.wire", "admin.core", "client"},
-    "admin.wire": {"client", "protocol"},
+    # Answers are told in the values of the model where it has them.
+    "admin.wire": {"admin.state", "client", "protocol"},
     "admin.core": {"admin.rows", "admin.state", "protocol", "suggestions"},
     "admin.state": {"admin.rows", "protocol"},
     "admin.rows": set(),

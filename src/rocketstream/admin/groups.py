@@ -18,7 +18,6 @@ from rocketstream.admin.rows import (
     ProgressRow,
     RunningInfoRow,
     RunningQueueRow,
-    SubscriptionRow,
     TimeSpanRow,
 )
 from rocketstream.admin.service import Service, change, question
@@ -35,14 +34,11 @@ from rocketstream.protocol import names
 from rocketstream.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rocketstream.admin.state import GroupVerdict
     from rocketstream.protocol.bodies import (
         ConsumerRunningInfo,
         ProcessQueueInfo,
         QueueTimeSpan,
-        SubscriptionData,
     )
 
 VERDICT_STEPS = 6
@@ -262,7 +258,7 @@ class Groups(Service):
             message_model=str(first.message_model),
             consume_from_where=str(first.consume_from_where),
             members=tuple(member_rows(found.values())),
-            subscriptions=_subscriptions(subscriptions.values()),
+            subscriptions=joining.subscription_rows(subscriptions.values()),
         )
 
     @question
@@ -412,21 +408,12 @@ def _nobody(group: str, client_id: str | None = None) -> BrokerError:
     return ConsumerNotOnlineError(int(ResponseCode.CONSUMER_NOT_ONLINE), text)
 
 
-def _subscriptions(found: Iterable[SubscriptionData]) -> tuple[SubscriptionRow, ...]:
-    return tuple(
-        sorted(
-            SubscriptionRow(data.topic, data.sub_string, data.expression_type or "TAG")
-            for data in found
-        )
-    )
-
-
 def _running_row(group: str, client_id: str, info: ConsumerRunningInfo) -> RunningInfoRow:
     return RunningInfoRow(
         group=group,
         client_id=client_id,
         properties=dict(sorted(info.properties.items())),
-        subscriptions=_subscriptions(info.subscription_set),
+        subscriptions=joining.subscription_rows(info.subscription_set),
         queues=tuple(_queue_row(queue, info.mq_table[queue]) for queue in sorted(info.mq_table)),
         rates={
             topic: {

@@ -6,6 +6,7 @@ Pure: frozen values. None means "not known", with the reason beside it; zero mea
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -436,6 +437,12 @@ class GroupVerdict:
     topic: str | None = None
     broker_name: str | None = None
     queue_id: int | None = None
+
+
+def counted(verdicts: Iterable[GroupVerdict]) -> dict[Verdict, int]:
+    """Return how many groups have each verdict, the most urgent first; without those none has."""
+    found = Counter(each.verdict for each in verdicts)
+    return {verdict: found[verdict] for verdict in URGENCY if verdict in found}
 
 
 class CauseKind(StrEnum):

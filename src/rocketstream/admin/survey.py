@@ -24,7 +24,7 @@ from rocketstream.admin.core import joining
 from rocketstream.admin.core.joining import BrokerAnswers
 from rocketstream.admin.filtered import count_matching, has_filter
 from rocketstream.admin.memory import BrokerMemory, spot
-from rocketstream.admin.state import QueueState
+from rocketstream.admin.state import QueueState, TopicQueue
 from rocketstream.admin.wire import questions
 from rocketstream.admin.wire.looking import Asking
 from rocketstream.client.instance.questions import max_offset, min_offset
@@ -37,7 +37,6 @@ from rocketstream.errors import (
 )
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
-from rocketstream.protocol.bodies import TopicOffset
 from rocketstream.protocol.properties import PROPERTY_REAL_TOPIC
 
 if TYPE_CHECKING:
@@ -191,7 +190,7 @@ class Survey:
             if isinstance(answer, RocketMQError):
                 broker.refused[joining.about_ends(topic)] = f"queues are not known: {answer}"
                 continue
-            broker.ends[topic] = {q.queue_id: held for q, held in answer.offset_table.items()}
+            broker.ends[topic] = {queue.queue_id: queue for queue in answer.values()}
         self._ask_hidden_ends(wanted)
 
     def _ask_hidden_ends(self, topics: Iterable[str]) -> None:
@@ -210,8 +209,8 @@ class Survey:
         highs = self._asking.each([max_offset(queue) for queue in hidden])
         for (topic, _, queue_id), low, high in zip(hidden, lows, highs, strict=True):
             if not isinstance(low, RocketMQError) and not isinstance(high, RocketMQError):
-                held = TopicOffset(min_offset=low, max_offset=high)
-                broker.ends[topic] = {**broker.ends[topic], queue_id: held}
+                queue = TopicQueue(topic, broker.name, queue_id, max(low, 0), max(high, 0), None)
+                broker.ends[topic] = {**broker.ends[topic], queue_id: queue}
 
     # --- lag in time ------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rocketstream.admin.rows import RouteRow, TopicRow
 from rocketstream.admin.service import Reach, Service, change, question
-from rocketstream.admin.state import TopicQueue, known_ms, permission, topic_kind
+from rocketstream.admin.state import TopicQueue, permission, topic_kind
 from rocketstream.admin.wire import questions
 from rocketstream.errors import (
     ConfigurationError,
@@ -152,23 +152,11 @@ class Topics(Service):
         Raises:
             RouteNotFoundError: the name server does not know the topic.
         """
-        rows: list[TopicQueue] = []
-        for part in self.route(topic):
-            if part.address is None:
-                continue
-            table = self._wire.ask(part.address, questions.ends_of(topic)).offset_table
-            for queue, stats in table.items():
-                rows.append(
-                    TopicQueue(
-                        topic=queue.topic,
-                        broker_name=queue.broker_name,
-                        queue_id=queue.queue_id,
-                        min_offset=max(stats.min_offset, 0),
-                        max_offset=max(stats.max_offset, 0),
-                        last_update_ms=known_ms(stats.last_update_timestamp),
-                    )
-                )
-        return sorted(rows, key=lambda row: (row.topic, row.broker_name, row.queue_id))
+        return sorted(
+            queue
+            for address in self._wire.topic_masters(topic).values()
+            for queue in self._wire.ask(address, questions.ends_of(topic)).values()
+        )
 
     @question
     def consumers(self, topic: str) -> list[str]:

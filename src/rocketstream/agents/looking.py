@@ -7,8 +7,7 @@ their verdicts and causes are those of the one model every face shows.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
@@ -33,6 +32,7 @@ from rocketstream.admin.state import (
     TopicState,
     Verdict,
     WhyReport,
+    counted,
 )
 from rocketstream.agents.answers import ROWS_MAX, Form, at
 from rocketstream.errors import ConfigurationError
@@ -217,7 +217,7 @@ class Looking:
                 b.broker_name for b in (() if state is None else state.brokers) if b.error
             ),
             topics=None if state is None else len(state.topics),
-            groups_by_verdict=_counted(lines),
+            groups_by_verdict=_counts(update),
             troubled=tuple(line for line in lines if line.verdict.verdict is not Verdict.OK),
             requests_per_s=collector.cost().requests_per_s,
             unknown=_unknown(update),
@@ -243,7 +243,7 @@ class Looking:
             if (verdict is None or line.verdict.verdict is verdict)
             and (matching is None or matching in line.verdict.group)
         )
-        return Groups(_taken_ms(update.state), found, _counted(lines), _unknown(update))
+        return Groups(_taken_ms(update.state), found, _counts(update), _unknown(update))
 
     async def group_progress(self, group: Group, limit: Limit = 50) -> GroupState:
         """How far one group is, queue by queue: offsets, lag in messages and seconds, owners.
@@ -400,10 +400,8 @@ def _lines(update: Update) -> tuple[GroupLine, ...]:
     )
 
 
-def _counted(lines: Iterable[GroupLine]) -> dict[str, int]:
-    """Return how many groups have each verdict, the most urgent first."""
-    found = Counter(line.verdict.verdict for line in lines)
-    return {verdict.value: found[verdict] for verdict in URGENCY if found[verdict]}
+def _counts(update: Update) -> dict[str, int]:
+    return {verdict.value: number for verdict, number in counted(update.verdicts.values()).items()}
 
 
 def _with_short_example(cause: LetterCause) -> LetterCause:

@@ -33,9 +33,8 @@ from rocketstream.watch.model import VerdictChange
 from rocketstream.watch.series import (
     WHOLE_GROUP,
     Level,
-    Measures,
     Point,
-    measures_of,
+    points_of,
     thinned,
     with_breaks,
 )
@@ -201,7 +200,7 @@ class History:
         changes: Sequence[VerdictChange],
     ) -> None:
         connection = self._writing()
-        measures = _measures(state, before)
+        points = _points(state, before)
         with _transaction(connection, self._ids):
             finest = LEVELS[0].step_ms
             slot = state.taken_ms // finest
@@ -210,7 +209,7 @@ class History:
                 f"INSERT OR REPLACE INTO points_{finest} VALUES (?,?,?,?,?,?,?,?,?)",
                 [
                     (slot, self._series_id(connection, group, topic), *_stored(found))
-                    for (group, topic), found in measures.items()
+                    for (group, topic), found in points.items()
                 ],
             )
             connection.executemany(
@@ -475,18 +474,18 @@ def _transaction(connection: sqlite3.Connection, ids: dict[tuple[str, str], int]
         raise
 
 
-def _measures(state: ClusterState, before: ClusterState | None) -> dict[tuple[str, str], Measures]:
+def _points(state: ClusterState, before: ClusterState | None) -> dict[tuple[str, str], Point]:
     if state.error is not None:
         return {}
     was = {} if before is None or before.error is not None else before.groups
     return {
-        (group, topic): measures
+        (group, topic): point
         for group, found in state.groups.items()
-        for topic, measures in measures_of(found, was.get(group)).items()
+        for topic, point in points_of(found, was.get(group)).items()
     }
 
 
-def _stored(found: Measures) -> tuple[int | None, ...]:
+def _stored(found: Point) -> tuple[int | None, ...]:
     rates = (found.consume_rate, found.arrival_rate)
     return (
         found.lag,

@@ -1,6 +1,6 @@
-"""Figures over time: the measures of a sweep, and points reduced to the number asked for.
+"""Figures over time: those of a sweep, and points reduced to the number asked for.
 
-Pure: sweeps in, measures out; points in, fewer points out. An unknown figure is None. Of points
+Pure: sweeps in, points out; points in, fewer points out. An unknown figure is None. Of points
 that are merged the worst lag is kept, so that no peak gets lost.
 """
 
@@ -18,31 +18,47 @@ WHOLE_GROUP: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Measures:
-    """The figures of one group, or of one topic of a group, at one moment.
+class Level:
+    """One resolution of the history.
 
     Attributes:
-        lag: messages waiting in its queues; None where not known (``sum_of``).
-        time_lag_ms: how long the oldest waiting message has waited.
-        consume_rate: messages a second by which the committed offsets advanced since the previous
-            sweep; None without a previous sweep, where an offset is not known, or where the group
-            was moved back.
-        arrival_rate: messages a second that arrived since the previous sweep.
-        retrying: messages due for another try; only for the whole group.
-        dead_letters: messages given up and kept; only for the whole group.
-        queues_unknown: queues not counted in ``lag``.
+        step_ms: from one point to the next.
+        keep_ms: how far back it reaches.
     """
 
-    lag: int | None
-    time_lag_ms: int | None
-    consume_rate: float | None
-    arrival_rate: float | None
+    step_ms: int
+    keep_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The figures of a group, or of one of its topics, in one stretch of time, or at one moment.
+
+    Attributes:
+        at_ms: when the stretch begins, ms since 1970.
+        lag: the highest number of waiting messages; None when not known (``sum_of``), for example
+            in an outage.
+        time_lag_ms: the longest time the oldest of them had waited.
+        consume_rate: messages a second by which the committed offsets advanced, the mean; None
+            without a previous sweep, where an offset is not known, or where the group was moved
+            back.
+        arrival_rate: messages that arrived a second, the mean.
+        retrying: the highest number of messages due for another try; None for a topic.
+        dead_letters: the highest number of dead letters; None for a topic.
+        queues_unknown: the highest number of queues not counted in ``lag``.
+    """
+
+    at_ms: int
+    lag: int | None = None
+    time_lag_ms: int | None = None
+    consume_rate: float | None = None
+    arrival_rate: float | None = None
     retrying: int | None = None
     dead_letters: int | None = None
     queues_unknown: int = 0
 
 
-def measures_of(state: GroupState, before: GroupState | None) -> dict[str, Measures]:
+def points_of(state: GroupState, before: GroupState | None) -> dict[str, Point]:
     """Return the figures of a group: under ``WHOLE_GROUP`` and under each of its topics.
 
     Args:
@@ -51,8 +67,10 @@ def measures_of(state: GroupState, before: GroupState | None) -> dict[str, Measu
     seconds = 0.0 if before is None else (state.taken_ms - before.taken_ms) / 1000
     was = {} if before is None else _by_key(before.queues)
     waiting = state.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
+    at_ms = state.taken_ms
     found = {
-        WHOLE_GROUP: Measures(
+        WHOLE_GROUP: Point(
+            at_ms,
             state.lag,
             state.time_lag_ms,
             *_rates(waiting, was, seconds),
@@ -66,9 +84,10 @@ def measures_of(state: GroupState, before: GroupState | None) -> dict[str, Measu
         topics[queue.topic].append(queue)
     for topic, queues in topics.items():
         lags = [queue.lag for queue in queues]
-        found[topic] = Measures(
+        found[topic] = Point(
+            at_ms,
             sum_of(queues, lags),
-            longest_of(queues, state.taken_ms),
+            longest_of(queues, at_ms),
             *_rates(queues, was, seconds),
             queues_unknown=lags.count(None),
         )
@@ -115,44 +134,6 @@ def _plus(
     if total is None or before is None or after is None or after < before:
         return None
     return total + after - before
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """One resolution of the history.
-
-    Attributes:
-        step_ms: from one point to the next.
-        keep_ms: how far back it reaches.
-    """
-
-    step_ms: int
-    keep_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """The figures of a group, or of one of its topics, in one stretch of time.
-
-    Attributes:
-        at_ms: when the stretch begins, ms since 1970.
-        lag: the highest number of waiting messages; None when not known, for example in an outage.
-        time_lag_ms: the longest time the oldest of them had waited.
-        consume_rate: messages consumed a second, the mean.
-        arrival_rate: messages that arrived a second, the mean.
-        retrying: the highest number of messages due for another try; None for a topic.
-        dead_letters: the highest number of dead letters; None for a topic.
-        queues_unknown: the highest number of queues not counted in ``lag``.
-    """
-
-    at_ms: int
-    lag: int | None = None
-    time_lag_ms: int | None = None
-    consume_rate: float | None = None
-    arrival_rate: float | None = None
-    retrying: int | None = None
-    dead_letters: int | None = None
-    queues_unknown: int = 0
 
 
 def thinned(found: Sequence[Point], since_ms: int, until_ms: int, points: int) -> list[Point]:

@@ -21,7 +21,7 @@ from rocketstream.admin.core.joining import (
     times_of,
     topics_of,
 )
-from rocketstream.admin.state import GroupState, QueueKind, QueueState, topic_kind
+from rocketstream.admin.state import GroupState, QueueKind, QueueState, TopicQueue, topic_kind
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
     Connection,
@@ -29,7 +29,6 @@ from rocketstream.protocol.bodies import (
     QueueTimeSpan,
     SubscriptionData,
     TopicConfig,
-    TopicOffset,
 )
 from rocketstream.protocol.names import is_system_group
 
@@ -51,7 +50,7 @@ def answers(
         topics={topic: TopicConfig(topic, read_queue_nums=1) for topic in topics},
         offsets={"g": committed},
         groups={"g"},
-        ends={topic: {0: TopicOffset(*ends, NOW - 1_000)} for topic in topics},
+        ends={topic: {0: TopicQueue(topic, name, 0, *ends, NOW - 1_000)} for topic in topics},
         delayed={},
         **more,
     )

@@ -7,8 +7,7 @@ import pytest
 from rocketstream import limits
 from rocketstream.admin.core.joining import BrokerAnswers
 from rocketstream.admin.memory import BrokerMemory, spot
-from rocketstream.admin.state import QueueState
-from rocketstream.protocol.bodies import TopicOffset
+from rocketstream.admin.state import QueueState, TopicQueue
 
 
 def queue(committed: int | None, low: int = 0, queue_id: int = 0) -> QueueState:
@@ -53,7 +52,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ends(high: int) -> BrokerAnswers:
-    held = {0: TopicOffset(0, high, 1), 1: TopicOffset(0, 100, 1)}
+    held = {n: TopicQueue("orders", "broker-a", n, 0, end, 1) for n, end in ((0, high), (1, 100))}
     return BrokerAnswers("C", "broker-a", {0: "a"}, ends={"orders": held})
 
 

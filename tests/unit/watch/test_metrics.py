@@ -23,7 +23,7 @@ from rocketstream.admin.state import (
 from rocketstream.testing.clock import START_MS
 from rocketstream.watch import Cost, Outage, Update
 from rocketstream.watch.metrics import families, render
-from rocketstream.watch.series import measures_of
+from rocketstream.watch.series import points_of
 from tests.unit.watch.scraped import Scraped, labels, read
 from tests.unit.watch.states import group, queue
 
@@ -245,7 +245,7 @@ def test_an_unknown_queue_leaves_no_sum_and_no_worst_of_the_others() -> None:
         "rocketstream_group_lag_seconds",
     ):
         assert name not in scraped
-    for measured in measures_of(state, None).values():
+    for measured in points_of(state, None).values():
         assert (measured.lag, measured.time_lag_ms, measured.queues_unknown) == (None, None, 1)
 
 

@@ -334,12 +334,10 @@ class Changes(Resets, Transfers):
     def _held(self, broker_name: str, topic: str) -> dict[int, int]:
         """Return how many messages are kept, by queue id."""
         try:
-            table = self._wire.ask(
-                self._client.master(broker_name), questions.ends_of(topic)
-            ).offset_table
+            told = self._wire.ask(self._client.master(broker_name), questions.ends_of(topic))
         except BrokerError:
             return {}
-        return {q.queue_id: max(s.max_offset - s.min_offset, 0) for q, s in table.items()}
+        return {queue.queue_id: queue.message_count for queue in told.values()}
 
     def _add_consumers(self, draft: Draft, topic: str, brokers: list[str]) -> None:
         """Add the groups whose progress is lost, and the members that subscribe the topic."""

@@ -401,9 +401,8 @@ class Transfers(Service):
         ends: dict[MessageQueue, tuple[int, int]] = {}
         wanted = set(export.topics) | {(q.broker_name, q.topic) for _, q in export.offsets}
         for broker, topic in sorted(wanted & set(topics)):
-            table = self._wire.ask(masters[broker], questions.ends_of(topic)).offset_table
-            for queue, stats in table.items():
-                ends[queue] = (max(stats.min_offset, 0), max(stats.max_offset, 0))
+            told = self._wire.ask(masters[broker], questions.ends_of(topic))
+            ends |= {queue: (held.min_offset, held.max_offset) for queue, held in told.items()}
         tables = self._wire.offset_tables(masters) or {}
         moved = {group for group, _ in export.offsets}
         return Here(

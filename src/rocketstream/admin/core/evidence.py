@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rocketstream.admin.core.joining import subscription_rows
 from rocketstream.admin.rows import SubscriptionRow
 from rocketstream.admin.state import GroupState, QueueKind, QueueState
 from rocketstream.errors import SubscriptionError
@@ -293,10 +294,7 @@ def look_of(info: ConsumerRunningInfo, taken_ms: int) -> Look:
     return Look(
         taken_ms,
         dict(info.properties),
-        tuple(
-            SubscriptionRow(data.topic, data.sub_string, data.expression_type or "TAG")
-            for data in info.subscription_set
-        ),
+        subscription_rows(info.subscription_set),
         {queue: _held(each) for queue, each in info.mq_table.items()},
         {topic: _rates(status) for topic, status in info.status_table.items()},
         threads_of(info.jstack),

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         QueueTimeSpan,
         SubscriptionData,
         TopicConfig,
-        TopicOffset,
     )
 
 Times = tuple[int | None, int | None]
@@ -95,7 +94,7 @@ class BrokerAnswers:
     topics: Mapping[str, TopicConfig] | None = None
     offsets: Mapping[str, Mapping[str, Mapping[int, int]]] | None = None
     groups: Collection[str] | None = None
-    ends: dict[str, Mapping[int, TopicOffset]] = field(default_factory=dict)
+    ends: dict[str, Mapping[int, TopicQueue]] = field(default_factory=dict)
     connections: dict[str, ConsumerConnection] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     times: dict[tuple[str, str, int], Times] = field(default_factory=dict)
@@ -269,8 +268,7 @@ def _queue_of(group: str, topic: str, queue_id: int, broker: BrokerAnswers) -> Q
     error = broker.refused.get(about_ends(topic)) or broker.error
     held = broker.ends.get(topic, {}).get(queue_id)
     if held is not None:
-        low, high = max(held.min_offset, 0), max(held.max_offset, 0)
-        last_ms, error = known_ms(held.last_update_timestamp), None
+        low, high, last_ms, error = held.min_offset, held.max_offset, held.last_update_ms, None
     at: int | None = None
     if kind is not QueueKind.DEAD_LETTER:
         at = broker.committed(group, topic).get(queue_id)
@@ -406,7 +404,9 @@ def group_state(
         members=_members(group, brokers, connections),
         message_model=_same(connection.message_model for connection in connections),
         consume_type=_same(connection.consume_type for connection in connections),
-        subscriptions=_subscriptions(connections),
+        subscriptions=subscription_rows(
+            data for each in connections for data in each.subscription_table.values()
+        ),
         queues=tuple(
             replace(queue, client_id=_owner(queue, only, subscribed, owners))
             for queue in sorted(queues, key=lambda queue: queue.key)
@@ -453,10 +453,7 @@ def topic_state(
         config = (broker.topics or {}).get(topic)
         if config is not None:
             perm = config.perm if perm is None else perm & config.perm
-        for queue_id, held in sorted(broker.ends.get(topic, {}).items()):
-            low, high = max(held.min_offset, 0), max(held.max_offset, 0)
-            last_ms = known_ms(held.last_update_timestamp)
-            queues.append(TopicQueue(topic, broker.name, queue_id, low, high, last_ms))
+        queues += broker.ends.get(topic, {}).values()
         asked = ("topics", about_ends(topic), "consumers")
         why = [broker.error, *(broker.refused.get(what) for what in asked)]
         errors += [text for text in why if text]
@@ -465,7 +462,7 @@ def topic_state(
         kind=kind,
         taken_ms=taken_ms,
         permission=None if perm is None else permission(perm),
-        queues=tuple(sorted(queues, key=lambda queue: (queue.broker_name, queue.queue_id))),
+        queues=tuple(sorted(queues)),
         consumers=None if consumers is None else tuple(sorted(consumers)),
         errors=tuple(errors),
     )
@@ -508,13 +505,16 @@ def member_rows(connections: Iterable[ConsumerConnection]) -> tuple[MemberRow, .
     return tuple(sorted(found.values()))
 
 
-def _subscriptions(connections: Iterable[ConsumerConnection]) -> tuple[SubscriptionRow, ...]:
-    found = {
-        SubscriptionRow(data.topic, data.sub_string, data.expression_type or "TAG")
-        for connection in connections
-        for data in connection.subscription_table.values()
-    }
-    return tuple(sorted(found))
+def subscription_rows(found: Iterable[SubscriptionData]) -> tuple[SubscriptionRow, ...]:
+    """Return the different subscriptions that members told of, sorted."""
+    return tuple(
+        sorted(
+            {
+                SubscriptionRow(data.topic, data.sub_string, data.expression_type or "TAG")
+                for data in found
+            }
+        )
+    )
 
 
 def _owner(

@@ -229,11 +229,11 @@ class Messages(Service):
         found: dict[MessageQueue, Range] = {}
         for name, address in self._wire.topic_masters(topic).items():
             try:
-                table = self._wire.ask(address, questions.ends_of(topic)).offset_table
+                told = self._wire.ask(address, questions.ends_of(topic))
             except RocketMQError as error:
                 problems.append(f"broker {name}: {error.message}")
                 continue
-            found |= {queue: (max(s.min_offset, 0), s.max_offset) for queue, s in table.items()}
+            found |= {queue: (held.min_offset, held.max_offset) for queue, held in told.items()}
         return found
 
     @question

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from rocketstream.admin.state import TopicQueue, known_ms
 from rocketstream.client.instance.questions import Question
 from rocketstream.errors import RemoteProtocolError
 from rocketstream.model import MessageQueue
@@ -80,6 +81,19 @@ def _table(name: str) -> Callable[[bytes], dict[str, dict[str, Any]]]:
     return read
 
 
+def _topic_queues(data: bytes) -> dict[MessageQueue, TopicQueue]:
+    table = TopicStatsTable.decode(data).offset_table
+    return {
+        queue: TopicQueue(
+            *queue,
+            min_offset=max(told.min_offset, 0),
+            max_offset=max(told.max_offset, 0),
+            last_update_ms=known_ms(told.last_update_timestamp),
+        )
+        for queue, told in table.items()
+    }
+
+
 def _asks(code: Code, read: Callable[[bytes], T]) -> Question[T]:
     return Question(code, None, lambda answer: read(bytes(answer.body)))
 
@@ -147,9 +161,7 @@ producer_connection_of = _asks_with(
     ProducerConnection.decode,
 )
 """Refused where the group has none."""
-ends_of = _asks_with(
-    Code.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequestHeader, TopicStatsTable.decode
-)
+ends_of = _asks_with(Code.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequestHeader, _topic_queues)
 consumers_of = _asks_with(
     Code.QUERY_TOPIC_CONSUME_BY_WHO,
     QueryTopicConsumeByWhoRequestHeader,

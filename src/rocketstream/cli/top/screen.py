@@ -19,7 +19,7 @@ from textual.widgets import DataTable, Input, Static
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.admin.core.words import moment, span
-from rocketstream.admin.state import URGENCY, GroupState, Verdict, WhyReport
+from rocketstream.admin.state import GroupState, WhyReport, counted
 from rocketstream.cli.failure import describe
 from rocketstream.cli.tables import GAP, shown
 from rocketstream.cli.top.views import (
@@ -562,9 +562,7 @@ def _summary(update: Update) -> str:
     """Return how many groups have which verdict, the worst first."""
     if update.state is None:
         return ""
-    counts = dict.fromkeys(URGENCY, 0)
-    for found in update.verdicts.values():
-        counts[found.verdict] += 1
-    told = [f"{number} {Verdict(verdict).value}" for verdict, number in counts.items() if number]
+    counts = counted(update.verdicts.values())
+    told = [f"{number} {verdict.value}" for verdict, number in counts.items()]
     groups = len(update.state.groups)
     return f"{groups} group{'' if groups == 1 else 's'}" + (": " if told else "") + ", ".join(told)

@@ -5,13 +5,13 @@ Law: asks no broker; it shows the last sweep.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from starlette.responses import Response
 
-from rocketstream.admin.state import URGENCY, GroupState, GroupVerdict, Verdict
+from rocketstream.admin.state import URGENCY, GroupState, GroupVerdict, Verdict, counted
 from rocketstream.dashboard.site import Ask, get
 from rocketstream.watch import Update
 
@@ -34,7 +34,7 @@ class View:
     """The contents of the overview, after filter and order."""
 
     rows: list[Row]
-    counts: tuple[tuple[Verdict, int], ...]
+    counts: dict[Verdict, int]
     query: str
     verdict: str
     order: str
@@ -72,7 +72,7 @@ def view(update: Update, query: str = "", verdict: str = "", order: str = "verdi
     """Return the contents of the overview for a sweep."""
     groups = update.state.groups if update.state is not None else {}
     rows = [Row(state, verdict_of(update, name)) for name, state in groups.items()]
-    counts = counts_of(row.verdict for row in rows)
+    counts = counted(row.verdict for row in rows)
     words = query.casefold().split()
     kept = [
         row
@@ -86,12 +86,6 @@ def view(update: Update, query: str = "", verdict: str = "", order: str = "verdi
     return View(kept, counts, query, verdict, order)
 
 
-def counts_of(verdicts: Iterable[GroupVerdict]) -> tuple[tuple[Verdict, int], ...]:
-    """Return how many groups have each verdict, the most urgent one first."""
-    found = [each.verdict for each in verdicts]
-    return tuple((each, found.count(each)) for each in URGENCY if each in found)
-
-
 async def page(ask: Ask) -> Response:
     """Return the page of all groups, or its live part."""
     found = view(ask.update(), ask.value("q"), ask.value("verdict"), ask.value("order"))
@@ -101,7 +95,7 @@ async def page(ask: Ask) -> Response:
 async def clusters(ask: Ask) -> Response:
     """Return the page of all clusters, or its live part."""
     updates = [(site, site.collector.update()) for site in ask.site.sites.values()]
-    found = [(site, update, counts_of(update.verdicts.values())) for site, update in updates]
+    found = [(site, update, counted(update.verdicts.values())) for site, update in updates]
     return ask.page("clusters", clusters=found, title="Clusters")
 
 
