@@ -39,7 +39,6 @@ class Admin:
         security_token: token of a temporary ACL user.
         connect_timeout_ms: bound of one connect.
         ssl_context: TLS for every connection, None for plain.
-        clock: where deadlines come from.
         audit: the file where every change is written down before and after; None writes nothing.
             The command line, the dashboard and the agents' server always pass one.
         read_only: refuse every operation that changes something (``ReadOnlyError``).

@@ -113,7 +113,6 @@ def count_matching(
     """Return how many messages of a queue a group has not consumed and its filter selects.
 
     Args:
-        asking: asks the queue's broker.
         queue: the queue with its offsets.
         subscription: the members' subscription of the topic.
         entries_max: how many entries of the index to look at; with more the result is an estimate.

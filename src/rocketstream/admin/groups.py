@@ -71,7 +71,6 @@ class Groups(Service):
         groups that never sent a heartbeat (a Spark query's, say) can be examined too.
 
         Args:
-            group: the consumer group.
             topic: only this topic; None for all the group has offsets for or subscribes to.
 
         Raises:
@@ -87,7 +86,6 @@ class Groups(Service):
         """Return one group at one moment, including how fast messages are delivered to it.
 
         Args:
-            group: the consumer group.
             topic: only the queues of this topic; None for all, its retry and dead letters too.
             matching: also count the messages its filter wants, where it has one.
             owners: also ask its members which queues they hold, where there are several.
@@ -175,7 +173,6 @@ class Groups(Service):
         from falling behind.
 
         Args:
-            group: the consumer group.
             seconds: how long to watch; 0 judges one state.
 
         Raises:
@@ -194,7 +191,6 @@ class Groups(Service):
         and reads the messages the group stands at. Changes nothing.
 
         Args:
-            group: the consumer group.
             window: earlier states of the group, oldest first: the verdict takes them into account.
 
         Raises:
@@ -211,7 +207,6 @@ class Groups(Service):
         """Return the states of a group over ``seconds``, oldest first; blocks for that long.
 
         Args:
-            group: the consumer group.
             seconds: how long to watch; 0 takes one state.
 
         Raises:
@@ -268,7 +263,6 @@ class Groups(Service):
         """Ask members for their running info (307); blocks for up to 10 s per silent member.
 
         Args:
-            group: the consumer group.
             client_id: only this member; None asks all.
             stacks: also ask for the stacks of their threads.
 
@@ -348,7 +342,6 @@ class Groups(Service):
 
         Args:
             group: the consumer group; left alone while it has connected members.
-            topic: the topic.
             timestamp_ms: begin with messages stored at this time or later, ms since 1970; None
                 begins after the newest.
 

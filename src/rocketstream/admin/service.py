@@ -30,9 +30,7 @@ class Reach:
     """One cluster within reach: the connections, the clock and the rules all services share.
 
     Args:
-        client: asks name servers and brokers.
         timeout_ms: bound of one request.
-        clock: where deadlines come from.
         audit: where changes are written down; None writes nothing.
         read_only: whether every change is refused.
         masking: which parts of messages are hidden; None takes the environment's rules.
@@ -98,7 +96,6 @@ class Awaited:
 
     Args:
         call: runs a call on a thread; told whether it is to be completed even when cancelled.
-        service: has the operations.
     """
 
     def __init__(

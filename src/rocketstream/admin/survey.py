@@ -78,11 +78,7 @@ class Survey:
     """Asks one broker everything a sweep needs of it; used once.
 
     Args:
-        broker: receives the answers.
-        asking: asks the broker's master.
         memory: answers kept from earlier sweeps.
-        scope: the scope of the sweep.
-        clock: dates the answers.
     """
 
     def __init__(

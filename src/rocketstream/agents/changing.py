@@ -104,10 +104,8 @@ class Changing:
     Args:
         admin: looks at things as they are; it needs no right to change them.
         writer: makes the Admin of one change, from who approved it; closed here.
-        approver: asks a person.
         namesrv: the name servers, for the commands a person may run instead.
         previews: keeps changes from their preview to their end.
-        clock: the present time, for times relative to now.
     """
 
     def __init__(

@@ -193,7 +193,6 @@ class Looking:
     Args:
         admin: asked for one thing at a time.
         watching: the results of sweeps over the whole cluster.
-        clock: the present time, for times relative to now.
     """
 
     def __init__(self, admin: Admin, watching: Watching, clock: Clock) -> None:

@@ -66,7 +66,6 @@ async def serving(
         admin: answers questions; closed by the caller.
         make_collector: makes the collection without starting it.
         changing: the tools that change something; None: there are none.
-        clock: the clock for times and for the age of previews.
     """
     watching = Watching(make_collector)
     rule = _READ_ONLY

@@ -96,7 +96,6 @@ class Change:
         """Show a plan and ask; return whether it is to be carried out.
 
         Args:
-            plan: the plan.
             show: prints its steps.
             what: the changes, a line each.
             nothing: said of a plan that changes nothing; None for all others.

@@ -6,6 +6,7 @@ Law: totals are sums of the known figures, and name the brokers that are missing
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -59,52 +60,47 @@ def list_clusters(namesrv: str, as_json: bool) -> None:
     """List the clusters the name server knows, with totals over their brokers."""
     with looking(namesrv) as admin:
         rows = admin.brokers.status()
-    clusters: dict[str, list[BrokerStatusRow]] = {}
-    for row in rows:
-        clusters.setdefault(row.cluster, []).append(row)
-    totals = [(name, _Totals(found)) for name, found in sorted(clusters.items())]
-    if as_json:
-        print_json([{"cluster": name} | total.json() for name, total in totals])
-        return
+    names = sorted({row.cluster for row in rows})
+    totals = [_totals(name, [row for row in rows if row.cluster == name]) for name in names]
     columns = (
-        Column("Cluster", lambda row: row[0], keep=True),
-        Column("Brokers", lambda row: number(row[1].brokers), number=True, importance=6),
-        Column("Processes", lambda row: number(row[1].processes), number=True, importance=3),
-        Column(
-            "Not answering",
-            lambda row: number(row[1].silent) if row[1].silent else NONE,
-            number=True,
-        ),
-        Column("Put/s", lambda row: per_second(row[1].put_tps), number=True),
-        Column("Get/s", lambda row: per_second(row[1].get_tps), number=True),
-        Column("Fullest disk", lambda row: percent(row[1].disk), number=True, colour=disk_colour),
+        Column("Cluster", lambda row: row.cluster, keep=True),
+        Column("Brokers", lambda row: number(row.brokers), number=True, importance=6),
+        Column("Processes", lambda row: number(row.processes), number=True, importance=3),
+        Column("Not answering", lambda row: number(row.not_answering or None, NONE), number=True),
+        Column("Put/s", lambda row: per_second(row.put_tps), number=True),
+        Column("Get/s", lambda row: per_second(row.get_tps), number=True),
+        Column("Fullest disk", lambda row: percent(row.disk_used), number=True, colour=disk_colour),
     )
-    render(totals, columns, False, footer=plural(len(totals), "cluster"))
-    _print_silent(rows)
+    render(totals, columns, as_json, footer=plural(len(totals), "cluster"))
+    if not as_json:
+        _print_silent(rows)
 
 
+@dataclass(frozen=True, slots=True)
 class _Totals:
     """The sums of a cluster's brokers; rates are those of masters that answered."""
 
-    def __init__(self, rows: list[BrokerStatusRow]) -> None:
-        told = [row.figures for row in rows if row.figures is not None]
-        masters = [r.figures for r in rows if r.is_master and r.figures is not None]
-        self.brokers = len({row.broker_name for row in rows})
-        self.processes = len(rows)
-        self.silent = len(rows) - len(told)
-        self.put_tps = _sum(each.put_tps for each in masters)
-        self.get_tps = _sum(each.get_tps for each in told)
-        self.disk = max((f.disk_used for f in told if f.disk_used is not None), default=None)
+    cluster: str
+    brokers: int
+    processes: int
+    not_answering: int
+    put_tps: float | None
+    get_tps: float | None
+    disk_used: float | None
 
-    def json(self) -> dict[str, object]:
-        return {
-            "brokers": self.brokers,
-            "processes": self.processes,
-            "notAnswering": self.silent,
-            "putTps": self.put_tps,
-            "getTps": self.get_tps,
-            "diskUsed": self.disk,
-        }
+
+def _totals(cluster: str, rows: list[BrokerStatusRow]) -> _Totals:
+    told = [row.figures for row in rows if row.figures is not None]
+    masters = [row.figures for row in rows if row.is_master and row.figures is not None]
+    return _Totals(
+        cluster,
+        brokers=len({row.broker_name for row in rows}),
+        processes=len(rows),
+        not_answering=len(rows) - len(told),
+        put_tps=_sum(each.put_tps for each in masters),
+        get_tps=_sum(each.get_tps for each in told),
+        disk_used=max((f.disk_used for f in told if f.disk_used is not None), default=None),
+    )
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

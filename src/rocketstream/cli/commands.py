@@ -289,10 +289,8 @@ def option(
 
     Args:
         said: its names, and the word for its value; without one it is a flag.
-        help: what it is for.
         type: the type of its value; ``click.Choice`` alone takes the words of ``said``.
         to: the parameter that gets the value; None for the option's own name.
-        more: click's other settings.
     """
     words = said.replace(", ", " ").split(" ")
     opts = [word for word in words if word.startswith("-")]
@@ -386,7 +384,6 @@ def shows(*, asking: bool = True, watch: bool = False, help: str = _AS_JSON) -> 
     Args:
         asking: it asks a cluster: ``--namesrv`` too.
         watch: it shows a state that changes, and changes nothing itself.
-        help: of ``--json``.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:

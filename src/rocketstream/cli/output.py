@@ -72,8 +72,6 @@ def render(
     Args:
         rows: values of the model, or tables ready for JSON.
         columns: how a row's cells are made.
-        as_json: ``--json``.
-        footer: the line.
     """
     if as_json:
         print_json(list(rows))

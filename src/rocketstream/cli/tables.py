@@ -81,7 +81,6 @@ def lay(
     """Return the lines of a table.
 
     Args:
-        columns: the columns.
         rows: cells, as many per row as there are columns.
         room: cells of the terminal's width; None: as wide as it takes.
         rule: the character the line below the headings is made of.
@@ -216,7 +215,6 @@ def fold(text: str, room: int, *, within: bool = False) -> list[str]:
     """Return the text in lines of at most ``room`` cells, broken between words.
 
     Args:
-        text: the text.
         room: cells of a line.
         within: a word that is wider is broken too; else it has a line that is as wide as it is.
     """
@@ -244,7 +242,6 @@ def shown(text: str, *, lines: bool = False) -> str:
     direction mark makes a name look like another one.
 
     Args:
-        text: the text.
         lines: line breaks and tabs stay.
     """
     return spelled_out(text, kept="\n\t" if lines else "", joiners=True)

@@ -81,7 +81,6 @@ def create_app(*clusters: Cluster, settings: Settings | None = None) -> Starlett
 
     Args:
         clusters: one or more; pages of several are below ``/cluster/NAME``, and ``/`` has them all.
-        settings: who may do what.
 
     Raises:
         ConfigurationError: there is no cluster, two have one name, or a name is empty or has a

@@ -47,7 +47,6 @@ class Desk:
 
     Args:
         admin_factory: makes the only Admin, when it is first needed.
-        clock: measures the age of kept answers.
     """
 
     def __init__(self, admin_factory: AdminFactory, clock: Clock) -> None:

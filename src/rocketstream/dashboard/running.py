@@ -93,10 +93,6 @@ class Listening:
 class DashboardServer:
     """Serves an application until closed; a context manager.
 
-    Args:
-        app: what ``create_app`` made.
-        listening: where it listens.
-
     Attributes:
         url: the address to open.
 

@@ -261,7 +261,6 @@ class Sender:
 
     Args:
         webhook: the webhook that gets the notices.
-        where: the cluster's name.
         pause_s: returns how many seconds to wait after a number of failed tries.
     """
 
@@ -388,11 +387,7 @@ def lines(notice: Notice, where: str) -> list[str]:
 
 
 def body(kind: Kind, notice: Notice, where: str) -> dict[str, Any]:
-    """Return the JSON body a service expects.
-
-    Args:
-        where: the cluster's name.
-    """
+    """Return the JSON body a service expects."""
     if kind is Kind.GENERIC:
         return _generic(notice, where)
     return _chat(kind, "\n".join([title(notice), *lines(notice, where)]))

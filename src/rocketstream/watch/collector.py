@@ -139,8 +139,6 @@ class Collector:
             state there, so that a restart changes neither verdicts nor since when they hold.
         past: returns what to continue from where another process writes the history; see
             ``kept_past``. Asked once, at the first sweep.
-        judge: derives a verdict from a group's window.
-        clock: where times come from.
         workers: runs the sweeps; by default on a thread.
         windows: the states kept of each group; bounded.
 

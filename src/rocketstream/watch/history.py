@@ -168,9 +168,7 @@ class History:
         A sweep that found nothing is written as a moment with unknown figures.
 
         Args:
-            state: the state the sweep found.
             verdicts: the verdicts of every group, for ``past``; None keeps none.
-            changes: the verdicts that changed.
 
         Raises:
             ClientStateError: the history is closed, or opened only for reading.

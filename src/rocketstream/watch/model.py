@@ -142,12 +142,7 @@ class Judge(Protocol):
 
 
 class Model:
-    """Takes what sweeps and looks find and makes the update of it; not thread safe.
-
-    Args:
-        judge: derives a verdict from a group's window.
-        windows: the states kept of each group.
-    """
+    """Takes what sweeps and looks find and makes the update of it; not thread safe."""
 
     def __init__(self, judge: Judge, windows: Windows) -> None:
         self._judge = judge

@@ -138,7 +138,6 @@ class Resets(Service):
         """Return where each queue of a group would go; changes nothing.
 
         Args:
-            group: the consumer group.
             topic: the topic; None means every topic the group consumes, with
                 ``ResetTarget.copy_of`` every one of the copied group, except its retry topic. An
                 offset needs a topic.

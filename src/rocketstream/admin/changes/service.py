@@ -129,7 +129,6 @@ class Changes(Resets, Transfers):
         Removing queues is a warning; removing read queues that hold messages is a problem.
 
         Args:
-            topic: the topic.
             read_queues: read queues on each broker; None leaves them unchanged.
             write_queues: write queues on each broker; None leaves them unchanged.
             perm: bits of ``Perm``; None leaves it unchanged.
@@ -200,7 +199,6 @@ class Changes(Resets, Transfers):
         """Return what making a group on every broker would do; an existing group is a problem.
 
         Args:
-            group: the consumer group.
             settings: by upstream's names, ``{"retryMaxTimes": 5}``; defaults for the others.
 
         Raises:
@@ -218,7 +216,6 @@ class Changes(Resets, Transfers):
         """Return what changing a group's settings would do, on every broker.
 
         Args:
-            group: the consumer group.
             settings: by upstream's names; settings that are not named stay, also those of later
                 releases.
 
@@ -261,7 +258,6 @@ class Changes(Resets, Transfers):
         Connected members are a problem: they would create the group again.
 
         Args:
-            group: the consumer group.
             dead_letters: delete its dead letters too; False keeps them.
 
         Raises:

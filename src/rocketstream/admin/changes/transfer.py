@@ -356,7 +356,6 @@ class Transfers(Service):
         queue are left out.
 
         Args:
-            path: the file.
             offsets: also move groups.
             brokers: the cluster's broker for each broker of the file, by the name in the file;
                 needed where names differ and there are several brokers.

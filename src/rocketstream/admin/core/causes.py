@@ -93,7 +93,6 @@ def find_causes(
     """Return the causes the evidence shows, ranked.
 
     Args:
-        evidence: the findings.
         pinned: the pinned messages among them.
         window: the group's states before and with the evidence, oldest first.
     """

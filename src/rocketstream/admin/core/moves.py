@@ -432,7 +432,6 @@ def changes_since(plan: ResetPlan, now: ResetPlan) -> list[str]:
     members that came or went.
 
     Args:
-        plan: the plan that was shown.
         now: the same target offsets, with the stored offsets and kept messages of now.
     """
     found: list[str] = []

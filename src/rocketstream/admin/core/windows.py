@@ -422,7 +422,6 @@ def rates_of(tracks: Sequence[Track], span_ms: int | None = None) -> tuple[float
     """Return messages consumed and arrived a second; None where moments are too close to tell.
 
     Args:
-        tracks: the queues.
         span_ms: only the last so many ms; None takes the whole window.
     """
     consumed = arrived = 0.0

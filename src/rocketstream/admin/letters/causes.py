@@ -118,7 +118,6 @@ def is_of_cause(letter: MessageExt, cause: str | None, where: str | None) -> boo
     """Return whether a dead letter has a cause.
 
     Args:
-        letter: the dead letter.
         cause: a cause's id, its text as it is shown, an exception's class or its whole text; None
             for any.
         where: the place as it is shown, or only ``file:line`` or the file; None for any.

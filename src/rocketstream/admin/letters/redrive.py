@@ -140,7 +140,6 @@ class Pace:
 
     Args:
         rate: events a second, None for no bound.
-        clock: measures.
         wait: called with the number of seconds to wait.
     """
 
@@ -515,7 +514,6 @@ class SentBefore:
     questions are asked.
 
     Args:
-        lookup: finds messages.
         group: the group whose dead letters are sent.
         to: the target of the redrive; None for each letter's origin.
         by: the place named for the redrive: only letters it sent itself count; None counts all.

@@ -115,7 +115,6 @@ class Letters(Service):
         Reads the newest letters of each queue, at most ``most`` of each.
 
         Args:
-            group: the consumer group.
             wanted: which letters; None for all.
             most: how many letters are read of each queue at most.
 
@@ -185,7 +184,6 @@ class Letters(Service):
         Reads the dead letters that were not sent before, until ``limit`` are selected.
 
         Args:
-            group: the consumer group.
             wanted: which of its dead letters; None for all.
             to: the topic to send to; None for the one each letter was consumed from. The group's
                 own retry topic (``%RETRY%`` and its name) makes only this group consume them again.
@@ -225,7 +223,6 @@ class Letters(Service):
         twice.
 
         Args:
-            group: the consumer group.
             wanted: which of its dead letters; None for all.
             to: as for ``redrive_plan``.
             limit: how many letters to send at most.

@@ -128,7 +128,6 @@ class Messages(Service):
             timeout_ms: begin no further read after this time.
             resume: continue where a search of this topic ended, with its ranges and order; ``key``
                 and ``wanted`` must be given again.
-            how: how bodies are decoded.
 
         Raises:
             RouteNotFoundError: the topic is unknown.
@@ -181,13 +180,11 @@ class Messages(Service):
         arrive faster than they are read are passed over and counted.
 
         Args:
-            topic: the topic.
             place: the place of the previous round; None begins.
             wanted: leave out all other messages.
             last: begin this many messages before the end of each queue, up to ``behind_max``.
             behind_max: if a queue grew by more messages since the last round, the older ones are
                 passed over.
-            how: how bodies are decoded.
 
         Raises:
             RouteNotFoundError: the topic is unknown.
@@ -312,8 +309,6 @@ class Messages(Service):
         The group's progress does not change. Blocks until the listener returns, for up to 10 s.
 
         Args:
-            group: the consumer group.
-            client_id: the member.
             topic: the message's topic.
             msg_id: either of the message's two ids.
 

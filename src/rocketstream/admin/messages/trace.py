@@ -141,8 +141,6 @@ def timeline(
         msg_id: the id the sender gave it.
         records: records that may concern it, each with the address of the client that wrote it.
         store_ms: when the broker stored it.
-        store_host: which broker.
-        problems: what could not be read.
     """
     sends: list[TraceSend] = []
     ends: list[TraceEnd] = []

@@ -160,8 +160,6 @@ class Tracked:
     """One message and its copies, looked up once for all groups.
 
     Args:
-        lookup: finds the copies.
-        message: the message.
         masters: the address of each broker's master.
         is_place: whether the message was named by its place, not by its sender's id.
     """

@@ -62,7 +62,6 @@ class AuditLog:
         who: the name of the person who makes the change; None is the user of this process.
         face: the face it is made through: ``command line``, ``dashboard``, ``agents``, ``library``.
         approved: by whom the change was approved; None where ``who`` alone decides.
-        clock: gives the times written.
     """
 
     def __init__(
@@ -150,7 +149,6 @@ class ChangeGate:
     """Admits changes, or refuses them.
 
     Args:
-        client: asks brokers.
         timeout_ms: bound of one request.
         audit: where changes are written down; None writes nothing.
         read_only: whether every change is refused.

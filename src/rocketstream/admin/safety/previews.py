@@ -31,11 +31,7 @@ class _Kept(Generic[Plan]):
 
 
 class Previews(Generic[Plan]):
-    """Plans by the tokens that those who saw them were given; used on one event loop.
-
-    Args:
-        clock: its monotonic time is the age of previews.
-    """
+    """Plans by the tokens that those who saw them were given; used on one event loop."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -116,7 +116,6 @@ class Top(App[None]):
         view: shown first: ``groups``, ``topics`` or ``brokers``.
         wanted: the filter to begin with.
         why: finds out why a group is behind; may block for seconds, and runs on a thread.
-        clock: what ages are counted by.
     """
 
     ENABLE_COMMAND_PALETTE = False
