@@ -77,8 +77,8 @@ def texts_of(module: Module) -> Iterator[tuple[str, str, str]]:
                 kinds |= dict.fromkeys(map(id, node.args), "told")
             elif name in DECLARED:
                 kinds |= {id(each.value): "help" for each in node.keywords if each.arg == "help"}
-                # Our options name themselves and their value first, then say what they are for.
-                told = node.args[1:2] if name == "option" else node.args[2:3]
+                # Ours name themselves and their value first, then say what they are for.
+                told = node.args[2:3] if name == "partial" else node.args[1:2]
                 kinds |= dict.fromkeys(map(id, told), "help")
         elif isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in apart:
             text = text_of(node)

@@ -10,7 +10,7 @@ import click
 from click import BadParameter
 
 from rocketstream import __version__
-from rocketstream.cli.commands import Commands, option, use_key_file
+from rocketstream.cli.commands import Commands, argument, option, use_key_file
 from rocketstream.cli.failure import EXIT_USAGE, guard
 from rocketstream.cli.output import let_all_through, look, print_line
 from rocketstream.cli.tables import shown
@@ -149,12 +149,7 @@ def app(namesrv: str | None) -> None:
 
 
 @click.command(epilog='Example: `eval "$(rocketstream completion bash)"` in ~/.bashrc')
-@click.argument(
-    "shell",
-    type=click.Choice(["bash", "zsh", "fish"]),
-    metavar="bash|zsh|fish",
-    help="The shell to print the script for.",
-)
+@argument("bash|zsh|fish", "The shell to print the script for.", click.Choice, to="shell")
 def completion(shell: str) -> None:
     """Print a script by which a shell completes commands, options, and topic and group names."""
     print_line(script(shell).rstrip())

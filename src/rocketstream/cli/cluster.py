@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.admin.core.words import (
     NONE,
@@ -23,7 +21,7 @@ from rocketstream.admin.core.words import (
     size,
     span,
 )
-from rocketstream.cli.commands import Commands, Watched, looking, names, option, shows
+from rocketstream.cli.commands import Commands, Watched, argument, looking, names, option, shows
 from rocketstream.cli.commands import topic as topic_argument
 from rocketstream.cli.output import (
     json_of,
@@ -41,12 +39,7 @@ if TYPE_CHECKING:
 
 DISK_FULL = 0.85
 """From here on a broker of 4.9 or 5.x deletes before time (diskSpaceCleanForciblyRatio)."""
-_broker = click.argument(
-    "broker",
-    metavar="BROKER",
-    help="Name or address of the broker.",
-    shell_complete=names("brokers"),
-)
+_broker = argument("BROKER", "Name or address of the broker.", shell_complete=names("brokers"))
 _match = option("--match TEXT", "Only settings whose name contains this.")
 
 # --- clusters -------------------------------------------------------------------------------------
@@ -334,9 +327,7 @@ def list_producers(namesrv: str, as_json: bool) -> None:
 @producer.command(
     cls=Watched, epilog="Example: `rocketstream producer connections checkout orders`"
 )
-@click.argument(
-    "group", metavar="GROUP", help="The producer group.", shell_complete=names("groups")
-)
+@argument("GROUP", "The producer group.", shell_complete=names("groups"))
 @topic_argument
 @shows(watch=True)
 def connections(group: str, topic: str, namesrv: str, as_json: bool) -> None:

@@ -304,6 +304,17 @@ def option(
     return click.option(*opts, *([to] if to else []), help=help, **more)
 
 
+def argument(
+    said: str, help: str, type: Any = None, *, to: str | None = None, **more: Any
+) -> Decorator[Any]:
+    """Return an argument that is declared as help shows it: ``TOPIC``, ``[GROUP]``, ``NAME...``."""
+    if type is click.Choice:
+        type = click.Choice(said.split("|"))
+    more |= {"required": not said.startswith("["), "nargs": -1 if said.endswith("...") else 1}
+    name = to or said.strip("[].").lower()
+    return click.argument(name, metavar=said, help=help, type=type, **more)
+
+
 def together(*options: Callable[[Any], Any]) -> Decorator[Any]:
     """Return one decorator of several, as if they stood below each other."""
 
@@ -336,12 +347,8 @@ asks: Final = together(
     key_file,
 )
 """The options of a command that asks a cluster."""
-topic: Final = click.argument(
-    "topic", metavar="TOPIC", help="Name of the topic.", shell_complete=names("topics")
-)
-group: Final = click.argument(
-    "group", metavar="GROUP", help="The consumer group.", shell_complete=names("groups")
-)
+topic: Final = argument("TOPIC", "Name of the topic.", shell_complete=names("topics"))
+group: Final = argument("GROUP", "The consumer group.", shell_complete=names("groups"))
 start: Final = functools.partial(
     option,
     "--from earliest|latest|TIMESTAMP",

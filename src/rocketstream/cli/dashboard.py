@@ -22,6 +22,7 @@ from rocketstream.cli.commands import (
     THERE,
     Commands,
     Seconds,
+    argument,
     audit_file,
     key_file,
     option,
@@ -140,7 +141,7 @@ def dashboard(context: click.Context, /, **given: Any) -> None:
 @dashboard.command(
     epilog="Example: `rocketstream dashboard token alice --role look,act --tokens tokens.json`"
 )
-@click.argument("name", metavar="NAME", help="Who the token is for.")
+@argument("NAME", "Who the token is for.")
 @option("--tokens FILE", "The file; created if there is none.", FILE, required=True)
 @option(
     "--role look|act|export",

@@ -7,12 +7,21 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import click
 from click import BadParameter
 
 from rocketstream.admin.core.words import NONE, moment, number, plural
 from rocketstream.cli.changing import Change, changes
-from rocketstream.cli.commands import TIME, Commands, Watched, Whole, names, option, shows, together
+from rocketstream.cli.commands import (
+    TIME,
+    Commands,
+    Watched,
+    Whole,
+    argument,
+    names,
+    option,
+    shows,
+    together,
+)
 from rocketstream.cli.consume import message_json
 from rocketstream.cli.failure import say
 from rocketstream.cli.message import looking_admin, mask, print_messages
@@ -34,12 +43,7 @@ _UNKNOWN_ORIGIN = "(origin not known)"
 _CAUSES_NAMED_MAX = 8
 _TOLD_EVERY = 1_000
 """A long redrive says how far it is after so many letters."""
-_group = click.argument(
-    "group",
-    metavar="GROUP",
-    help="The consumer group that gave them up.",
-    shell_complete=names("groups"),
-)
+_group = argument("GROUP", "The consumer group that gave them up.", shell_complete=names("groups"))
 
 
 def chooses(function: Callable[..., Any]) -> Any:
@@ -104,13 +108,7 @@ def chooses(function: Callable[..., Any]) -> Any:
     epilog="Examples: `rocketstream dlq list` counts each group's · "
     "`rocketstream dlq list billing --cause ValueError` shows letters",
 )
-@click.argument(
-    "group",
-    metavar="[GROUP]",
-    required=False,
-    help="Show letters of this group.",
-    shell_complete=names("groups"),
-)
+@argument("[GROUP]", "Show letters of this group.", shell_complete=names("groups"))
 @chooses
 @option("--max, -m N", "So many.", Whole(1, 1_000), to="most", default=32)
 @mask

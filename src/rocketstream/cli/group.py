@@ -8,12 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import click
 from click.exceptions import Exit
 
 from rocketstream.admin.core.words import NONE, UNKNOWN, moment, number, per_second, plural, span
 from rocketstream.admin.core.words import waits as messages_wait
-from rocketstream.cli.commands import SPAN, Commands, Watched, Whole, looking, names, option, shows
+from rocketstream.cli.commands import (
+    SPAN,
+    Commands,
+    Watched,
+    Whole,
+    argument,
+    looking,
+    names,
+    option,
+    shows,
+)
 from rocketstream.cli.commands import group as group_argument
 from rocketstream.cli.failure import EXIT_EXCEEDED, EXIT_FAILED, say
 from rocketstream.cli.output import (
@@ -137,13 +146,7 @@ def _lag_of(row: GroupState) -> str:
 @group.command(
     cls=Watched, epilog="Example: `rocketstream group lag billing --max 1000 --max-age 5m`"
 )
-@click.argument(
-    "group",
-    metavar="[GROUP]",
-    required=False,
-    help="The group; all groups when left out.",
-    shell_complete=names("groups"),
-)
+@argument("[GROUP]", "The group; all groups when left out.", shell_complete=names("groups"))
 @option("--topic, -t TEXT", "Only the queues of this topic.", shell_complete=names("topics"))
 @option(
     "--max N", "Exit with 3 where more messages than this wait for a group.", Whole(0), to="max_"
@@ -438,12 +441,7 @@ def members(group: str, namesrv: str, as_json: bool) -> None:
     "`rocketstream group running-info billing 10.0.0.9@4242 --stack --settings`",
 )
 @group_argument
-@click.argument(
-    "client",
-    metavar="[CLIENT]",
-    required=False,
-    help="Client id of one member; all when left out.",
-)
+@argument("[CLIENT]", "Client id of one member; all when left out.")
 @option("--stack", "Also show the stacks of its threads.")
 @option("--settings", "Also show its settings.")
 @shows(watch=True)

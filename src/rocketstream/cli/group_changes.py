@@ -14,7 +14,16 @@ from click.exceptions import Exit
 
 from rocketstream.admin.core.words import NONE, UNKNOWN, number, plural
 from rocketstream.cli.changing import FORCE, Change, changes, setting_text
-from rocketstream.cli.commands import Whole, names, option, pairs, parse_start, shows, together
+from rocketstream.cli.commands import (
+    Whole,
+    argument,
+    names,
+    option,
+    pairs,
+    parse_start,
+    shows,
+    together,
+)
 from rocketstream.cli.commands import group as group_argument
 from rocketstream.cli.commands import topic as topic_argument
 from rocketstream.cli.failure import EXIT_FAILED, say
@@ -134,12 +143,8 @@ def _queues(admin: Admin, topic: str, texts: Sequence[str]) -> list[MessageQueue
 
 
 @click.command(epilog="Example: `rocketstream group clone billing billing-v2 --dry-run`")
-@click.argument(
-    "source", metavar="SOURCE", help="The group to copy from.", shell_complete=names("groups")
-)
-@click.argument(
-    "target", metavar="TARGET", help="The group to copy to.", shell_complete=names("groups")
-)
+@argument("SOURCE", "The group to copy from.", shell_complete=names("groups"))
+@argument("TARGET", "The group to copy to.", shell_complete=names("groups"))
 @option("--topic, -t TEXT", "Only this topic; all when left out.", shell_complete=names("topics"))
 @_new_group
 @changes(force=_FORCE_MOVE)
@@ -161,9 +166,7 @@ def clone(
     epilog="Example: `rocketstream group undo "
     "~/.local/state/rocketstream/undo/billing-east-1714564800000-1f2e3d4c.json`"
 )
-@click.argument(
-    "file", metavar="FILE", type=click.Path(), help="What a reset wrote before it began."
-)
+@argument("FILE", "What a reset wrote before it began.", click.Path())
 @changes(force=_FORCE_MOVE)
 @_no_wait
 def undo(file: str, no_wait: bool, change: Change) -> None:

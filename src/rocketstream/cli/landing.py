@@ -17,7 +17,7 @@ import click
 from click import BadParameter
 
 from rocketstream.admin.core.words import plural
-from rocketstream.cli.commands import names, option, pairs, shows, together, words
+from rocketstream.cli.commands import argument, names, option, pairs, shows, together, words
 from rocketstream.cli.commands import start as start_option
 from rocketstream.cli.failure import say
 from rocketstream.cli.output import print_json, print_line
@@ -53,13 +53,8 @@ def to(help: str) -> Callable[[Any], Any]:
     return option("--to KIND:PLACE", help, required=True)
 
 
-topics: Final = click.argument(
-    "topics",
-    metavar="TOPIC...",
-    nargs=-1,
-    required=True,
-    help="Names of the topics.",
-    shell_complete=names("topics"),
+topics: Final = argument(
+    "TOPIC...", "Names of the topics.", to="topics", shell_complete=names("topics")
 )
 begin: Final = start_option(default="earliest")
 bodies: Final = together(

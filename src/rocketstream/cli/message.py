@@ -12,7 +12,17 @@ import click
 
 from rocketstream.admin.core.words import NONE, moment, plural, span
 from rocketstream.cli.changing import Change, changes
-from rocketstream.cli.commands import TIME, Commands, Whole, names, option, shows, together, words
+from rocketstream.cli.commands import (
+    TIME,
+    Commands,
+    Whole,
+    argument,
+    names,
+    option,
+    shows,
+    together,
+    words,
+)
 from rocketstream.cli.commands import topic as topic_argument
 from rocketstream.cli.failure import say
 from rocketstream.cli.output import (
@@ -58,9 +68,7 @@ mask = option(
     envvar="ROCKETSTREAM_MASK",
     show_envvar=True,
 )
-message_id = click.argument(
-    "msg_id", metavar="ID", help="The sender's id of the message, or the broker's."
-)
+message_id = argument("ID", "The sender's id of the message, or the broker's.", to="msg_id")
 conditions = together(
     option('--tag "A || B"', "Only with this tag, or these."),
     option("--sql CONDITION", 'Only where this holds, like "price > 5".'),
@@ -191,7 +199,7 @@ def view(topic: str, msg_id: str, how: Any, mask: str | None, namesrv: str, as_j
 
 @message.command(epilog="Example: `rocketstream message query orders order-1001`")
 @topic_argument
-@click.argument("key", metavar="KEY", help="One key of the messages.")
+@argument("KEY", "One key of the messages.")
 @option("--max N", "Show this many at most.", Whole(1, 1_000), to="most", default=32)
 @mask
 @shows()

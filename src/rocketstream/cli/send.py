@@ -13,7 +13,7 @@ from click import BadParameter
 
 from rocketstream import limits
 from rocketstream.admin.core.words import plural
-from rocketstream.cli.commands import JSON_LINES, Whole, looking, option, pairs, shows
+from rocketstream.cli.commands import JSON_LINES, Whole, argument, looking, option, pairs, shows
 from rocketstream.cli.commands import topic as topic_argument
 from rocketstream.cli.output import json_line, print_line
 
@@ -58,7 +58,7 @@ class Template:
     "`journalctl -o json | rocketstream send logs --stdin`"
 )
 @topic_argument
-@click.argument("body", metavar="[BODY]", required=False, help="The message; UTF-8 text.")
+@argument("[BODY]", "The message; UTF-8 text.")
 @option("--tags TEXT", "The tag.")
 @option("--keys TEXT", "Keys to find it by; several with blanks between.")
 @option("--property, -p NAME=VALUE", "User property; repeatable.", to="properties", multiple=True)

@@ -13,13 +13,13 @@ import click
 
 from rocketstream.admin.core.words import plural
 from rocketstream.cli.changing import FORCE, Change, changes
-from rocketstream.cli.commands import asks, names, option, pairs
+from rocketstream.cli.commands import argument, asks, names, option, pairs
 from rocketstream.cli.output import print_json, print_line
 from rocketstream.errors import ConfigurationError
 
 
 @click.command(epilog="Example: `rocketstream export cluster.json`")
-@click.argument("file", metavar="FILE", type=click.Path(), help="Where to write it; `-` prints it.")
+@argument("FILE", "Where to write it; `-` prints it.", click.Path())
 @option(
     "--topic, -t TOPIC",
     "Only this one; repeatable.",
@@ -68,7 +68,7 @@ def _write(path: Path, text: str) -> None:
 
 
 @click.command("import", epilog="Example: `rocketstream import cluster.json --dry-run`")
-@click.argument("file", metavar="FILE", type=click.Path(), help="What `export` wrote.")
+@argument("FILE", "What `export` wrote.", click.Path())
 @option("--no-offsets", "Leave groups where they are.")
 @option(
     "--broker FILE=CLUSTER",
