@@ -56,7 +56,7 @@ class Rig:
         self.hand = ByHand()
         self.admin = admin or object()
         self.collector = Collector(
-            lambda: self.asked,
+            lambda: cast(Any, self.asked),
             judge=by_lag,
             clock=self.clock,
             workers=cast(Workers, self.hand),

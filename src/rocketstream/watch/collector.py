@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.workers import ThreadWorkers, Worker, Workers
@@ -27,6 +27,10 @@ from rocketstream.watch.model import GroupLook, Judge, Model, Outage, Update, Ve
 from rocketstream.watch.pace import ROUND_MS, LookTimes, early_pause_s, pause_s
 from rocketstream.watch.windows import Past, Windows, gap_before
 
+if TYPE_CHECKING:
+    from rocketstream.admin.admin import Admin
+    from rocketstream.watch.history import History
+
 _log = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 10.0
@@ -36,58 +40,6 @@ LOOKS_AT_ONCE_MAX: Final = 4
 SHARED_MS: Final = 2_000
 """A look serves all who ask within so long after it."""
 LOOK_TIMEOUT_S: Final = 15.0
-
-
-class AskedCluster(Protocol):
-    """The operation of ``Admin.cluster`` that a sweep uses."""
-
-    def state(self) -> ClusterState:
-        """Return everything one sweep finds."""
-        ...
-
-
-class AskedGroups(Protocol):
-    """The operation of ``Admin.groups`` that a sweep uses."""
-
-    def why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
-        """Return what a group is behind for, or loses; asks its members."""
-        ...
-
-
-class Asked(Protocol):
-    """The services of ``Admin`` that a sweep uses."""
-
-    @property
-    def cluster(self) -> AskedCluster:
-        """Sweeps."""
-        ...
-
-    @property
-    def groups(self) -> AskedGroups:
-        """Asks members."""
-        ...
-
-    def close(self) -> None:
-        """Close the connections."""
-        ...
-
-
-class Record(Protocol):
-    """Where sweeps are written down; see ``History``."""
-
-    def add(
-        self,
-        state: ClusterState,
-        verdicts: Mapping[str, GroupVerdict],
-        changes: Sequence[VerdictChange],
-    ) -> None:
-        """Write a sweep down. Raises nothing: a failure to write is logged."""
-        ...
-
-    def past(self) -> Past | None:
-        """Return the state the previous collection left; None where there was none. Raises
-        nothing."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +99,10 @@ class Collector:
 
     def __init__(
         self,
-        admin_factory: Callable[[], Asked],
+        admin_factory: Callable[[], Admin],
         *,
         interval_s: float = INTERVAL_S,
-        history: Record | None = None,
+        history: History | None = None,
         past: Callable[[], Past | None] | None = None,
         judge: Judge = judge,
         clock: Clock = SYSTEM_CLOCK,
@@ -169,7 +121,7 @@ class Collector:
         self._workers = ThreadWorkers() if workers is None else workers
         self._worker: Worker | None = None
         self._closed = False
-        self._admin: Asked | None = None
+        self._admin: Admin | None = None
         self._begin_with = history.past if past is None and history is not None else past
         self._past: Past | None = None
         # Changed under its own lock, which is not held while brokers are asked.
@@ -477,7 +429,7 @@ class Collector:
         with self._writing:
             return self._model.looked(report)
 
-    def _opened(self) -> Asked:
+    def _opened(self) -> Admin:
         with self._lock:
             if self._closed:
                 raise ClientStateError("the collector is closed; make a new one")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 from rocketstream._util.workers import Step, Worker, Workers
 from rocketstream.admin.core.causes import explain
@@ -118,7 +118,9 @@ def watched(groups: Sequence[Group], minutes: float) -> dict[str, Course]:
     """Watch groups of one cluster for so long; return how each was judged."""
     cluster = Cluster(groups)
     steps = _Steps()
-    collector = Collector(lambda: cluster, clock=cluster.clock, workers=cast(Workers, steps))
+    collector = Collector(
+        lambda: cast(Any, cluster), clock=cluster.clock, workers=cast(Workers, steps)
+    )
     courses = {group.name: Course() for group in groups}
     burrows = {group.name: (Burrow(), Burrow(AS_THEY_COME_MS)) for group in groups}
     alerting = Alerting([Rule(WEBHOOKS)], WEBHOOKS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from typing import Any, cast
 
 from rocketstream.admin.state import ClusterState, GroupState, WhyReport
 from rocketstream.agents.looking import Watching
@@ -35,7 +36,7 @@ def test_one_collection_serves_all_who_ask_and_ends_when_nobody_does() -> None:
     cluster, made = Cluster(), []
 
     def make() -> Collector:
-        made.append(Collector(lambda: cluster))
+        made.append(Collector(lambda: cast(Any, cluster)))
         return made[-1]
 
     async def story() -> None:

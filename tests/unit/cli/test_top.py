@@ -159,7 +159,7 @@ def drive(
     why: Callable[[str], WhyReport] | None = None,
 ) -> Top:
     """Run the screen, let ``play`` press keys, and return it after its end."""
-    app = Top(watched, "127.0.0.1:9876", wanted=wanted, why=why, clock=ManualClock())
+    app = Top(cast(Any, watched), "127.0.0.1:9876", wanted=wanted, why=why, clock=ManualClock())
 
     async def run() -> None:
         async with app.run_test(size=size) as pilot:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -49,12 +49,12 @@ class Rig:
         self.hand = ByHand()
         self.kept = Kept()
         self.collector = Collector(
-            self.make,
+            cast(Any, self.make),
             interval_s=interval_s,
             judge=by_lag,
             clock=self.clock,
             workers=cast(Workers, self.hand),
-            history=self.kept,
+            history=cast(Any, self.kept),
         )
         self.collector.start()
 
@@ -150,7 +150,7 @@ def test_refreshes_one_after_the_other_are_a_second_apart() -> None:
 
 def test_a_refresh_waits_for_a_sweep_that_began_after_it() -> None:
     asked = Asked(waiting(3))
-    with Collector(lambda: asked, interval_s=3600, judge=by_lag) as collector:
+    with Collector(lambda: cast(Any, asked), interval_s=3600, judge=by_lag) as collector:
         assert collector.refresh(DEADLINE_S)
         state = collector.latest()
     assert state is not None
@@ -168,7 +168,7 @@ def test_a_refresh_ends_its_wait_when_the_collector_is_closed() -> None:
             held.wait(DEADLINE_S)
             return super().state()
 
-    collector = Collector(lambda: Stuck(waiting(0)), interval_s=3600, judge=by_lag)
+    collector = Collector(lambda: cast(Any, Stuck(waiting(0))), interval_s=3600, judge=by_lag)
     collector.start()
     assert entered.wait(DEADLINE_S)
     done: list[bool] = []
@@ -218,7 +218,7 @@ def test_a_cluster_that_cannot_even_be_asked_is_an_outage_too() -> None:
         raise ConfigurationError("no such name server")
 
     hand = ByHand()
-    collector = Collector(broken, judge=by_lag, workers=cast(Workers, hand))
+    collector = Collector(cast(Any, broken), judge=by_lag, workers=cast(Workers, hand))
     collector.start()
     hand.step()
     outage = collector.outage()
@@ -622,7 +622,7 @@ def test_topics_a_broker_no_longer_tells_of_keep_their_last_figures() -> None:
 def test_an_interval_below_a_second_is_refused() -> None:
     for wrong in (0, 0.5, -1, float("nan")):
         with pytest.raises(ConfigurationError, match="interval_s"):
-            Collector(lambda: Asked(waiting(0)), interval_s=wrong, judge=by_lag)
+            Collector(lambda: cast(Any, Asked(waiting(0))), interval_s=wrong, judge=by_lag)
 
 
 def test_a_closed_collector_is_not_started_again_and_stays_readable() -> None:

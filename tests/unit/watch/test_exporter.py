@@ -30,7 +30,7 @@ class Scraped:
         self.asked = Asked(waiting(7))
         self.hand = ByHand()
         self.collector = Collector(
-            lambda: self.asked, judge=by_lag, workers=cast(Workers, self.hand)
+            lambda: cast(Any, self.asked), judge=by_lag, workers=cast(Workers, self.hand)
         )
         self.collector.start()
         self.exporter = Exporter(self.collector, port=0)

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import sqlite3
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -47,7 +47,7 @@ class Run:
         self.asked = Asked(standing(begin_ms))
         self.history = History(path, clock=self.clock, read_only=reads_only)
         self.collector = Collector(
-            lambda: self.asked,
+            lambda: cast(Any, self.asked),
             clock=self.clock,
             workers=cast(Workers, self.hand),
             history=None if reads_only else self.history,

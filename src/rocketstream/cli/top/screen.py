@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final
 
 from rich.text import Text
 from textual import events
@@ -19,7 +19,7 @@ from textual.widgets import DataTable, Input, Static
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.admin.core.words import moment, span
-from rocketstream.admin.state import GroupState, WhyReport, counted
+from rocketstream.admin.state import WhyReport, counted
 from rocketstream.cli.failure import describe
 from rocketstream.cli.tables import GAP, shown
 from rocketstream.cli.top.views import (
@@ -37,7 +37,7 @@ from rocketstream.cli.top.views import (
     why_of,
 )
 from rocketstream.errors import RocketMQError
-from rocketstream.watch import Cost, Update
+from rocketstream.watch import Collector, Update
 
 VIEWS: Final = {view.title: view for view in (GROUPS, TOPICS, BROKERS)}
 COMMANDS: Final = {
@@ -61,30 +61,6 @@ HELP: Final = (
 )
 DEPTH_MAX: Final = 16
 """Views one can go back through."""
-
-
-class Watched(Protocol):
-    """The part of a ``Collector`` the screen needs."""
-
-    def update(self) -> Update:
-        """Return the result of the last sweep."""
-        ...
-
-    def window(self, group: str) -> list[GroupState]:
-        """Return the last states of a group."""
-        ...
-
-    def cost(self) -> Cost:
-        """Return the cost of the collection."""
-        ...
-
-    def refresh(self, timeout_s: float | None = None) -> bool:
-        """Ask for a sweep now."""
-        ...
-
-    def subscribe(self, callback: Callable[[Update], object]) -> Callable[[], None]:
-        """Call a function after every sweep."""
-        ...
 
 
 @dataclass(slots=True)
@@ -163,7 +139,7 @@ class Top(App[None]):
 
     def __init__(
         self,
-        watched: Watched,
+        watched: Collector,
         where: str,
         *,
         view: str = "groups",
