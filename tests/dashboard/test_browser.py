@@ -23,7 +23,7 @@ from rocketstream.admin import Admin, AuditLog
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.dashboard import Cluster, Settings, TokenFile, create_app
 from rocketstream.dashboard.running import DashboardServer, Listening
-from rocketstream.dashboard.tokens import add_token, read_roles
+from rocketstream.dashboard.users import add_token, read_roles
 from rocketstream.model import MessageQueue
 from rocketstream.watch import Collector, History
 from rocketstream.watch.windows import Windows

@@ -16,7 +16,7 @@ from rocketstream.admin.safety.undo import write_undo
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.dashboard import TokenFile
 from rocketstream.dashboard.pages.reset import undo_files
-from rocketstream.dashboard.tokens import add_token, read_roles
+from rocketstream.dashboard.users import add_token, read_roles
 from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.dashboard.rig import LiveRig, browsing_live, finished, form_token, hidden

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from rocketstream import limits
 from rocketstream.dashboard import TokenFile
-from rocketstream.dashboard.tokens import add_token, read_roles
+from rocketstream.dashboard.users import add_token, read_roles
 from tests.dashboard.rig import HOST, TOKEN, browsing, form_token
 
 

@@ -155,7 +155,7 @@ def token(name: str, tokens: Path, role: str) -> None:
     A token of the same name is replaced, which ends what was begun with it. A running dashboard
     reads the file again by itself.
     """
-    from rocketstream.dashboard.tokens import add_token, read_roles
+    from rocketstream.dashboard.users import add_token, read_roles
 
     roles = read_roles(role)
     made = add_token(tokens, name, roles)

@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from rocketstream.dashboard.app import Cluster, create_app
 from rocketstream.dashboard.settings import Settings
-from rocketstream.dashboard.tokens import Role, TokenFile
+from rocketstream.dashboard.users import Role, TokenFile
 
 __all__ = ["Cluster", "Role", "Settings", "TokenFile", "create_app"]

@@ -33,9 +33,9 @@ from rocketstream.dashboard.pages import (
     topic,
 )
 from rocketstream.dashboard.rates import TopicRates
-from rocketstream.dashboard.sessions import Sessions
 from rocketstream.dashboard.settings import Settings
 from rocketstream.dashboard.site import HERE, Ask, Site, environment, get
+from rocketstream.dashboard.users import Sessions
 from rocketstream.errors import ConfigurationError
 from rocketstream.watch import Collector, History, Update
 from rocketstream.watch.metrics import CONTENT_TYPE, scrape

@@ -15,9 +15,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rocketstream import limits
-from rocketstream.dashboard.sessions import Sessions, User
 from rocketstream.dashboard.settings import Settings
-from rocketstream.dashboard.tokens import Role
+from rocketstream.dashboard.users import Role, Sessions, User
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "

@@ -9,7 +9,7 @@ from pathlib import Path
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.machine import is_loopback
 from rocketstream.admin.safety.undo import default_undo_directory
-from rocketstream.dashboard.tokens import TokenFile
+from rocketstream.dashboard.users import TokenFile
 from rocketstream.errors import ConfigurationError
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})

@@ -33,10 +33,8 @@ from rocketstream.dashboard import words
 from rocketstream.dashboard.desk import Desk, DeskBusyError, DeskLateError
 from rocketstream.dashboard.jobs import Jobs, JobsBusyError
 from rocketstream.dashboard.rates import TopicRates
-from rocketstream.dashboard.remedies import parts
-from rocketstream.dashboard.sessions import Sessions, User
 from rocketstream.dashboard.settings import Settings
-from rocketstream.dashboard.tokens import Role
+from rocketstream.dashboard.users import Role, Sessions, User
 from rocketstream.errors import (
     AccessDeniedError,
     BrokerError,
@@ -434,7 +432,7 @@ def environment() -> Environment:
         by_topic=words.by_topic,
         with_links=_with_links,
         fits=lambda text: " short" if len(text) <= SHORT_CHARS else "",
-        actions=lambda text: [part for part in parts(text) if part.path is not None],
+        actions=lambda text: [part for part in words.parts(text) if part.path is not None],
     )
     found.globals.update(link=_link, plural=plural, ago=figures.ago, Role=Role, NONE=words.NONE)
     for name in found.list_templates():
@@ -446,7 +444,7 @@ def environment() -> Environment:
 def _with_links(context: Context, sentence: str) -> Markup:
     """Return a sentence whose commands lead to the pages that do what they do."""
     found = Markup()
-    for part in parts(sentence):
+    for part in words.parts(sentence):
         text = Markup.escape(words.visible(part.text))
         if part.is_command:
             text = Markup("<code>{}</code>").format(text)

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from rocketstream import limits
-from rocketstream.dashboard.sessions import Sessions
 from rocketstream.dashboard.settings import Settings, check_exposure
-from rocketstream.dashboard.tokens import Role, TokenFile, add_token, read_roles
+from rocketstream.dashboard.users import Role, Sessions, TokenFile, add_token, read_roles
 from rocketstream.errors import ConfigurationError
 from rocketstream.testing.clock import ManualClock
 

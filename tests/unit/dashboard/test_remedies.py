@@ -9,7 +9,7 @@ import pytest
 
 import rocketstream.admin
 from rocketstream.dashboard.pages.changes import KINDS
-from rocketstream.dashboard.remedies import parts
+from rocketstream.dashboard.words import parts
 
 
 @pytest.mark.parametrize(

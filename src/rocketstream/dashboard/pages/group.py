@@ -18,7 +18,7 @@ from rocketstream.admin.rows import MemberRow
 from rocketstream.admin.state import CauseKind, GroupState, QueueKind, QueueState
 from rocketstream.dashboard.pages.overview import verdict_of
 from rocketstream.dashboard.site import Ask, get, is_spark, pick, tried
-from rocketstream.dashboard.tokens import Role
+from rocketstream.dashboard.users import Role
 from rocketstream.dashboard.words import visible
 
 RANGES: Final = {

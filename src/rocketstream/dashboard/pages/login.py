@@ -12,9 +12,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from rocketstream.dashboard.guard import set_cookie
-from rocketstream.dashboard.sessions import User
 from rocketstream.dashboard.site import Ask, post, site_of
-from rocketstream.dashboard.tokens import Role
+from rocketstream.dashboard.users import Role, User
 
 
 def local_path(text: str) -> str:

@@ -25,7 +25,7 @@ from rocketstream.admin.core.words import span
 from rocketstream.admin.state import TopicState
 from rocketstream.dashboard.jobs import Job
 from rocketstream.dashboard.site import Ask, PageError, get, number, post, time_ms, tried
-from rocketstream.dashboard.tokens import Role
+from rocketstream.dashboard.users import Role
 from rocketstream.dashboard.words import as_json, visible
 
 FORMATS: Final = ("auto", "text", "json", "hex")
