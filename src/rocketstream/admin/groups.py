@@ -17,7 +17,6 @@ from rocketstream.admin.rows import (
     MemberRow,
     ProgressRow,
     RunningInfoRow,
-    RunningQueueRow,
     TimeSpanRow,
 )
 from rocketstream.admin.service import Service, change, question
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from rocketstream.admin.state import GroupVerdict
     from rocketstream.protocol.bodies import (
         ConsumerRunningInfo,
-        ProcessQueueInfo,
         QueueTimeSpan,
     )
 
@@ -407,7 +405,7 @@ def _running_row(group: str, client_id: str, info: ConsumerRunningInfo) -> Runni
         client_id=client_id,
         properties=dict(sorted(info.properties.items())),
         subscriptions=joining.subscription_rows(info.subscription_set),
-        queues=tuple(_queue_row(queue, info.mq_table[queue]) for queue in sorted(info.mq_table)),
+        queues=tuple(joining.running_queue(q, each) for q, each in sorted(info.mq_table.items())),
         rates={
             topic: {
                 "pullRT": status.pull_rt,
@@ -420,23 +418,6 @@ def _running_row(group: str, client_id: str, info: ConsumerRunningInfo) -> Runni
             for topic, status in sorted(info.status_table.items())
         },
         stacks=info.jstack,
-    )
-
-
-def _queue_row(queue: MessageQueue, info: ProcessQueueInfo) -> RunningQueueRow:
-    return RunningQueueRow(
-        topic=queue.topic,
-        broker_name=queue.broker_name,
-        queue_id=queue.queue_id,
-        commit_offset=info.commit_offset,
-        cached=info.cached_msg_count,
-        cached_mib=info.cached_msg_size_in_mib,
-        locked=info.locked,
-        dropped=info.droped,
-        last_pull_ms=known_ms(info.last_pull_timestamp),
-        last_consume_ms=known_ms(info.last_consume_timestamp),
-        oldest=info.cached_msg_min_offset if info.cached_msg_count else None,
-        newest=info.cached_msg_max_offset if info.cached_msg_count else None,
     )
 
 

@@ -198,26 +198,36 @@ class RunningQueueRow:
 
     Attributes:
         commit_offset: the member's own progress.
-        cached: messages pulled and not consumed.
+        cached: messages it holds: waiting for a thread, or in a listener's hands.
+        cached_mib: the size of their bodies together, in whole MiB.
         locked: whether an orderly member holds the broker's lock.
-        last_pull_ms: when the member last asked for messages of it, ms since 1970.
-        last_consume_ms: when its listener last finished messages of it, ms since 1970.
+        last_pull_ms: when the member last asked for messages of it, ms since 1970 by its clock.
+        last_consume_ms: when its listener last finished messages of it.
         oldest: offset of the oldest message it holds; None while it holds none.
         newest: offset of the newest message it holds; None while it holds none.
+        last_lock_ms: when an orderly member last got the lock.
     """
 
     topic: str
     broker_name: str
     queue_id: int
     commit_offset: int
-    cached: int
-    cached_mib: int
-    locked: bool
-    dropped: bool
-    last_pull_ms: int | None
-    last_consume_ms: int | None
+    cached: int = 0
+    cached_mib: int = 0
+    locked: bool = False
+    dropped: bool = False
+    last_pull_ms: int | None = None
+    last_consume_ms: int | None = None
     oldest: int | None = None
     newest: int | None = None
+    last_lock_ms: int | None = None
+
+    @property
+    def finished_behind(self) -> int:
+        """Messages behind the oldest that are finished; with a filter, an upper bound."""
+        if self.oldest is None or self.newest is None:
+            return 0
+        return max(self.newest - self.oldest + 1 - self.cached, 0)
 
 
 @dataclass(frozen=True, slots=True)

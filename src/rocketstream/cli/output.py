@@ -173,6 +173,8 @@ _TOLD: Final = {
     "expired problems warnings queues=rows",
     "ResetRow": "topic broker_name queue_id min_offset max_offset from_offset to_offset repeated "
     "skipped expired clamped by",
+    "RunningQueueRow": "topic broker_name queue_id commit_offset cached cached_mib locked dropped "
+    "last_pull_ms last_consume_ms oldest newest",
     "SearchPage": "messages examined ended_by reached_timestamp=reached_ms resume problems",
     "Step": "step=kind where name topic=queue.topic queue_id=queue.queue_id before after",
     "StepDone": "*step done note",

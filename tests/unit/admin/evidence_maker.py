@@ -13,7 +13,6 @@ from rocketstream.admin.core.causes import find_causes
 from rocketstream.admin.core.evidence import (
     Evidence,
     FilterSeen,
-    HeldQueue,
     Look,
     Member,
     MessageFacts,
@@ -21,7 +20,7 @@ from rocketstream.admin.core.evidence import (
     TopicRates,
 )
 from rocketstream.admin.core.held import find_pinned
-from rocketstream.admin.rows import MemberRow, SubscriptionRow
+from rocketstream.admin.rows import MemberRow, RunningQueueRow, SubscriptionRow
 from rocketstream.admin.state import Cause, GroupState, QueueKind, QueueState
 from rocketstream.model import MessageQueue
 
@@ -55,7 +54,7 @@ class Scene:
     """
 
     queues: list[QueueState] = field(default_factory=list)
-    members: dict[str, dict[MessageQueue, tuple[HeldQueue, HeldQueue]]] = field(
+    members: dict[str, dict[MessageQueue, tuple[RunningQueueRow, RunningQueueRow]]] = field(
         default_factory=dict
     )
     properties: dict[str, str] = field(default_factory=dict)
@@ -139,7 +138,7 @@ def queue(
     )
 
 
-def moving(commit: int, held: int = 3, moved: int = 10) -> tuple[HeldQueue, HeldQueue]:
+def moving(commit: int, held: int = 3, moved: int = 10) -> tuple[RunningQueueRow, RunningQueueRow]:
     """A queue of a member whose messages are finished as they come."""
     return (
         _held(commit - moved, held, NOW - APART - 40, NOW - APART - 10),
@@ -155,7 +154,7 @@ def still(
     finished_ago_ms: int = 3_600_000,
     pulled_ago_ms: int | None = 100,
     **more: Any,
-) -> tuple[HeldQueue, HeldQueue]:
+) -> tuple[RunningQueueRow, RunningQueueRow]:
     """A queue of a member that does not move between the looks."""
     pulled = None if pulled_ago_ms is None else NOW - pulled_ago_ms
     one = _held(commit, held, pulled, NOW - finished_ago_ms, span)
@@ -165,9 +164,9 @@ def still(
 
 def _held(
     commit: int, held: int, pulled_ms: int | None, finished_ms: int, span: int | None = None
-) -> HeldQueue:
+) -> RunningQueueRow:
     last = commit + (held if span is None else span) - 1
-    return HeldQueue(
+    return held_queue(
         commit,
         held,
         commit if held else None,
@@ -175,6 +174,13 @@ def _held(
         last_pull_ms=pulled_ms,
         last_consume_ms=finished_ms,
     )
+
+
+def held_queue(
+    commit: int, held: int = 0, first: int | None = None, last: int | None = None, **more: Any
+) -> RunningQueueRow:
+    """What a member tells of a queue, without its name: a look has it beside."""
+    return RunningQueueRow("", "", 0, commit, held, oldest=first, newest=last, **more)
 
 
 def healthy() -> Scene:

@@ -10,7 +10,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from rocketstream.admin.core.evidence import Evidence, FilterSeen, HeldQueue, TopicRates
+from rocketstream.admin.core.evidence import Evidence, FilterSeen, TopicRates
+from rocketstream.admin.rows import RunningQueueRow
 from tests.unit.admin.evidence_maker import (
     APART,
     NOW,
@@ -20,6 +21,7 @@ from tests.unit.admin.evidence_maker import (
     Scene,
     at,
     facts,
+    held_queue,
     queue,
     thread,
 )
@@ -108,7 +110,7 @@ def _evidence(rng: random.Random, load: Load) -> Evidence:
         # Committed by timer: up to 5 s before what the member knows.
         late = int(min(each * rng.uniform(0, COMMIT_MS) / 1_000, second.commit_offset))
         committed = second.commit_offset - late
-        end = second.commit_offset + second.held + unread
+        end = second.commit_offset + second.cached + unread
         waited = _waited_ms(rng, load, end - committed, pace)
         scene.queues.append(queue(number, committed, end, waited))
         scene.members[f"c{number % load.members}"][at(number)] = (first, second)
@@ -126,7 +128,7 @@ def _evidence(rng: random.Random, load: Load) -> Evidence:
 
 def _queue(
     rng: random.Random, load: Load, each: float, behind: int, busy: int
-) -> tuple[HeldQueue, HeldQueue, int]:
+) -> tuple[RunningQueueRow, RunningQueueRow, int]:
     """Return what a member has of one queue at both looks, and how many it did not pull yet."""
     lanes = max(busy // max(load.queues // load.members, 1), 1)
     in_hand = min(lanes, 1) if load.orderly else lanes
@@ -163,8 +165,8 @@ def _queue(
 
 def _held(
     commit: int, held: int, disorder: int, pulled_ago: float, finished_ago: float
-) -> HeldQueue:
-    return HeldQueue(
+) -> RunningQueueRow:
+    return held_queue(
         commit,
         held,
         commit if held else None,
@@ -175,9 +177,9 @@ def _held(
     )
 
 
-def _idle(load: Load) -> tuple[HeldQueue, HeldQueue]:
+def _idle(load: Load) -> tuple[RunningQueueRow, RunningQueueRow]:
     ago = min(9_000, load.started_ago_ms)
-    one = HeldQueue(
+    one = held_queue(
         0, last_pull_ms=NOW - ago, last_consume_ms=NOW - load.started_ago_ms, locked=load.orderly
     )
     return one, one

@@ -646,8 +646,8 @@ def test_a_queue_a_member_holds_nothing_of_has_no_first_message() -> None:
         },
     )
     look = look_of(info, NOW)
-    assert (look.queues[at(0)].first, look.queues[at(0)].last) == (None, None)
-    assert (look.queues[at(1)].first, look.queues[at(1)].finished_behind) == (3, 5)
+    assert (look.queues[at(0)].oldest, look.queues[at(0)].newest) == (None, None)
+    assert (look.queues[at(1)].oldest, look.queues[at(1)].finished_behind) == (3, 5)
     assert (look.batch_size, look.threshold, look.started_ms) == (8, 1_000, None)
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from rocketstream.admin.core.evidence import (
     Evidence,
     FilterSeen,
-    HeldQueue,
     LettersSeen,
     Look,
     Member,
@@ -23,10 +22,11 @@ from rocketstream.admin.core.evidence import (
     ThreadStack,
     TopicRates,
 )
-from rocketstream.admin.rows import MemberRow, SubscriptionRow
+from rocketstream.admin.rows import MemberRow, RunningQueueRow, SubscriptionRow
 from rocketstream.admin.state import GroupState, QueueKind, QueueState
 from rocketstream.model import MessageQueue
 from rocketstream.testing.clock import START_MS
+from tests.unit.admin.evidence_maker import held_queue
 
 TICK_MS = 500
 COMMIT_MS = 5_000
@@ -432,10 +432,10 @@ class Group:
             ),
         )
 
-    def _held(self, process: Process) -> HeldQueue:
+    def _held(self, process: Process) -> RunningQueueRow:
         first = next(iter(process.held), None)
         last = next(reversed(process.held), None)
-        return HeldQueue(
+        return held_queue(
             process.done,
             len(process.held),
             first,

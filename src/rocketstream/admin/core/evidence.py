@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rocketstream.admin.core.joining import subscription_rows
-from rocketstream.admin.rows import SubscriptionRow
+from rocketstream.admin.core.joining import running_queue, subscription_rows
+from rocketstream.admin.rows import RunningQueueRow, SubscriptionRow
 from rocketstream.admin.state import GroupState, QueueKind, QueueState
 from rocketstream.errors import SubscriptionError
 from rocketstream.model import RESERVED_PROPERTIES, MessageQueue
@@ -20,7 +20,7 @@ from rocketstream.protocol.names import LISTENER_THREAD_PREFIX, THREAD_GROUP_CHA
 from rocketstream.protocol.sql92 import property_names
 
 if TYPE_CHECKING:
-    from rocketstream.protocol.bodies import ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
+    from rocketstream.protocol.bodies import ConsumerRunningInfo, ConsumeStatus
     from rocketstream.protocol.message_ext import MessageExt
 
 RATES_MIN_MS = 400
@@ -35,37 +35,6 @@ def is_same_time(one: int | None, other: int | None) -> bool:
     if one is None or other is None:
         return one is other
     return abs(one - other) <= SAME_MS
-
-
-@dataclass(frozen=True, slots=True)
-class HeldQueue:
-    """One queue inside a member; times in ms since 1970 by the member's clock.
-
-    Attributes:
-        commit_offset: the member's own progress.
-        first, last: smallest and largest offset of the messages it holds; None when it holds none.
-        held: how many messages it holds: waiting for a thread, or in a listener's hands.
-        held_mib: the size of their bodies together, in whole MiB.
-        locked: whether an orderly member has the broker's lock.
-    """
-
-    commit_offset: int
-    held: int = 0
-    first: int | None = None
-    last: int | None = None
-    held_mib: int = 0
-    locked: bool = False
-    dropped: bool = False
-    last_pull_ms: int | None = None
-    last_consume_ms: int | None = None
-    last_lock_ms: int | None = None
-
-    @property
-    def finished_behind(self) -> int:
-        """Messages behind the first held one that are finished; with a filter, an upper bound."""
-        if self.first is None or self.last is None:
-            return 0
-        return max(self.last - self.first + 1 - self.held, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +66,7 @@ class Look:
     taken_ms: int
     properties: Mapping[str, str] = field(default_factory=dict)
     subscriptions: tuple[SubscriptionRow, ...] = ()
-    queues: Mapping[MessageQueue, HeldQueue] = field(default_factory=dict)
+    queues: Mapping[MessageQueue, RunningQueueRow] = field(default_factory=dict)
     rates: Mapping[str, TopicRates] = field(default_factory=dict)
     threads: tuple[ThreadStack, ...] = ()
 
@@ -295,7 +264,7 @@ def look_of(info: ConsumerRunningInfo, taken_ms: int) -> Look:
         taken_ms,
         dict(info.properties),
         subscription_rows(info.subscription_set),
-        {queue: _held(each) for queue, each in info.mq_table.items()},
+        {queue: running_queue(queue, each) for queue, each in info.mq_table.items()},
         {topic: _rates(status) for topic, status in info.status_table.items()},
         threads_of(info.jstack),
     )
@@ -377,25 +346,6 @@ def not_told(evidence: Evidence) -> Iterable[str]:
         )
 
 
-def _held(info: ProcessQueueInfo) -> HeldQueue:
-    # Messages an orderly member's listener is working on are counted, but not in these offsets.
-    first, last = info.cached_msg_min_offset, info.cached_msg_max_offset
-    count = info.cached_msg_count
-    has_range = count > 0 and last >= first
-    return HeldQueue(
-        info.commit_offset,
-        count,
-        first if has_range else None,
-        last if has_range else None,
-        info.cached_msg_size_in_mib,
-        info.locked,
-        info.droped,
-        _known(info.last_pull_timestamp),
-        _known(info.last_consume_timestamp),
-        _known(info.last_lock_timestamp),
-    )
-
-
 def _rates(status: ConsumeStatus) -> TopicRates:
     return TopicRates(
         status.pull_tps,
@@ -404,10 +354,6 @@ def _rates(status: ConsumeStatus) -> TopicRates:
         status.consume_failed_tps,
         status.consume_failed_msgs,
     )
-
-
-def _known(timestamp: int) -> int | None:
-    return timestamp if timestamp > 0 else None
 
 
 def _whole(text: str | None, otherwise: int) -> int:

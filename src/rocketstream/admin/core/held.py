@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from rocketstream.admin.core.evidence import (
     Evidence,
-    HeldQueue,
     Look,
     Member,
     MessageFacts,
@@ -22,6 +21,7 @@ from rocketstream.admin.core.evidence import (
     places,
 )
 from rocketstream.admin.core.words import plural, rate, some, span, waits
+from rocketstream.admin.rows import RunningQueueRow
 from rocketstream.admin.state import (
     Cause,
     CauseKind,
@@ -159,15 +159,15 @@ def find_pinned(
             if queue is None or before is None or not _is_held(queue, before, held):
                 continue
             case = _Case(evidence, queue, second, before, held)
-            stood_ms = (stands_ms or {}).get(at, 0) if queue.committed_offset == held.first else 0
+            stood_ms = (stands_ms or {}).get(at, 0) if queue.committed_offset == held.oldest else 0
             held_ms = case.held_ms(stood_ms)
             if held_ms is None:
                 continue
-            assert held.first is not None
-            message = _message_at(evidence, at, held.first)
+            assert held.oldest is not None
+            message = _message_at(evidence, at, held.oldest)
             found.append(
                 PinnedMessage(
-                    *(at.topic, at.broker_name, at.queue_id, held.first),
+                    *(at.topic, at.broker_name, at.queue_id, held.oldest),
                     *(member.client_id, held_ms, case.behind),
                     message.msg_id if message else None,
                     message.keys if message else None,
@@ -177,11 +177,11 @@ def find_pinned(
     return sorted(found, key=lambda each: -each.held_ms)
 
 
-def _is_held(queue: QueueState, before: HeldQueue, held: HeldQueue) -> bool:
+def _is_held(queue: QueueState, before: RunningQueueRow, held: RunningQueueRow) -> bool:
     """Whether the same message was the first at both looks, and holds the offset back."""
-    if held.first is None or held.first != before.first or held.dropped:
+    if held.oldest is None or held.oldest != before.oldest or held.dropped:
         return False
-    return queue.committed_offset is not None and queue.committed_offset <= held.first
+    return queue.committed_offset is not None and queue.committed_offset <= held.oldest
 
 
 def _message_at(evidence: Evidence, at: MessageQueue, offset: int) -> MessageFacts | None:
@@ -197,8 +197,8 @@ class _Case:
     evidence: Evidence
     queue: QueueState
     look: Look
-    before: HeldQueue
-    held: HeldQueue
+    before: RunningQueueRow
+    held: RunningQueueRow
 
     @property
     def rates(self) -> TopicRates:
@@ -210,7 +210,7 @@ class _Case:
         if not rates.consume_ms and not rates.ok_tps and not self.behind:
             return None  # nothing shows that listeners return sooner than that
         enough = max(HELD_MS, SLOWER * rates.consume_ms)
-        held = sum(each.held for each in self.look.queues.values())
+        held = sum(each.cached for each in self.look.queues.values())
         # A thread must have it: others behind it were finished, or all held ones are in hand.
         busy = busy_listeners(self.look.threads, self.evidence.state.group)
         if not self.behind and min(held, len(busy)) >= self.look.pool_size:
@@ -236,18 +236,18 @@ class _Case:
     def behind(self) -> int:
         """The least number of messages behind the first that were pulled and finished."""
         held, queue = self.held, self.queue
-        if (held.first or 0) < (queue.min_offset or 0):
+        if (held.oldest or 0) < (queue.min_offset or 0):
             return 0  # a gap of messages that were deleted looks like finished ones
         unread = 0 if self._pull_waits else ONE_PULL
         if any(s.topic == queue.topic and s.expression != "*" for s in self.look.subscriptions):
             # Gaps of a filter look like finished messages; wanted ones may have been counted.
             if queue.matching is None or not queue.matching_is_exact or not self._all_pulled:
                 return 0
-            return max(queue.matching - held.held - unread, 0)
+            return max(queue.matching - held.cached - unread, 0)
         if not self._all_pulled or queue.max_offset is None:
             return held.finished_behind
-        pulled = queue.max_offset - (held.first or 0) - unread
-        return max(held.finished_behind, pulled - held.held)
+        pulled = queue.max_offset - (held.oldest or 0) - unread
+        return max(held.finished_behind, pulled - held.cached)
 
     def _quiet_ms(self, in_hand: int) -> int:
         """Return how many ms nothing of the queue was finished, although something behind it was.
@@ -282,8 +282,8 @@ class _Case:
     def _all_pulled(self) -> bool:
         """Whether the member takes messages as they come, and all it has are in its hands."""
         held = self.held
-        full = held.held_mib >= self.look.threshold_mib > 0 or held.held >= self.look.threshold
-        if not self._all_in_hand or full or (held.last or 0) - (held.first or 0) >= SPAN_MAX:
+        full = held.cached_mib >= self.look.threshold_mib > 0 or held.cached >= self.look.threshold
+        if not self._all_in_hand or full or (held.newest or 0) - (held.oldest or 0) >= SPAN_MAX:
             return False
         if self._pull_waits:
             return True
@@ -304,7 +304,7 @@ class _Case:
 
     @property
     def _all_in_hand(self) -> bool:
-        return max(self.before.held, self.held.held) <= self._hands
+        return max(self.before.cached, self.held.cached) <= self._hands
 
     @property
     def _pull_waits(self) -> bool:
@@ -364,7 +364,7 @@ def _starved(evidence: Evidence, member: Member) -> Cause | None:
     busy = busy_listeners(second.threads, evidence.state.group)
     idle_ms = _nothing_finished_ms(first, second)
     usual_ms = max((r.consume_ms for r in second.rates.values()), default=0.0)
-    held = sum(queue.held for queue in second.queues.values())
+    held = sum(queue.cached for queue in second.queues.values())
     if idle_ms is not None:
         # A pool that had nothing to do is not stuck, so messages it holds must have waited this
         # long.
@@ -403,7 +403,7 @@ def _slow(evidence: Evidence, member: Member) -> Cause | None:
     if look is None:
         return None
     busy = busy_listeners(look.threads, evidence.state.group)
-    held = sum(queue.held for queue in look.queues.values())
+    held = sum(queue.cached for queue in look.queues.values())
     rates = [r for t, r in look.rates.items() if not t.startswith(names.RETRY_PREFIX)]
     usual_ms = max((r.consume_ms for r in rates), default=0.0)
     lanes = look.pool_size
@@ -468,7 +468,7 @@ def _paused(evidence: Evidence, member: Member) -> Cause | None:
         done = queue.max_offset is not None and held.commit_offset >= queue.max_offset
         if done or not readable(evidence, queue):  # all of it is consumed, and not yet committed
             continue
-        moved = before.held or held.held or before.commit_offset != held.commit_offset
+        moved = before.cached or held.cached or before.commit_offset != held.commit_offset
         if moved or not is_same_time(before.last_consume_ms, held.last_consume_ms):
             return None
         if held.dropped or (second.is_orderly and not held.locked):
@@ -501,17 +501,17 @@ def _flow_controlled(evidence: Evidence, member: Member) -> Cause | None:
     full = {
         at: held
         for at, held in look.queues.items()
-        if held.held > look.threshold or held.held_mib >= look.threshold_mib > 0
+        if held.cached > look.threshold or held.cached_mib >= look.threshold_mib > 0
     }
     if not full:
         return None
-    at, held = max(full.items(), key=lambda each: each[1].held)
+    at, held = max(full.items(), key=lambda each: each[1].cached)
     return Cause(
         CauseKind.FLOW_CONTROLLED,
         f"{member.client_id} is flow-controlled: it holds as many messages as it may in "
         f"{plural(len(full), 'queue')} and pulls no more until its listener is done with some.",
         (
-            f"{plural(held.held, 'message')}, {held.held_mib} MiB of {at.topic} queue "
+            f"{plural(held.cached, 'message')}, {held.cached_mib} MiB of {at.topic} queue "
             f"{at.queue_id} are held; it may hold {look.threshold:,} messages, "
             f"{look.threshold_mib} MiB (pullThresholdForQueue, pullThresholdSizeForQueue)",
         ),
@@ -574,7 +574,7 @@ def _fails_in_order(evidence: Evidence, member: Member) -> Cause | None:
         if queue is None or before is None or rates is None or not rates.failed_tps:
             continue
         stands = before.commit_offset == held.commit_offset == queue.committed_offset
-        if not stands or not held.held or waits_ms(evidence, queue) < HELD_MS:
+        if not stands or not held.cached or waits_ms(evidence, queue) < HELD_MS:
             continue
         message = _message_at(evidence, at, held.commit_offset)
         named = f"Message {message.msg_id}{_key(message.keys)}" if message else "The message"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rocketstream.admin.core.filtering import Count
-from rocketstream.admin.rows import MemberRow, SubscriptionRow
+from rocketstream.admin.rows import MemberRow, RunningQueueRow, SubscriptionRow
 from rocketstream.admin.state import (
     GroupState,
     QueueKind,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rocketstream.errors import RocketMQError
     from rocketstream.protocol.bodies import (
         ConsumerConnection,
+        ProcessQueueInfo,
         QueueTimeSpan,
         SubscriptionData,
         TopicConfig,
@@ -514,6 +515,28 @@ def subscription_rows(found: Iterable[SubscriptionData]) -> tuple[SubscriptionRo
                 for data in found
             }
         )
+    )
+
+
+def running_queue(queue: MessageQueue, info: ProcessQueueInfo) -> RunningQueueRow:
+    """Return what a member reported of one of its queues."""
+    # Messages an orderly member's listener is working on are counted, but not in these offsets.
+    oldest, newest = info.cached_msg_min_offset, info.cached_msg_max_offset
+    has_range = info.cached_msg_count > 0 and newest >= oldest
+    return RunningQueueRow(
+        topic=queue.topic,
+        broker_name=queue.broker_name,
+        queue_id=queue.queue_id,
+        commit_offset=info.commit_offset,
+        cached=info.cached_msg_count,
+        cached_mib=info.cached_msg_size_in_mib,
+        locked=info.locked,
+        dropped=info.droped,
+        last_pull_ms=known_ms(info.last_pull_timestamp),
+        last_consume_ms=known_ms(info.last_consume_timestamp),
+        oldest=oldest if has_range else None,
+        newest=newest if has_range else None,
+        last_lock_ms=known_ms(info.last_lock_timestamp),
     )
 
 
