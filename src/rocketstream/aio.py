@@ -1,6 +1,6 @@
 """The asyncio face: the same names as ``rocketstream``, with coroutines for methods that wait."""
 
-from rocketstream.client.consumer.lite.consumer import (
+from rocketstream.client.consumer.lite.aio_consumer import (
     AsyncLitePullConsumer as LitePullConsumer,
 )
 from rocketstream.client.consumer.lite_topics.consumer import (

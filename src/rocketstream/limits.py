@@ -66,6 +66,10 @@ KEYS_MAX: Final = 256
 properties but are not indexed."""
 FILE_NAME_BYTES_MAX: Final = 255
 """A topic is a directory: longer names no file system takes."""
+COLUMNS_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Once so many bytes of answers are taken for a record batch no further one is: Arrow's offsets
+within a column have 31 bits, and what is decoded is held twice meanwhile."""
+
 DECOMPRESSED_BODY_BYTES_MAX: Final = 64 * 1024 * 1024
 """Ceiling for one inflated body: a few KiB of zlib must not become gigabytes."""
 

@@ -215,7 +215,8 @@ class Bridged:
             return face.plain(value)
 
         def method(*args: Any, **settings: Any) -> Any:
-            return face.plain(face.ask(lambda: face.call(value, args, settings)))
+            found = face.ask(lambda: face.call(value, args, settings))
+            return _Iteration(face, found) if inspect.isasyncgen(found) else face.plain(found)
 
         return method
 

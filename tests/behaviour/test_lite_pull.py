@@ -21,25 +21,9 @@ from rocketstream.errors import ClientStateError, ConfigurationError, RocketMQEr
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
 from tests.behaviour.faces import LitePullConsumer
+from tests.behaviour.polling import FIRST, WAIT_MS, bodies, is_waiting, lite, subscribed
 from tests.behaviour.support import WAIT_S, fill, numbered, send_all
 from tests.plugins.waiting import wait_until
-
-FIRST = ConsumeFromWhere.FIRST_OFFSET
-WAIT_MS = WAIT_S * 1000
-
-
-def lite(cluster: Cluster, names: Names, **settings: Any) -> LitePullConsumer:
-    settings.setdefault("consume_from_where", FIRST)
-    return LitePullConsumer(names.group, namesrv_addr=cluster.namesrv_addr, **settings)
-
-
-def subscribed(
-    cluster: Cluster, names: Names, expression: str = "*", **settings: Any
-) -> LitePullConsumer:
-    made = lite(cluster, names, **settings)
-    made.subscribe(names.topic, expression)
-    made.start()
-    return made
 
 
 def poll_all(consumer: LitePullConsumer, count: int) -> list[MessageExt]:
@@ -50,15 +34,6 @@ def poll_all(consumer: LitePullConsumer, count: int) -> list[MessageExt]:
         assert messages, f"{len(got)} of {count} messages came"
         got += messages
     return got
-
-
-def is_waiting(consumer: Any) -> bool:
-    """Whether a poll or an iteration waits for messages, on either face."""
-    return bool(consumer._waiting)
-
-
-def bodies(messages: list[MessageExt]) -> list[int]:
-    return sorted(int(message.body) for message in messages)
 
 
 # --- poll ---------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ DEFAULT_ADDR = "127.0.0.1:9876"
 SAID = {
     "poll": "20 orders billed",
     "assign": "20 orders audited",
+    "columns": "order 9",
+    "window": "10 of 20 orders in the window",
     "schedule": "20 orders counted",
 }
 

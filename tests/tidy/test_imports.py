@@ -241,6 +241,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "google": ("rocketstream.pipelines.protobuf", "rocketstream.admin.messages.bodies"),
     "fastavro": ("rocketstream.admin.messages.bodies",),
     "pyarrow": (
+        "rocketstream.client.consumer.lite",
         "rocketstream.client.producer.many",
         "rocketstream.columns",
         "rocketstream.pipelines.protobuf",

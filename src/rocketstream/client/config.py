@@ -5,6 +5,7 @@ It makes no connection: it reads environment variables and this machine's addres
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import socket
@@ -12,14 +13,14 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.credentials import signer
 from rocketstream.client.hooks import RPCHook, after_response_of, before_request_of
 from rocketstream.client.instance.questions import NAMESRV_ADDR_VARIABLE
-from rocketstream.errors import ConfigurationError
+from rocketstream.errors import ConfigurationError, NotSupportedError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.addresses import parse_addresses
 from rocketstream.protocol.command import AfterResponse, BeforeRequest
@@ -437,3 +438,17 @@ def month_start_ms(now_ms: int) -> int:
 def _packed(address: str) -> bytes:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.inet_pton(family, address)
+
+
+@cache
+def check_columns(call: str) -> None:
+    """Check that what columns need is installed.
+
+    Raises:
+        NotSupportedError: pyarrow or numpy is missing.
+    """
+    for package in ("pyarrow", "numpy"):
+        if importlib.util.find_spec(package) is None:
+            raise NotSupportedError(
+                f"{call} needs the package {package}: pip install 'rocketstream[columns]'"
+            )

@@ -135,6 +135,25 @@ def choose(fields: Sequence[tuple[str, str] | RequestedColumn]) -> tuple[Column,
     return tuple(chosen)
 
 
+def named(names: Sequence[str] | None) -> tuple[Column, ...]:
+    """Return the columns of these names, in their order; None for all, ``error`` included.
+
+    Raises:
+        ConfigurationError: a name is unknown or comes twice, or there is none.
+    """
+    if names is None:
+        return tuple(Column(name, name) for name in TABLE)
+    wrong = [f"no column {name!r}" for name in names if name not in TABLE]
+    wrong += [f"{name!r} is given twice" for name in sorted(set(names)) if names.count(name) > 1]
+    if wrong or not names:
+        raise ConfigurationError(
+            f"columns of messages: {'; '.join(wrong) or 'none is given'}. Choose any of, in any "
+            f"order: {', '.join(TABLE)}",
+            columns=list(names),
+        )
+    return tuple(Column(name, name) for name in names)
+
+
 def described(queue: MessageQueue) -> str:
     """Return a queue as error texts name it."""
     return f"topic {queue.topic!r}, broker {queue.broker_name!r}, queue {queue.queue_id}"

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from rocketstream import limits
+from rocketstream.client.config import check_columns
 from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.client.producer.many import Encoding, Many, ManySends, SendManyResult, given_of
 from rocketstream.client.producer.message import MessagePreparer
@@ -339,6 +340,7 @@ def test_rows_of_a_key_that_failed_are_named_by_their_numbers() -> None:
 
 def test_without_pyarrow_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    check_columns.cache_clear()
     with pytest.raises(NotSupportedError, match=r"pip install 'rocketstream\[columns\]'"):
         given_of([b"x"])
 

@@ -78,7 +78,7 @@ LITE = settings.LitePullConsumerSettings("g")
         pytest.param(impl.EXPIRED_CHECKED_MAX, 16, id="C-248 in one scan"),
         pytest.param(
             pull_requests.PullTerms._field_defaults,
-            {"commit": 0, "interval_ms": 0},
+            {"commit": 0, "interval_ms": 0, "take_records": None},
             id="C-211 and C-35: what a pull has of neither",
         ),
         pytest.param(puller.QUICK_ANSWER_MS, 100, id="a broker that holds no pulls"),

@@ -414,7 +414,7 @@ def test_a_pull_is_asked_for_as_the_settings_say(made: Made) -> None:
     (queue,) = world.take(MQ)
     terms = world.machine.terms(queue, world.machine.subscriptions[TOPIC], to_slave=False)
     assert terms == (
-        7, PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION, 1, 15_000, 30_000, True, 0, 30,
+        7, PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION, 1, 15_000, 30_000, True, 0, 30, None,
     )  # fmt: skip
 
 

@@ -13,13 +13,15 @@ from __future__ import annotations
 import bisect
 import enum
 import operator
+import struct
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rocketstream.errors import BrokerError, broker_error
 from rocketstream.model import MessageQueue, PullStatus
-from rocketstream.protocol.codes import ResponseCode
+from rocketstream.protocol.codes import MessageSysFlag, ResponseCode
 from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 
 _offset = operator.attrgetter("queue_offset")
 
@@ -183,6 +185,98 @@ def _described(message: MessageExt) -> str:
     )
 
 
+# --- undecoded ------------------------------------------------------------------------------------
+
+_head = struct.Struct(">iI4xi4xq8xi")
+"""The beginning of a record: size, magic, queue, offset, flags of the system."""
+_MAGIC = frozenset({MAGIC_V1, MAGIC_V2})
+_BATCHED = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records of a pull as the broker sent them; who decodes them finds out whether all are.
+
+    Attributes:
+        body: the bytes.
+        count: how many records there should be.
+        first, last: their first and last offset.
+        complete: whether no offset may be left out.
+        tags: those wanted, as brokers compare hashes only; empty for all.
+    """
+
+    body: bytes | memoryview
+    count: int
+    first: int
+    last: int
+    complete: bool = True
+    tags: Collection[str] = ()
+
+    def __len__(self) -> int:
+        return self.count
+
+    def split(self, count: int) -> tuple[Records, Records]:
+        """Return the first ``count`` records, fewer than there are, and the others.
+
+        Where the bytes make no sense the first have them all, and the others none.
+        """
+        at, number, last = 0, 0, self.first - 1
+        while number < count and (head := _head_at(self.body, at)) is not None:
+            size, _, _, last, _ = head
+            number = last + 1 - self.first if self.complete else number + 1
+            at += size
+        rest = _head_at(self.body, at)
+        if rest is None:
+            return self, replace(self, body=b"", count=0)
+        body, first = memoryview(self.body), rest[3]
+        return (
+            replace(self, body=body[:at], count=number, last=first - 1 if self.complete else last),
+            replace(self, body=body[at:], count=self.count - number, first=first),
+        )
+
+
+def records_of(
+    body: bytes | memoryview, mq: MessageQueue, asked: int, told: int, *, complete: bool
+) -> Records | None:
+    """Return the records of an answer if they seem to be just as they should be, else None.
+
+    Args:
+        body: the records.
+        mq: the queue asked.
+        asked: the offset asked for.
+        told: where the broker says to go on.
+        complete: whether no offset may be left out. Then only the first record is looked at.
+    """
+    at, count, last = 0, 0, asked - 1
+    first = None
+    while at < len(body):
+        head = _head_at(body, at)
+        if head is None:
+            return None
+        size, magic, queue_id, offset, sys_flag = head
+        if magic not in _MAGIC or queue_id != mq.queue_id or sys_flag & _BATCHED:
+            return None
+        if complete:
+            count = told - asked
+            usual = offset == asked and 0 < count <= len(body) // RECORD_BYTES_MIN
+            return Records(body, count, asked, told - 1) if usual else None
+        if not last < offset < told:
+            return None
+        first, last = offset if first is None else first, offset
+        at += size
+        count += 1
+    return None if first is None else Records(body, count, first, last, complete=False)
+
+
+def _head_at(body: bytes | memoryview, at: int) -> tuple[int, int, int, int, int] | None:
+    """Return what the record at a place begins with; None where its length makes no sense."""
+    left = len(body) - at
+    if left < RECORD_BYTES_MIN:
+        return None
+    head: tuple[int, int, int, int, int] = _head.unpack_from(body, at)
+    return head if RECORD_BYTES_MIN <= head[0] <= left else None
+
+
 # --- what follows from it -------------------------------------------------------------------------
 
 
@@ -301,3 +395,14 @@ class PullResult:
     min_offset: int
     max_offset: int
     msg_found_list: list[MessageExt]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsResult(PullResult):
+    """The result of a pull whose records are just as they should be, and wanted undecoded.
+
+    Attributes:
+        records: those that were found, in place of messages.
+    """
+
+    records: Records

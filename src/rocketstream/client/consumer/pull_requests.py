@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from rocketstream.client.consumer.pull_answer import (
     Believed,
     Missing,
     PullResult,
+    Records,
+    RecordsResult,
     end_told,
     examined,
     is_plain,
     keep_tagged,
     pull_status,
+    records_of,
 )
 from rocketstream.client.hooks import FilterHooks, FilterMessageContext
 from rocketstream.client.instance.mq_client import MQClientInstance
@@ -42,6 +47,8 @@ logger = logging.getLogger("rocketstream.client")
 LOSSES_TOLD_EVERY_MS = 10_000
 """After a loss that is told, the further ones of its queue are summed up for so long."""
 
+TakeRecords = Callable[[Any, Records, int, int], int]
+
 
 class PullTerms(NamedTuple):
     """How a consumer asks for a queue, and what it makes of the answer.
@@ -55,6 +62,8 @@ class PullTerms(NamedTuple):
         check_crc: whether records are compared with their CRCs.
         commit: offset to commit, if the flags say so.
         interval_ms: pause after an answer that found messages.
+        take_records: takes records that are just as they should be undecoded, for a queue, with
+            where to pull next and how many bytes they are; None to have messages of all.
     """
 
     max_nums: int
@@ -65,6 +74,7 @@ class PullTerms(NamedTuple):
     check_crc: bool
     commit: int = 0
     interval_ms: int = 0
+    take_records: TakeRecords | None = None
 
 
 class Pull(NamedTuple):
@@ -76,6 +86,7 @@ class Pull(NamedTuple):
         offset: that was asked for; of a batch stored as one record nothing before it is taken.
         address: the broker asked.
         check_crc: whether records are compared with their CRCs.
+        undecoded: whether records that are just as they should be are wanted as they are.
     """
 
     mq: MessageQueue
@@ -83,6 +94,7 @@ class Pull(NamedTuple):
     offset: int
     address: str
     check_crc: bool
+    undecoded: bool = False
 
 
 class PullRequests:
@@ -200,12 +212,41 @@ class PullRequests:
         self._suggested[pull.mq] = header.suggest_which_broker_id
         messages: list[MessageExt] = []
         next_offset = header.next_begin_offset
+        if pull.undecoded and status is PullStatus.FOUND:
+            found = self._undecoded(pull, header, answer)
+            if found is not None:
+                return found
         if status is not PullStatus.OFFSET_ILLEGAL:
             messages, next_offset, undamaged = self._believed(pull, status, header, answer, looks)
             messages = keep_tagged(messages, pull.subscription.tags_set)
             if not undamaged:
                 messages, next_offset = before_damage(messages, pull.mq, next_offset)
         return PullResult(status, next_offset, header.min_offset, header.max_offset, messages)
+
+    def _undecoded(
+        self, pull: Pull, header: PullMessageResponseHeader, answer: RemotingCommand
+    ) -> RecordsResult | None:
+        """Return the records of an answer as they are; None where they must be looked into."""
+        mq, offset, told = pull.mq, pull.offset, header.next_begin_offset
+        if header.offset_delta is not None or self.is_doubtful(mq, offset):
+            return None
+        complete = self._is_complete(pull, header)
+        records = records_of(answer.body, mq, offset, told, complete=complete)
+        if records is None or end_told(offset, told, header.max_offset, records.last) != told:
+            return None
+        if pull.subscription.tags_set:
+            records = replace(records, tags=frozenset(pull.subscription.tags_set))
+        return RecordsResult(
+            PullStatus.FOUND, told, header.min_offset, header.max_offset, [], records
+        )
+
+    def _is_complete(self, pull: Pull, header: PullMessageResponseHeader) -> bool:
+        """Whether an answer may leave no offset out."""
+        return (
+            pull.subscription.sub_string == SUB_ALL
+            and header.offset_delta is None
+            and not self._compacted.get(pull.mq.topic)
+        )
 
     def _believed(
         self,
@@ -216,7 +257,7 @@ class PullRequests:
         looks: int | None,
     ) -> tuple[list[MessageExt], int, bool]:
         """Return the messages of an answer, where to pull next, and whether each is undamaged."""
-        mq, offset, subscription = pull.mq, pull.offset, pull.subscription
+        mq, offset = pull.mq, pull.offset
         messages: list[MessageExt] = []
         undamaged = own = True
         found = status is PullStatus.FOUND
@@ -224,11 +265,7 @@ class PullRequests:
             messages, undamaged, own = _read(pull, answer.body, header)
         last = messages[-1]._queue_offset if own and messages else -1
         told = end_told(offset, header.next_begin_offset, header.max_offset, last)
-        complete = (
-            subscription.sub_string == SUB_ALL
-            and header.offset_delta is None
-            and not self._compacted.get(mq.topic)
-        )
+        complete = self._is_complete(pull, header)
         if own and is_plain(messages, offset, told, complete=complete):
             self._looks.pop(mq, None)
             return messages, max(offset, told), undamaged

@@ -19,6 +19,7 @@ from rocketstream.client.consumer.pull_answer import (
     SUSPENDED_DELAY_MS,
     AfterFailure,
     PullResult,
+    RecordsResult,
     Stall,
     after_failure,
 )
@@ -227,7 +228,8 @@ class Puller(Generic[Q]):
             return
         terms = self._sink.terms(queue, subscription, to_slave=broker.is_slave)
         command = self.requests.command(mq, subscription, offset, terms)
-        sent = Pull(mq, subscription, offset, broker.address, terms.check_crc)
+        take = terms.take_records
+        sent = Pull(mq, subscription, offset, broker.address, terms.check_crc, take is not None)
         sent_ms = self._now()
 
         def answered(answer: RemotingCommand | None, error: Exception | None) -> None:
@@ -243,7 +245,7 @@ class Puller(Generic[Q]):
                     # be tested on what the other selected, and may leave out what is wanted now.
                     self.pull(queue)
                     return
-                self._answered(queue, sent, answer, self._now() - sent_ms, terms.interval_ms)
+                self._answered(queue, sent, answer, self._now() - sent_ms, terms)
             except RocketMQError as failure:
                 self._failed(queue, epoch, failure)
             except Exception as bug:
@@ -267,7 +269,7 @@ class Puller(Generic[Q]):
         return now is None or (now.sub_string, now.expression_type) != wanted
 
     def _answered(
-        self, queue: Q, pull: Pull, answer: RemotingCommand, took_ms: float, interval_ms: int
+        self, queue: Q, pull: Pull, answer: RemotingCommand, took_ms: float, terms: PullTerms
     ) -> None:
         mq, epoch, offset = pull.mq, queue.epoch, pull.offset
         result = self.requests.result(pull, answer)
@@ -277,9 +279,13 @@ class Puller(Generic[Q]):
             return
         delay_ms = 0
         if status is PullStatus.FOUND:
-            delay_ms = interval_ms
+            delay_ms = terms.interval_ms
             self._instance.stats.inc_pull_rt(self._group, mq.topic, took_ms)
-        accepted = self._sink.accept(queue, result.msg_found_list, next_offset, len(answer.body))
+        size = len(answer.body)
+        if terms.take_records is not None and isinstance(result, RecordsResult):
+            accepted = terms.take_records(queue, result.records, next_offset, size)
+        else:
+            accepted = self._sink.accept(queue, result.msg_found_list, next_offset, size)
         if accepted:
             self._instance.stats.inc_pull_tps(self._group, mq.topic, accepted)
         self._instance.outages.worked("pull of", mq)

@@ -18,7 +18,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind
 
 from rocketstream._util.clock import SYSTEM_CLOCK
-from rocketstream.client.consumer.lite.consumer import LitePullConsumerBase
+from rocketstream.client.consumer.lite.aio_consumer import LitePullConsumerBase
 from rocketstream.client.consumer.lite_topics.consumer import LitePushConsumerBase
 from rocketstream.client.consumer.pull.consumer import PullConsumerBase
 from rocketstream.client.consumer.push.consumer import PushConsumerBase

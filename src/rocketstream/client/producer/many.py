@@ -9,7 +9,6 @@ named so runs on the loop.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
@@ -19,13 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstream import limits
 from rocketstream._util.clock import Clock
-from rocketstream.client.config import unique_ids
+from rocketstream.client.config import check_columns, unique_ids
 from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.client.producer.message import MessagePreparer, beyond_levels
 from rocketstream.client.producer.policy import ANY_QUEUE, SendTarget, queue_of_key
 from rocketstream.client.producer.settings import ProducerSettings
 from rocketstream.errors import (
-    NotSupportedError,
     RocketMQError,
     SendError,
     SendManyError,
@@ -172,11 +170,7 @@ def given_of(bodies: Any, **more: Any) -> Given:
     Raises:
         NotSupportedError: pyarrow or numpy is missing.
     """
-    for package in ("pyarrow", "numpy"):
-        if importlib.util.find_spec(package) is None:
-            raise NotSupportedError(
-                f"send_many needs the package {package}: pip install 'rocketstream[columns]'"
-            )
+    check_columns("send_many")
     from rocketstream.columns.given import Given
 
     return Given(bodies, more)

@@ -15,9 +15,15 @@ from typing import Any
 from rocketstream._util.ending import CUT_SHORT, take_all
 from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.consumer.assignment import Assignment, RebalanceSettings
-from rocketstream.client.consumer.lite.queues import LiteCache, LitePullPlan, LiteQueue, Topics
+from rocketstream.client.consumer.lite.queues import (
+    LiteCache,
+    LitePullPlan,
+    LiteQueue,
+    Topics,
+)
 from rocketstream.client.consumer.offsets.store import Offsets
 from rocketstream.client.consumer.process_queue import MIB
+from rocketstream.client.consumer.pull_answer import Records
 from rocketstream.client.consumer.pull_requests import PullTerms, active_version, filtered
 from rocketstream.client.consumer.puller import Puller
 from rocketstream.client.consumer.settings import LitePullConsumerSettings
@@ -40,6 +46,9 @@ from rocketstream.protocol.message_ext import MessageExt
 
 logger = logging.getLogger("rocketstream.client")
 
+COLUMNS_BATCH = 1_024
+"""Messages asked for in one pull while batches of columns are polled; brokers give what they will.
+"""
 _SYS_FLAG = PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION | PullSysFlag.LITE_PULL
 
 
@@ -69,6 +78,8 @@ class LitePullConsumerImpl(ConsumerInner):
         self.cache = LiteCache(settings)
         self.has_arrived: Callable[[], None] = lambda: None
         self.running = False
+        self.in_columns = self.undecoded = False
+        """Whether record batches are polled, and whether answers may be kept undecoded for them."""
         self._dividing = False
         self._settings = settings
         self._plan = plan
@@ -255,14 +266,21 @@ class LitePullConsumerImpl(ConsumerInner):
         self, queue: LiteQueue, subscription: SubscriptionData, *, to_slave: bool
     ) -> PullTerms:
         """Return how to pull a queue."""
-        settings = self._settings
+        settings, count, take = self._settings, self._settings.wire_batch_size, None
+        if self.in_columns:
+            count = max(count, COLUMNS_BATCH)
+            # Hooks see messages, and names without their namespace are given to messages.
+            plain = self.undecoded and not self._filter_hooks and not self._namespace
+            if plain and queue.pull_offset >= queue.look_to:
+                take = self._take_records
         return PullTerms(
-            settings.wire_batch_size,
+            count,
             _SYS_FLAG,
             active_version(subscription),
             settings.broker_suspend_max_time_ms,
             settings.consumer_timeout_ms_when_suspend,
             settings.check_crc,
+            take_records=take,
         )
 
     def accept(
@@ -286,6 +304,24 @@ class LitePullConsumerImpl(ConsumerInner):
         if messages:
             self.has_arrived()
         return len(messages)
+
+    def _take_records(
+        self, queue: LiteQueue, records: Records, next_offset: int, body_bytes: int
+    ) -> int:
+        """Cache what a pull brought undecoded; return how many messages are wanted."""
+        with self.lock:
+            if not self.undecoded:
+                return 0  # asked for again, as messages
+            self.cache.arrived(queue, queue.epoch, [], next_offset, body_bytes, records)
+        self.has_arrived()
+        return len(records)
+
+    def leave_columns(self) -> None:
+        """Hand out messages again: what is kept undecoded is pulled anew; the lock is held."""
+        self.in_columns = self.undecoded = False
+        self.cache.settle()
+        for queue in self.cache.decoded_only():
+            self.pulls.pull_soon(queue)
 
     def moved(self, queue: LiteQueue, offset: int) -> None:
         """Go on at a smaller offset: the broker has less than was handed out (C-512)."""

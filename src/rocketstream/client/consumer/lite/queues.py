@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rocketstream.client.consumer.allocate import OwnQueue
+from rocketstream.client.consumer.pull_answer import Records
 from rocketstream.client.consumer.settings import LitePullConsumerSettings
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue
@@ -122,12 +123,14 @@ class LiteQueue(OwnQueue):
         noted: what was last given to the offset store.
         cached: messages not handed out; those of a chunk count until its last one is.
         cached_bytes: bytes of the answers these came in.
+        lent: the last part that is being made into columns, and not handed out yet.
+        look_to: answers for offsets below are looked into: they were not all there, undecoded.
         last_pull_ms: when the last pull was sent.
     """
 
     __slots__ = (
-        "acked", "cached", "cached_bytes", "chunks", "epoch", "idle", "last_pull_ms", "noted",
-        "paused", "position", "pull_offset",
+        "acked", "cached", "cached_bytes", "chunks", "epoch", "idle", "last_pull_ms", "lent",
+        "look_to", "noted", "paused", "position", "pull_offset",
     )  # fmt: skip
 
     def __init__(self, message_queue: MessageQueue, offset: int) -> None:
@@ -138,6 +141,8 @@ class LiteQueue(OwnQueue):
         self.cached = self.cached_bytes = 0
         self.last_pull_ms = 0.0
         self.chunks: deque[Chunk] = deque()
+        self.lent: Lent | None = None
+        self.look_to = 0
 
     def pull_begins(self, now_ms: float) -> None:
         """Remember when a pull was sent or put off."""
@@ -148,8 +153,7 @@ class LiteQueue(OwnQueue):
         """First and last cached offset, 0 where nothing is."""
         if not self.chunks:
             return 0, 0
-        first, last = self.chunks[0], self.chunks[-1]
-        return first.messages[first.at].queue_offset, last.messages[-1].queue_offset
+        return self.chunks[0].first, self.chunks[-1].last
 
     @property
     def span(self) -> int:
@@ -160,13 +164,64 @@ class LiteQueue(OwnQueue):
 
 @dataclass(slots=True, eq=False)
 class Chunk:
-    """The messages of one pull, handed out from ``at`` on; ``end`` is where the next pull began."""
+    """The result of one pull, handed out from ``at`` on; ``end`` is where the next pull began.
+
+    Attributes:
+        queue: whose it is.
+        messages: the messages; none where the records are kept undecoded.
+        end: where the next pull began.
+        body_bytes: bytes of the answer.
+        at: how many messages were handed out.
+        records: the records that were not handed out, undecoded.
+        count: how many messages or records it brought.
+    """
 
     queue: LiteQueue
     messages: list[MessageExt]
     end: int
     body_bytes: int
     at: int = 0
+    records: Records | None = None
+    count: int = 0
+
+    @property
+    def first(self) -> int:
+        """The first offset that was not handed out."""
+        if self.records is not None:
+            return self.records.first
+        return self.messages[self.at].queue_offset
+
+    @property
+    def kind(self) -> object:
+        """Equal for what can be decoded together."""
+        return self.records and (self.records.complete, self.records.tags)
+
+    @property
+    def last(self) -> int:
+        """The last offset."""
+        return self.messages[-1].queue_offset if self.records is None else self.records.last
+
+
+@dataclass(slots=True, eq=False)
+class Lent:
+    """Messages or records of a queue that are being made into columns.
+
+    Attributes:
+        queue: whose they are.
+        epoch: the queue's when they were taken.
+        found: messages, or records.
+        end: where the queue goes on behind them.
+    """
+
+    queue: LiteQueue
+    epoch: int
+    found: list[MessageExt] | Records
+    end: int
+
+    @property
+    def counts(self) -> bool:
+        """Whether the queue is still ours, and nobody has gone elsewhere in it."""
+        return self.queue.epoch == self.epoch
 
 
 class LiteCache:
@@ -193,7 +248,7 @@ class LiteCache:
         self._bytes_max = settings.bytes_for_queue_max
         self._span_max = settings.consume_max_span
         self._ready: deque[Chunk] = deque()
-        self._handed: LiteQueue | None = None
+        self._handed: tuple[LiteQueue, ...] = ()
         """Whose messages were handed out last and are not settled."""
 
     # --- queues -----------------------------------------------------------------------------------
@@ -221,8 +276,9 @@ class LiteCache:
         queue.epoch += 1
         queue.idle = False
         self.held.pop(queue, None)
-        if self._handed is queue:
-            self._handed = None
+        queue.lent = None
+        if queue in self._handed:
+            self._handed = tuple(each for each in self._handed if each is not queue)
         if queue.chunks:
             self._ready = deque(chunk for chunk in self._ready if chunk.queue is not queue)
             queue.chunks.clear()
@@ -255,25 +311,29 @@ class LiteCache:
         messages: list[MessageExt],
         next_offset: int,
         body_bytes: int = 0,
+        records: Records | None = None,
     ) -> bool:
         """Take in what a pull of ``epoch`` brought; return whether it still counts."""
         if queue.epoch != epoch:
             return False
         queue.pull_offset = next_offset
-        if messages:
-            chunk = Chunk(queue, messages, next_offset, body_bytes)
+        count = len(messages) if records is None else len(records)
+        if count:
+            chunk = Chunk(queue, messages, next_offset, body_bytes, 0, records, count)
             queue.chunks.append(chunk)
             self._ready.append(chunk)
-            queue.cached += len(messages)
+            queue.cached += count
             queue.cached_bytes += body_bytes
-            self.cached += len(messages)
+            self.cached += count
         elif queue.chunks:
             # Filtered out behind what is cached: handed out together with it.
             queue.chunks[-1].end = next_offset
+        elif queue.lent is not None:
+            queue.lent.end = next_offset
         else:
             # A filtered tail needs nobody to consume it (C-513, C-569).
             queue.position = next_offset
-            if self._handed is not queue:
+            if queue not in self._handed:
                 queue.acked = next_offset
         return True
 
@@ -286,10 +346,9 @@ class LiteCache:
 
     def settle(self) -> None:
         """The caller came back: what it got last may be committed now."""
-        queue = self._handed
-        if queue is not None:
+        for queue in self._handed:
             queue.acked = queue.position
-            self._handed = None
+        self._handed = ()
 
     def take(self, count: int) -> list[MessageExt]:
         """Hand out at most ``count`` messages of one queue; call ``settle`` first."""
@@ -300,26 +359,107 @@ class LiteCache:
         if len(messages) - at > count:
             chunk.at = at + count
             part = [messages[at]] if count == 1 else messages[at : at + count]
-            self._handed = queue = chunk.queue
+            queue = chunk.queue
+            self._handed = (queue,)
             queue.position = part[-1].queue_offset + 1
             return part
         self._finish(chunk)
         return messages[at:] if at else messages
 
+    # --- handing out in columns -------------------------------------------------------------------
+
+    def lend(self, count: int, bytes_max: int) -> list[Lent]:
+        """Take at most ``count`` messages to make columns of; call ``settle`` first.
+
+        They are all messages, or all records of which the same is to be expected, and count as
+        handed out with ``hand_out``. Of pulls only a first one that is too large is divided.
+
+        Args:
+            count: the most messages.
+            bytes_max: no further pull is taken once so many bytes are.
+        """
+        lent: list[Lent] = []
+        kind = None
+        while self._ready and count > 0 and bytes_max > 0:
+            chunk = self._ready[0]
+            have = chunk.count - chunk.at
+            if lent and (have > count or chunk.kind != kind):
+                break
+            kind = chunk.kind
+            part = self._divide(chunk, count) if have > count else self._remove(chunk)
+            part.queue.lent = part
+            lent.append(part)
+            count -= have
+            bytes_max -= chunk.body_bytes
+        return lent
+
+    def _divide(self, chunk: Chunk, count: int) -> Lent:
+        queue, at = chunk.queue, chunk.at
+        found: list[MessageExt] | Records
+        if chunk.records is None:
+            found = chunk.messages[at : at + count]
+            end = found[-1].queue_offset + 1
+        else:
+            found, chunk.records = chunk.records.split(count)
+            if not chunk.records.count:
+                return self._remove(chunk)
+            end = found.last + 1
+        chunk.at = at + len(found)
+        return Lent(queue, queue.epoch, found, end)
+
+    def _remove(self, chunk: Chunk) -> Lent:
+        queue = chunk.queue
+        self._forget(chunk)
+        found = chunk.messages[chunk.at :] if chunk.records is None else chunk.records
+        return Lent(queue, queue.epoch, found, chunk.end)
+
+    def hand_out(self, lent: Iterable[Lent]) -> None:
+        """The caller has what was lent; what is not ours any more is the next owner's."""
+        for part in lent:
+            if part.counts:
+                queue = part.queue
+                queue.position = part.end
+                queue.lent = None
+                if queue not in self._handed:
+                    self._handed = (*self._handed, queue)
+
+    def take_back(self, lent: Iterable[Lent]) -> list[LiteQueue]:
+        """The caller does not get what was lent; return the queues that must be pulled again."""
+        queues = dict.fromkeys(part.queue for part in lent if part.counts)
+        for queue in queues:
+            self.seek(queue, queue.position)
+        return list(queues)
+
+    def look_into(self, mq: MessageQueue, lent: Iterable[Lent]) -> None:
+        """Have the answers with what was lent of a queue looked into: some of it was missing."""
+        for part in lent:
+            if part.queue.message_queue == mq:
+                part.queue.look_to = max(part.queue.look_to, part.end)
+
+    def decoded_only(self) -> list[LiteQueue]:
+        """Drop what is lent or kept undecoded; return the queues that must be pulled again."""
+        undecoded = {each.queue for each in self._ready if each.records is not None}
+        found = [q for q in self.queues.values() if q in undecoded or q.lent is not None]
+        for queue in found:
+            self.seek(queue, queue.position)
+        return found
+
+    # --- handing out one by one -------------------------------------------------------------------
+
     def next_one(self) -> MessageExt | None:
         """Settle, and hand out the next message; the last one of a pull sets ``pull_ended``."""
-        handed = self._handed
-        if handed is not None:
+        for handed in self._handed:
             handed.acked = handed.position
         if not self._ready:
-            self._handed = None
+            self._handed = ()
             return None
         chunk = self._ready[0]
         at = chunk.at
         message = chunk.messages[at]
         if at + 1 < len(chunk.messages):
             chunk.at = at + 1
-            self._handed = queue = chunk.queue
+            queue = chunk.queue
+            self._handed = (queue,)
             queue.position = message.queue_offset + 1
         else:
             self._finish(chunk)
@@ -327,13 +467,17 @@ class LiteCache:
 
     def _finish(self, chunk: Chunk) -> None:
         queue = chunk.queue
+        self._forget(chunk)
+        queue.position = chunk.end
+        self._handed = (queue,)
+
+    def _forget(self, chunk: Chunk) -> None:
+        queue = chunk.queue
         self._ready.popleft()
         queue.chunks.popleft()
-        self.cached -= len(chunk.messages)
-        queue.cached -= len(chunk.messages)
+        self.cached -= chunk.count
+        queue.cached -= chunk.count
         queue.cached_bytes -= chunk.body_bytes
-        queue.position = chunk.end
-        self._handed = queue
         self.pull_ended = True
 
     # --- going on ---------------------------------------------------------------------------------

@@ -1,0 +1,107 @@
+"""Polls for record batches: what is lent of the cache, decoded outside its lock, then handed out.
+
+Law: what is lent counts as handed out with its last batch, not before; where it cannot be decoded,
+or the poll is cut short, it is pulled again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rocketstream import limits
+from rocketstream.client.consumer.lite.batches import Batches, Doubtful, nothing
+from rocketstream.client.consumer.lite.impl import LitePullConsumerImpl
+from rocketstream.columns.table import Column
+from rocketstream.protocol.message_ext import MessageExt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ArrowPolls:
+    """The polls of one consumer for record batches, one after the other.
+
+    Args:
+        impl: the consumer's machine.
+        check_crc: whether bodies are compared with their CRCs.
+    """
+
+    def __init__(self, impl: LitePullConsumerImpl, *, check_crc: bool) -> None:
+        self._impl = impl
+        self._check_crc = check_crc
+        self._batches: Batches | None = None
+
+    def begin(self, max_rows: int, columns: Sequence[Column], *, undecoded: bool) -> bool:
+        """Settle what the caller got last, and take what is there; the machine's lock is held.
+
+        Args:
+            max_rows: the most messages.
+            columns: the columns wanted.
+            undecoded: whether answers are to be kept as they are; hooks want messages.
+
+        Returns:
+            Whether there is something to ``read``.
+        """
+        self._impl.in_columns = True
+        self._impl.undecoded = undecoded
+        rest = self._batches
+        if rest is not None:
+            if rest.counts and rest.columns == columns:
+                return True
+            self._put_back(rest)
+        cache = self._impl.cache
+        cache.settle()
+        lent = cache.lend(max_rows, limits.COLUMNS_BYTES_MAX)
+        if lent:
+            self._batches = Batches(lent, columns, self._check_crc)
+        return bool(lent)
+
+    def read(self, columns: Sequence[Column]) -> tuple[pa.RecordBatch, list[list[MessageExt]]]:
+        """Return the next batch, maybe without rows, and the messages it ends, of each queue.
+
+        Raises:
+            RemoteProtocolError: a record cannot be decoded, and ``error`` is not wanted.
+            NotSupportedError: likewise, of a codec that is not installed.
+        """
+        batches, batch = self._batches, None
+        if batches is None:
+            return nothing(columns), []
+        try:
+            batch = batches.read()
+        except Doubtful as doubtful:
+            with self._impl.lock:
+                self._impl.cache.look_into(doubtful.queue, batches.lent)
+                self._put_back(batches)
+            return nothing(columns), []
+        except BaseException:
+            with self._impl.lock:
+                self._put_back(batches)
+            raise
+        messages: list[list[MessageExt]] = []
+        if batches.is_done:
+            with self._impl.lock:
+                self._forget(batches)
+                self._impl.cache.hand_out(batches.lent)
+            messages = [part.found for part in batches.lent if isinstance(part.found, list)]
+        return nothing(columns) if batch is None else batch, messages
+
+    @staticmethod
+    def nothing(columns: Sequence[Column]) -> pa.RecordBatch:
+        """Return a batch without rows."""
+        return nothing(columns)
+
+    def cut_short(self) -> None:
+        """The caller gets nothing: what was taken is pulled again."""
+        with self._impl.lock:
+            if self._batches is not None:
+                self._put_back(self._batches)
+
+    def _forget(self, batches: Batches) -> None:
+        if self._batches is batches:  # and not those of a poll that followed one cut short
+            self._batches = None
+
+    def _put_back(self, batches: Batches) -> None:
+        self._forget(batches)
+        for queue in self._impl.cache.take_back(batches.lent):
+            self._impl.pulls.pull_soon(queue)
