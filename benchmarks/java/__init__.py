@@ -69,6 +69,7 @@ class JavaPeer:
             broker_settings=_AS_SHIPPED,
             jvm_options=_DEFAULT_JVM,
             broker_heap="1g",
+            tls=True,
         )
         self.start_seconds = 0.0
 

@@ -93,6 +93,7 @@ class ApacheCluster:
         namesrv_addr: ``host:port`` of the name server.
         broker_addr: ``host:port`` of the broker.
         store_dir: the broker's storePathRootDir; ``config/consumerOffset.json`` lies below it.
+        tls: whether both take TLS too.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class ApacheCluster:
         broker_settings: dict[str, str] | None = None,
         jvm_options: tuple[str, ...] = SMALL_JVM,
         broker_heap: str = "512m",
+        tls: bool = False,
     ) -> None:
         self.referee = referee
         self.root = root
@@ -115,6 +117,7 @@ class ApacheCluster:
         self.broker_settings = broker_settings or {}
         self.jvm_options = jvm_options
         self.broker_heap = broker_heap
+        self.tls = tls
         self.namesrv_addr = ""
         self.broker_addr = ""
         self._processes: list[Jvm] = []
@@ -252,6 +255,8 @@ class ApacheCluster:
         }[part]
         arguments = [f"-Xmx{heap}", f"-XX:MaxDirectMemorySize={heap}", *self.jvm_options]
         arguments += [*JAVA_OPENS, f"-Duser.home={self.root / 'user'}"]
+        # Servers that may be asked for TLS make a key and a certificate as they start.
+        arguments += [] if self.tls else ["-Dtls.server.mode=disabled"]
         arguments += ["-cp", self.referee.server_class_path, main, "-c", str(file)]
         self._processes.append(Jvm(part, arguments, self.root / f"{part}.log", self._env()))
 

@@ -20,6 +20,7 @@ from rocketstream.transport.tls import client_context
 from tests.interop.cluster import ApacheCluster
 from tests.interop.messages import message_of
 from tests.interop.ours import Collector, push_consumer, send_all
+from tests.interop.referee import Referee
 from tests.plugins.apache import prepared
 from tests.plugins.waiting import wait_until
 from tests.unit.spark.micro_batches import Query, rows_by
@@ -44,19 +45,21 @@ ACCOUNTS = """accounts:
 """
 
 
-def test_everything_works_over_tls(apache_cluster: ApacheCluster) -> None:
+def test_everything_works_over_tls(apache: Referee, tmp_path: Path) -> None:
     """Apache's servers take TLS on the same port, with a certificate of their own making."""
-    topic = apache_cluster.create_topic(apache_cluster.unique("tls"), queues=2)
-    config = ClientConfig(
-        namesrv_addr=apache_cluster.namesrv_addr, ssl_context=client_context(verify=False)
-    )
+    cluster = ApacheCluster(apache, tmp_path, tls=True)
     collector = Collector()
-    with push_consumer(
-        apache_cluster.namesrv_addr, f"{topic}-group", topic, collector, config=config
-    ):
-        with Producer(f"{topic}-producer", config=config) as producer:
-            stored = send_all(producer, (message_of(topic, "tls", n) for n in range(COUNT)))
-        collector.wait(COUNT)
+    try:
+        topic = cluster.start().create_topic("orders", queues=2)
+        config = ClientConfig(
+            namesrv_addr=cluster.namesrv_addr, ssl_context=client_context(verify=False)
+        )
+        with push_consumer(cluster.namesrv_addr, "shop", topic, collector, config=config):
+            with Producer("till", config=config) as producer:
+                stored = send_all(producer, (message_of(topic, "tls", n) for n in range(COUNT)))
+            collector.wait(COUNT)
+    finally:
+        cluster.stop(kill=True)
 
     assert sorted(each.sent for each in collector.consumed()) == sorted(stored)
 
@@ -65,7 +68,8 @@ def test_everything_works_over_tls(apache_cluster: ApacheCluster) -> None:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheCluster]:
     """A broker with access control (4.9 only: 5.5 has another kind)."""
     root: Path = tmp_path_factory.mktemp("guarded")
-    cluster = ApacheCluster(prepared("4.9.7"), root, broker_settings={"aclEnable": "true"})
+    settings = {"aclEnable": "true"}
+    cluster = ApacheCluster(prepared("4.9.7"), root, broker_settings=settings, tls=True)
     conf = root / "home" / "conf"
     conf.mkdir(parents=True)
     (conf / "plain_acl.yml").write_text(ACCOUNTS)
