@@ -82,6 +82,7 @@ format: $(STAMP)
 
 interop: $(STAMP)
 	@$(BIN)/python scripts/need_java.py && $(BIN)/python scripts/shared_classes.py
+	@$(BIN)/python -m tests.interop.rehearsal
 	$(PYTEST) tests/interop tests/behaviour -m interop $(WAITING) $(MORE)
 
 simulate: $(STAMP)

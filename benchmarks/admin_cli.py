@@ -131,7 +131,7 @@ def _mqadmin(java: JavaPeer, pair: Pair, folder: Path, namesrv: str) -> Callable
     home = folder / "mqadmin"
     (home / "conf").mkdir(parents=True, exist_ok=True)
     (home / "conf" / "logback_tools.xml").write_text("<configuration/>")
-    start = ["java", *JAVA_OPENS, f"-Duser.home={home}", "-cp", java.referee.server_class_path]
+    start = ["java", *JAVA_OPENS, f"-Duser.home={home}", *java.referee.servers]
     start.append("org.apache.rocketmq.tools.command.MQAdminStartup")
     env = {**os.environ, "ROCKETMQ_HOME": str(home)}
 

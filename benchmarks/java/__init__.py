@@ -10,6 +10,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -29,14 +30,14 @@ _AS_SHIPPED = {"mappedFileSizeCommitLog": str(1024 * 1024 * 1024)}
 
 
 def referee(version: str = "4.9.7") -> Referee:
-    """Resolve and compile one version of Apache RocketMQ.
+    """Resolve and compile one version of Apache RocketMQ, whose JVMs start as its users' do.
 
     Raises:
         RefereeUnavailableError: Maven, a JDK or the network is missing; the text says which.
     """
     found = REFEREES[version]
     found.prepare()
-    return found
+    return replace(found, is_as_shipped=True)
 
 
 class JavaTold:

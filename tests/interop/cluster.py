@@ -257,7 +257,7 @@ class ApacheCluster:
         arguments += [*JAVA_OPENS, f"-Duser.home={self.root / 'user'}"]
         # Servers that may be asked for TLS make a key and a certificate as they start.
         arguments += [] if self.tls else ["-Dtls.server.mode=disabled"]
-        arguments += ["-cp", self.referee.server_class_path, main, "-c", str(file)]
+        arguments += [*self.referee.servers, main, "-c", str(file)]
         self._processes.append(Jvm(part, arguments, self.root / f"{part}.log", self._env()))
 
     def _env(self) -> dict[str, str]:
@@ -371,7 +371,8 @@ class Tools:
     Commands run one after the other, whichever threads ask for them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, jvm_options: tuple[str, ...] = SMALL_JVM) -> None:
+        self._jvm_options = jvm_options
         self._turn = threading.Lock()
         self._process: Jvm | None = None
         self._key: tuple[object, ...] = ()
@@ -404,9 +405,9 @@ class Tools:
             home = root / "home"
             (home / "conf").mkdir(parents=True, exist_ok=True)
             (home / "conf" / "logback_tools.xml").write_text(_LOGBACK)
-            flags = ["-Xmx128m", *SMALL_JVM, *JAVA_OPENS]
+            flags = ["-Xmx128m", *self._jvm_options, *JAVA_OPENS]
             flags += [f"-Duser.home={root / 'user'}", "-Drocketmq.log.level=WARN"]
-            line = [*flags, "-cp", referee.program_class_path, "JavaTools"]
+            line = [*flags, *referee.programs, "JavaTools"]
             log = root / f"mqadmin-{next(_serial)}.log"
             self._process = Jvm("mqadmin", line, log, {"ROCKETMQ_HOME": str(home)})
             self._key = key
@@ -451,7 +452,7 @@ class JavaPrograms:
         flags += ["-Drocketmq.client.rebalance.waitInterval=1000"]
         values = [f"{name}={_java(value)}" for name, value in arguments.items()]
         log = self.root / f"{program}-{next(self._serial)}.log"
-        line = [*flags, "-cp", self.referee.program_class_path, program, *values]
+        line = [*flags, *self.referee.programs, program, *values]
         return Jvm(program, line, log)
 
     def produce(self, *, timeout_s: float = 120.0, **arguments: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 __all__ = [
     "REFEREES",
@@ -159,37 +160,87 @@ def _jars(pom_name: str) -> Path:
     return resolved_jars(_pom(pom_name))
 
 
-def _classes(pom_name: str) -> Path:
-    """Our Java programs compiled against the client of one class path."""
+def _programs(pom_name: str) -> Path:
+    """Our Java programs compiled against one class path: a jar, for its classes can be kept."""
     jars = _jars(pom_name)
     sources = sorted(_JAVA_SOURCES.glob("*.java"))
-    class_path = f"{jars}/*"
 
     def compile_all(draft: Path) -> None:
         names = [str(source) for source in sources]
-        _run(["javac", "-nowarn", "-cp", class_path, "-d", str(draft), *names], 120)
+        with TemporaryDirectory() as classes:
+            _run(["javac", "-nowarn", "-cp", f"{jars}/*", "-d", classes, *names], 120)
+            packed = shutil.make_archive(str(draft / "programs"), "zip", classes)
+        Path(packed).rename(draft / "programs.jar")
 
     key = f"{jars.name}-{_digest(*sources)}"
-    return built(cache_dir() / "classes" / key, compile_all)
+    return built(cache_dir() / "programs" / key, compile_all)
+
+
+def _class_path(pom_name: str) -> str:
+    return f"{_jars(pom_name)}/*:{_programs(pom_name)}/*"
+
+
+def _kept_classes(pom_name: str) -> Path:
+    """Where the classes of a class path are kept, for this Java only."""
+    java = Path(shutil.which("java") or "java").resolve()
+    key = hashlib.sha256(f"{java} {java.stat().st_mtime_ns} {_class_path(pom_name)}".encode())
+    return cache_dir() / "kept" / f"{pom_name}-{key.hexdigest()[:12]}"
+
+
+def _keep(pom_name: str, names: str) -> None:
+    def write(draft: Path) -> None:
+        (draft / "names").write_text(names)
+        options = [f"-XX:SharedClassListFile={draft}/names", "-Xlog:disable"]
+        options += [f"-XX:SharedArchiveFile={draft}/classes.jsa", "-cp", _class_path(pom_name)]
+        _run(["java", "-Xshare:dump", "-XX:+UseSerialGC", *options], 120)
+
+    built(_kept_classes(pom_name), write)
 
 
 @dataclass(frozen=True, slots=True)
 class Referee:
-    """One version of Apache RocketMQ: which pom holds its servers, which its client and tools."""
+    """One version of Apache RocketMQ: which pom holds its servers, which its client and tools.
+
+    JVMs use kept classes, where there are any, unless ``is_as_shipped``.
+    """
 
     version: str
     server_pom: str
     client_pom: str
+    is_as_shipped: bool = False
 
     @property
-    def server_class_path(self) -> str:
-        """Class path of name server and broker."""
-        return f"{_jars(self.server_pom)}/*"
+    def servers(self) -> tuple[str, ...]:
+        """Options of a JVM that runs name server or broker."""
+        return self._options(self.server_pom)
 
     @property
-    def program_class_path(self) -> str:
-        """Class path of our Java programs, which stand beside the client they were compiled for."""
-        return f"{_classes(self.client_pom)}:{_jars(self.client_pom)}/*"
+    def programs(self) -> tuple[str, ...]:
+        """Options of a JVM that runs the client in one of our Java programs."""
+        return self._options(self.client_pom)
+
+    @property
+    def keeps_classes(self) -> bool:
+        """Whether there are classes that JVMs need only map."""
+        return all(_kept_classes(pom).is_dir() for pom in (self.server_pom, self.client_pom))
+
+    def keep_classes(self, names: str) -> None:
+        """Keep classes as JVMs map them.
+
+        Args:
+            names: lines that ``DumpLoadedClassList`` wrote; a class path may lack some of them.
+
+        Raises:
+            RefereeUnavailableError: this Java cannot.
+        """
+        for pom in {self.server_pom, self.client_pom}:
+            _keep(pom, names)
+
+    def _options(self, pom_name: str) -> tuple[str, ...]:
+        kept = _kept_classes(pom_name) / "classes.jsa"
+        is_kept = kept.exists() and not self.is_as_shipped
+        shared = (f"-XX:SharedArchiveFile={kept}", "-Xlog:cds=off") if is_kept else ()
+        return (*shared, "-cp", _class_path(pom_name))
 
     def prepare(self) -> None:
         """Resolve and compile everything (blocks up to minutes the first time).
@@ -201,21 +252,11 @@ class Referee:
         reason = missing_tools(resolved=all(_jar_dir(_pom(pom)).is_dir() for pom in poms))
         if reason is not None:
             raise RefereeUnavailableError(reason)
-        _jars(self.server_pom)
-        _classes(self.client_pom)
+        for pom in poms:
+            _programs(pom)
 
 
 REFEREES = {
     "4.9.7": Referee("4.9.7", "server-4.9", "client-4.9"),
     "5.5.0": Referee("5.5.0", "all-5.5", "all-5.5"),
 }
-
-
-def main() -> None:
-    """Fill the cache for every version, so that a later run needs no network."""
-    for referee in REFEREES.values():
-        referee.prepare()
-
-
-if __name__ == "__main__":
-    main()

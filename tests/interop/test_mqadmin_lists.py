@@ -18,7 +18,7 @@ def test_the_page_maps_what_mqadmin_lists(apache: Referee, tmp_path: Path) -> No
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "logback_tools.xml").write_text("<configuration/>")
     line = ["-Xmx128m", *SMALL_JVM, *JAVA_OPENS, f"-Duser.home={tmp_path}"]
-    line += ["-cp", apache.server_class_path, "org.apache.rocketmq.tools.command.MQAdminStartup"]
+    line += [*apache.servers, "org.apache.rocketmq.tools.command.MQAdminStartup"]
     environment = {"ROCKETMQ_HOME": str(tmp_path)}
     with Jvm("mqadmin", line, tmp_path / "mqadmin.log", environment) as process:
         process.end_input()

@@ -38,8 +38,7 @@ def apache_letters(referee: Referee, root: Path, conditions: list[str]) -> list[
 def answers(referee: Referee, root: Path, lines: list[str]) -> list[str]:
     """What the program says to its lines."""
     (root / "in").write_text("\n".join(lines) + "\n")
-    classes = referee.program_class_path.partition(":")[0]
-    arguments = [*SMALL_JVM, "-cp", f"{classes}:{referee.server_class_path}", "JavaSqlFilter"]
+    arguments = [*SMALL_JVM, *referee.servers, "JavaSqlFilter"]
     arguments += [f"in={root / 'in'}", f"out={root / 'out'}"]
     with Jvm("sql", arguments, root / "sql.log") as process:
         process.wait_event("done")
