@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from tests.interop.cluster import ApacheCluster, JavaPrograms, Tools
 from tests.interop.jvm import SMALL_JVM
@@ -37,7 +38,8 @@ def _rehearse(referee: Referee, root: Path, options: tuple[str, ...]) -> None:
     cluster = ApacheCluster(referee, root, jvm_options=options)
     java = JavaPrograms(referee, root / "java")
     try:
-        where = {"namesrv": cluster.start().namesrv_addr, "topic": cluster.create_topic("orders")}
+        namesrv = cluster.start().namesrv_addr
+        where: dict[str, Any] = {"namesrv": namesrv, "topic": cluster.create_topic("orders")}
         java.produce(jvm_options=options, group="till", count=MESSAGES, **where)
         shop = {"group": "shop", "count": MESSAGES} | where
         with java.start("JavaPushConsumer", jvm_options=options, **shop) as consumer:
