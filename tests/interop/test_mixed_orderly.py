@@ -53,16 +53,25 @@ class Place:
             return {mq.queue_id: admin.max_offset(mq) for mq in queues}
 
 
+@pytest.fixture(scope="module")
+def short_locks(
+    apache: Referee, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApacheCluster]:
+    """Apache's broker that soon gives the locks of a dead member to another."""
+    options = (*SMALL_JVM, f"-Drocketmq.broker.rebalance.lockMaxLiveTime={BROKER_LOCK_MS}")
+    cluster = ApacheCluster(apache, tmp_path_factory.mktemp("apache"), jvm_options=options)
+    try:
+        yield cluster.start()
+    finally:
+        cluster.stop(kill=True)
+
+
 @pytest.fixture(params=["apache", "embedded"])
-def place(request: pytest.FixtureRequest, apache: Referee, tmp_path: Path) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     if request.param == "apache":
-        options = (*SMALL_JVM, f"-Drocketmq.broker.rebalance.lockMaxLiveTime={BROKER_LOCK_MS}")
-        cluster = ApacheCluster(apache, tmp_path / "apache", jvm_options=options).start()
-        try:
-            topic = cluster.create_topic("mixed-orderly", queues=QUEUES)
-            yield Place(cluster.namesrv_addr, topic, "mixed-orderly-group")
-        finally:
-            cluster.stop(kill=True)
+        cluster: ApacheCluster = request.getfixturevalue("short_locks")
+        topic = cluster.create_topic(cluster.unique("mixed-orderly"), queues=QUEUES)
+        yield Place(cluster.namesrv_addr, topic, f"{topic}-group")
         return
     with EmbeddedCluster() as ours:
         ours.broker.controller.locks = QueueLocks(BROKER_LOCK_MS)

@@ -185,9 +185,11 @@ def holed(apache: Referee, tmp_path: Path) -> Iterator[Holed]:
         sent = send_many(cluster.namesrv_addr, "T", 600, size=3_000)
     files = sorted((cluster.store_dir / "commitlog").iterdir())
     files[2].unlink()
-    with cluster:
-        yield Holed(cluster.namesrv_addr, "T", len(sent))
-    worker.close_pools()
+    try:
+        yield Holed(cluster.start().namesrv_addr, "T", len(sent))
+    finally:
+        cluster.stop(kill=True)
+        worker.close_pools()
 
 
 def test_a_vanished_log_file_is_a_loss_or_left_out(holed: Holed) -> None:
