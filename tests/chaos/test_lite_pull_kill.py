@@ -62,7 +62,7 @@ def check_commits(cluster: Cluster, logs: list[Path]) -> int:
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("how", ["poll", "iterate"])
+@pytest.mark.parametrize("how", ["poll", "iterate", "columns"])
 def test_a_killed_lite_pull_consumer_loses_nothing_and_never_commits_ahead(
     cluster: Cluster, tmp_path: Path, how: str
 ) -> None:

@@ -164,8 +164,19 @@ AREAS = (
     ),
     Area(
         "columns",
-        ("client/producer/many.py", "columns/given.py"),
-        ("unit/columns", "unit/client/test_many_sends.py", "behaviour/test_send_many.py"),
+        (
+            "client/consumer/lite/arrow.py",
+            "client/consumer/lite/batches.py",
+            "client/producer/many.py",
+            "columns/given.py",
+        ),
+        (
+            "unit/columns",
+            "unit/client/test_lite_arrow.py",
+            "unit/client/test_many_sends.py",
+            "behaviour/test_poll_arrow.py",
+            "behaviour/test_send_many.py",
+        ),
     ),
     Area(
         "sink",
