@@ -290,6 +290,20 @@ def test_what_makes_no_sense_is_refused(
         check_columns.cache_clear()
 
 
+def test_a_second_thread_or_task_waits_its_time_and_no_longer(
+    cluster: Cluster, names: Names
+) -> None:
+    cluster.create_topic(names.topic, 1)
+    with subscribed(cluster, names) as consumer:
+        first = threading.Thread(target=lambda: consumer.poll_arrow(timeout_ms=WAIT_MS))
+        first.start()
+        wait_until(lambda: is_waiting(consumer), "the first to wait")
+        assert consumer.poll_arrow(timeout_ms=1).num_rows == 0
+        assert is_waiting(consumer)
+        consumer.shutdown()
+        first.join()
+
+
 def test_nothing_comes_in_time(cluster: Cluster, names: Names) -> None:
     cluster.create_topic(names.topic, 1)
     with subscribed(cluster, names, consume_from_where=FIRST) as consumer:

@@ -1,7 +1,7 @@
 """A lite pull consumer to be killed: `python -m tests.chaos.polling_process NAMESRV LOG N HOW`.
 
-HOW is ``poll``, ``iterate`` or ``columns``. Before message N + 1 it is stuck for good (N = 0: never),
-so that it is killed with messages done, in hand and cached.
+HOW is ``poll``, ``iterate`` or ``columns``. Before message N + 1 it is stuck for good (N = 0:
+never), so that it is killed with messages done, in hand and cached.
 
 Law: writes a line for each message before it comes back for more, so that the log of a killed
 process holds at least what it let commit.

@@ -402,6 +402,19 @@ def test_records_that_make_no_sense_are_not_divided() -> None:
     assert whole.split(1) == (whole, Records(b"", 0, 5, 6))
 
 
+def test_records_whose_offsets_lie_are_not_divided() -> None:
+    whole = Records(body_of(5, 900, 6), 3, 5, 7)
+    assert whole.split(2) == (whole, Records(b"", 0, 5, 7))
+
+
+def test_a_damaged_pull_is_lent_as_a_whole() -> None:
+    cache, (queue,) = cache_of(MQ)
+    damaged_ = Records(body_of(5, 6)[:-50], 2, 5, 6)
+    cache.arrived(queue, 0, [], 7, 10, damaged_)
+    (part,) = cache.lend(1, 1 << 20)
+    assert (part.found, part.end, cache.cached) == (damaged_, 7, 0)
+
+
 def test_missing_records_name_their_queue_to_be_looked_into() -> None:
     cache, (queue,) = cache_of(MQ)
     cache.arrived(queue, 0, [], 8, 10, Records(body_of(5, 7), 3, 5, 7))

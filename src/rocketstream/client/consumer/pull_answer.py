@@ -226,7 +226,7 @@ class Records:
             number = last + 1 - self.first if self.complete else number + 1
             at += size
         rest = _head_at(self.body, at)
-        if rest is None:
+        if rest is None or number >= self.count:
             return self, replace(self, body=b"", count=0)
         body, first = memoryview(self.body), rest[3]
         return (

@@ -476,7 +476,12 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
         impl = self._machine
         polls, hooks = self._arrow_polls(impl), self.consume_hooks
         deadline = impl.loop.time() + min(timeout_s, _POLL_SECONDS_MAX)
-        async with self._arrow_lock:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._arrow_lock.acquire()
+        except TimeoutError:
+            return polls.nothing(chosen)
+        try:
             self._poller = None if iterated else asyncio.current_task(impl.loop)
             while True:
                 began_ms = self._clock.now_ms()
@@ -492,6 +497,8 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
                     return batch
                 if not impl.running or impl.loop.time() >= deadline:
                     return polls.nothing(chosen)
+        finally:
+            self._arrow_lock.release()
 
     async def _read(
         self, polls: ArrowPolls, columns: Sequence[Column], began_ms: int

@@ -372,7 +372,8 @@ class LiteCache:
         """Take at most ``count`` messages to make columns of; call ``settle`` first.
 
         They are all messages, or all records of which the same is to be expected, and count as
-        handed out with ``hand_out``. Of pulls only a first one that is too large is divided.
+        handed out with ``hand_out``. Of pulls only a first one that is too large is divided, unless
+        it is damaged.
 
         Args:
             count: the most messages.
@@ -400,10 +401,10 @@ class LiteCache:
             found = chunk.messages[at : at + count]
             end = found[-1].queue_offset + 1
         else:
-            found, chunk.records = chunk.records.split(count)
-            if not chunk.records.count:
+            found, rest = chunk.records.split(count)
+            if not rest.count:
                 return self._remove(chunk)
-            end = found.last + 1
+            chunk.records, end = rest, found.last + 1
         chunk.at = at + len(found)
         return Lent(queue, queue.epoch, found, end)
 
