@@ -138,7 +138,13 @@ def drain_lite(_: Options) -> Iterator[Round]:
     yield _drain_lite
 
 
-def _drain_lite(options: Options) -> dict[str, float]:
+@contextmanager
+def drain_arrow(_: Options) -> Iterator[Round]:
+    """Poll a backlog out of a lite pull consumer as record batches of bodies."""
+    yield lambda options: _drain_lite(options, columns=["body"])
+
+
+def _drain_lite(options: Options, columns: list[str] | None = None) -> dict[str, float]:
     consumer = LitePullConsumer(
         options.group,
         namesrv_addr=options.namesrv,
@@ -151,7 +157,10 @@ def _drain_lite(options: Options) -> dict[str, float]:
         seen = 0
         end = time.monotonic() + options.timeout
         while seen < options.count and time.monotonic() < end:
-            amount = len(consumer.poll(1_000))
+            if columns is None:
+                amount = len(consumer.poll(1_000))
+            else:
+                amount = consumer.poll_arrow(columns=columns, timeout_ms=1_000).num_rows
             if amount:
                 seen += amount
                 tally.add(amount)

@@ -115,7 +115,11 @@ def lite(settings: Settings) -> Iterator[Figure]:
     for size in (100, 1024):
         held = backlog_on(java, settings.count(300_000), size)
         with ExitStack() as stack:
-            jobs = {"lite-pull drain": "drain-lite", "lite-pull drain, asyncio": "drain-lite-aio"}
+            jobs = {
+                "lite-pull drain": "drain-lite",
+                "lite-pull drain, asyncio": "drain-lite-aio",
+                "lite-pull drain in columns": "drain-arrow",
+            }
             ours = {
                 f"{name}, {size} B, Apache broker": held.ours(stack, job)
                 for name, job in jobs.items()

@@ -43,8 +43,11 @@ def kafka(settings: Settings) -> Iterator[Figure]:
             with Worker("fill", module=WORK, **at, size=size) as filler:
                 filler.round()
             with ExitStack() as stack:
-                name = f"lite-pull drain, {size} B, next to librdkafka"
-                ours = {name: replace(held, asleep=(other.pid,)).ours(stack, "drain-lite")}
+                where, away = f"{size} B, next to librdkafka", replace(held, asleep=(other.pid,))
+                ours = {
+                    f"lite-pull drain, {where}": away.ours(stack, "drain-lite"),
+                    f"lite-pull drain in columns, {where}": away.ours(stack, "drain-arrow"),
+                }
                 consume = stack.enter_context(Worker("drain", module=WORK, **at))
                 rest = java.cluster.pids
                 peer = Side(consume, servers=[other.pid], asleep=rest, words=in_fresh_group)

@@ -205,6 +205,7 @@ JOBS: dict[str, Job] = {
     "fill": fill,
     "drain": consuming.drain,
     "drain-orderly": consuming.drain_orderly,
+    "drain-arrow": consuming.drain_arrow,
     "drain-lite": consuming.drain_lite,
     "drain-aio": consuming_aio.drain_aio,
     "drain-lite-aio": consuming_aio.drain_lite_aio,
