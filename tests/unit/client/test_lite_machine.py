@@ -411,7 +411,7 @@ def test_a_pull_is_asked_for_as_the_settings_say(made: Made) -> None:
     wanted = world.plan.subscription(TOPIC)
     flags = PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION | PullSysFlag.LITE_PULL
     terms = world.machine.terms(queue, wanted, to_slave=True)
-    assert terms == (32, flags, 0, 700, 900, True, 0, 0, None)
+    assert terms == (256, flags, 0, 700, 900, True, 0, 0, None)
 
 
 def test_what_a_pull_brings_is_cached_and_told(world: World) -> None:

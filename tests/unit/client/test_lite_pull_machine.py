@@ -85,7 +85,7 @@ def test_the_pull_carries_everything_and_the_heartbeat_says_what_it_is(broker: F
         assert (pull.subscription, pull.expression_type, pull.sub_version) == ("A || B", "TAG", 0)
         assert (pull.suspend_timeout_millis, pull.max_msg_nums, pull.bname) == (
             20_000,
-            32,
+            256,
             "broker-a",
         )
         (data,) = broker.heartbeats[-1].consumer_data_set

@@ -212,8 +212,13 @@ def test_pulling_clients_say_that_they_read_a_stream(kind: type[Any]) -> None:
 
 def test_a_pull_asks_for_at_least_what_brokers_give_at_once() -> None:
     """Covers C-65: a poll returns less, so that one answer serves several polls."""
-    assert LitePullConsumerSettings("g").wire_batch_size == 32
-    assert LitePullConsumerSettings("g", pull_batch_size=100).wire_batch_size == 100
+    assert LitePullConsumerSettings("g").wire_batch_size() == 256
+    assert LitePullConsumerSettings("g").wire_batch_size(in_columns=True) == 1_000
+    assert LitePullConsumerSettings("g", pull_batch_size=500).wire_batch_size() == 500
+    small = LitePullConsumerSettings("g", pull_threshold_for_queue=5)
+    assert small.wire_batch_size(in_columns=True) == 32
+    large = LitePullConsumerSettings("g", pull_threshold_for_queue=5_000)
+    assert (large.wire_batch_size(), large.wire_batch_size(in_columns=True)) == (256, 1_024)
 
 
 def test_message_trace_is_off_unless_asked_for() -> None:

@@ -46,9 +46,6 @@ from rocketstream.protocol.message_ext import MessageExt
 
 logger = logging.getLogger("rocketstream.client")
 
-COLUMNS_BATCH = 1_024
-"""Messages asked for in one pull while batches of columns are polled; brokers give what they will.
-"""
 _SYS_FLAG = PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION | PullSysFlag.LITE_PULL
 
 
@@ -266,15 +263,13 @@ class LitePullConsumerImpl(ConsumerInner):
         self, queue: LiteQueue, subscription: SubscriptionData, *, to_slave: bool
     ) -> PullTerms:
         """Return how to pull a queue."""
-        settings, count, take = self._settings, self._settings.wire_batch_size, None
-        if self.in_columns:
-            count = max(count, COLUMNS_BATCH)
-            # Hooks see messages, and names without their namespace are given to messages.
-            plain = self.undecoded and not self._filter_hooks and not self._namespace
-            if plain and queue.pull_offset >= queue.look_to:
-                take = self._take_records
+        settings, take = self._settings, None
+        # Hooks see messages, and names without their namespace are given to messages.
+        plain = self.undecoded and not self._filter_hooks and not self._namespace
+        if plain and queue.pull_offset >= queue.look_to:
+            take = self._take_records
         return PullTerms(
-            count,
+            settings.wire_batch_size(in_columns=self.in_columns),
             _SYS_FLAG,
             active_version(subscription),
             settings.broker_suspend_max_time_ms,
