@@ -122,8 +122,8 @@ MUTANTS = (
         "a lite pull consumer commits what it has cached, not what was polled",
         "pulling",
         AHEAD,
-        (f"{CLIENT}.consumer.lite.queues", "            queue.acked = queue.position\n            self._handed = None",
-         "            queue.acked = queue.pull_offset\n            self._handed = None"),
+        (f"{CLIENT}.consumer.lite.queues", "            queue.acked = queue.position\n        self._handed = ()",
+         "            queue.acked = queue.pull_offset\n        self._handed = ()"),
     ),
     _mutant(
         "last-queues-nobodys",

@@ -192,7 +192,7 @@ BROKER_BATCH = 32
 """Most messages of an answer to a pull, unless brokers are configured otherwise."""
 LITE_BATCH = 256
 """Messages a lite pull asks for where brokers may give more: beside it a pull's own cost is little
-(half the processor time a message, and 1,024 are no better)."""
+(half the processor time a message, and 1,024 bring nothing more)."""
 COLUMNS_BATCH = 1_024
 """The same while record batches are polled: theirs is even less."""
 
