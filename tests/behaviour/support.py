@@ -20,7 +20,7 @@ from rocketstream import (
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.protocol.names import AUTO_CREATE_TOPIC
 from tests.behaviour.cluster import Cluster
-from tests.behaviour.faces import PushConsumer
+from tests.behaviour.faces import PullConsumer, PushConsumer
 from tests.plugins.waiting import wait_until
 
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
@@ -128,6 +128,30 @@ def fill(cluster: Cluster, topic: str, messages: Iterable[Message], queues: int)
     """Create a topic and send messages; consumers see them when this returns."""
     cluster.create_topic(topic, queues)
     send_all(cluster.namesrv_addr, messages)
+
+
+Places = dict[tuple[int, int], MessageExt]
+"""Messages by queue id and offset."""
+
+
+def stored(cluster: Cluster, topic: str, count: int) -> Places:
+    """The messages of a topic, once there are as many."""
+    with PullConsumer("readers", namesrv_addr=cluster.namesrv_addr) as consumer:
+        queues = consumer.fetch_subscribe_message_queues(topic)
+
+        def ends() -> dict[MessageQueue, int]:
+            return {queue: consumer.max_offset(queue) for queue in queues}
+
+        wait_until(lambda: sum(ends().values()) >= count, f"{count} messages")
+        found: Places = {}
+        for queue, end in ends().items():
+            at = 0
+            while at < end:
+                pulled = consumer.pull(queue, "*", at, 32)
+                for message in pulled.msg_found_list or []:
+                    found[queue.queue_id, message.queue_offset] = message
+                at = pulled.next_begin_offset
+    return found
 
 
 def consumer_of(

@@ -14,9 +14,9 @@ from rocketstream.client.config import check_columns
 from rocketstream.errors import ClientStateError, ConfigurationError, NotSupportedError
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
-from tests.behaviour.faces import LitePullConsumer, PullConsumer
-from tests.behaviour.polling import FIRST, WAIT_MS, is_waiting, lite, subscribed
-from tests.behaviour.support import fill, numbered, send_all
+from tests.behaviour.faces import LitePullConsumer
+from tests.behaviour.polling import FIRST, WAIT_MS, bodies, is_waiting, lite, subscribed
+from tests.behaviour.support import fill, numbered, send_all, stored
 from tests.plugins.waiting import wait_until
 
 
@@ -63,23 +63,15 @@ def test_rows_are_the_messages_with_all_they_carry(
     sent = numbered(names.topic, range(count), tags="A", keys="k", properties={"p": "v"}, flag=3)
     sent[2] = Message(names.topic, "2" * 20_000)  # compressed on its way
     fill(cluster, names.topic, sent, queues=2)
-    with PullConsumer(names.group + "p", namesrv_addr=cluster.namesrv_addr) as consumer:
-        queues = consumer.fetch_subscribe_message_queues(names.topic)
-        messages: list[MessageExt] = []
-        for queue in queues:
-            at, end = 0, consumer.max_offset(queue)
-            while at < end:
-                pulled = consumer.pull(queue, "*", at, 32)
-                messages += pulled.msg_found_list
-                at = pulled.next_begin_offset
-    with subscribed(cluster, names) as lite_consumer:
-        rows = poll_rows(lite_consumer, count)
+    messages = stored(cluster, names.topic, count)
+    with subscribed(cluster, names) as consumer:
+        rows = poll_rows(consumer, count)
     by_place = {(row["queueId"], row["queueOffset"]): row for row in rows}
     assert len(by_place) == len(rows) == count
-    for message in messages:
-        row = by_place[message.queue_id, message.queue_offset]
-        stored = dict(row.pop("properties"))
-        assert stored.get("p") == message.get_property("p")
+    assert messages.keys() == by_place.keys()
+    for place, message in messages.items():
+        row = by_place[place]
+        assert dict(row.pop("properties")).get("p") == message.get_property("p")
         for name, stamp in (("born", message.born_timestamp), ("store", message.store_timestamp)):
             assert row.pop(f"{name}Timestamp").timestamp() * 1000 == pytest.approx(stamp)
         assert row == as_row(message)
@@ -154,9 +146,7 @@ def test_polls_iteration_and_batches_may_alternate(cluster: Cluster, names: Name
     with subscribed(cluster, names) as consumer:
         while len(got) < 600:
             got += numbers(poll_rows(consumer, 1, max_rows=40, columns=["body"]))
-            got += [
-                int(message.body) for message in consumer.poll(WAIT_MS if len(got) < 600 else 0)
-            ]
+            got += bodies(consumer.poll(WAIT_MS if len(got) < 600 else 0))
             if len(got) < 600:
                 got.append(int(next(iter(consumer)).body))
     assert sorted(got) == list(range(600))

@@ -10,34 +10,10 @@ import pyarrow.compute as pc
 import pytest
 
 from rocketstream.errors import ConfigurationError, MessageInvalidError, SendManyError, SendOutcome
-from rocketstream.model import MessageQueue
-from rocketstream.protocol.message_ext import MessageExt
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
-from tests.behaviour.faces import Producer, PullConsumer
-from tests.plugins.waiting import wait_until
-
-Places = dict[tuple[int, int], MessageExt]
-
-
-def stored(cluster: Cluster, names: Names, count: int) -> Places:
-    """The messages of the topic by queue id and offset, once there are as many."""
-    with PullConsumer(names.group, namesrv_addr=cluster.namesrv_addr) as consumer:
-        queues = consumer.fetch_subscribe_message_queues(names.topic)
-
-        def ends() -> dict[MessageQueue, int]:
-            return {queue: consumer.max_offset(queue) for queue in queues}
-
-        wait_until(lambda: sum(ends().values()) >= count, f"{count} messages")
-        found: Places = {}
-        for queue, end in ends().items():
-            at = 0
-            while at < end:
-                pulled = consumer.pull(queue, "*", at, 32)
-                for message in pulled.msg_found_list or []:
-                    found[queue.queue_id, message.queue_offset] = message
-                at = pulled.next_begin_offset
-    return found
+from tests.behaviour.faces import Producer
+from tests.behaviour.support import stored
 
 
 def places(result: Any) -> list[tuple[int, int]]:
@@ -53,7 +29,7 @@ def test_every_message_is_stored_where_its_result_says(cluster: Cluster, names: 
         result = producer.send_many(names.topic, bodies, tags="A", properties={"p": "v"})
     assert (len(result), result.stored_count, result.failed) == (5_000, 5_000, [])
     assert result.rest.num_rows == 0
-    found = stored(cluster, names, 5_000)
+    found = stored(cluster, names.topic, 5_000)
     assert [found[place].body for place in places(result)] == bodies
     assert len({message.msg_id for message in found.values()}) == 5_000
     some = found[places(result)[4_711]]
@@ -71,7 +47,7 @@ def test_messages_of_one_key_keep_their_order_in_the_queue_of_the_key(
     with Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
         result = producer.send_many(names.topic, bodies, sharding_keys=keys, keys=keys)
         expected = {key: producer.queue_of(names.topic, key).queue_id for key in set(keys)}
-    found = stored(cluster, names, 3_000)
+    found = stored(cluster, names.topic, 3_000)
     numbers = defaultdict(list)
     for place in sorted(found):
         message = found[place]
@@ -98,7 +74,7 @@ def test_a_table_says_all_of_its_messages(cluster: Cluster, names: Names) -> Non
     reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=1))
     with Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
         assert places(producer.send_many(names.topic, reader)) == [(1, 0), (1, 1), (0, 0)]
-    found = stored(cluster, names, 3)
+    found = stored(cluster, names.topic, 3)
     first, second = found[1, 0], found[1, 1]
     assert (first.body, first.tags, first.keys, first.flag) == (b"a", "T", "k1 k2", 7)
     assert (first.get_property("p"), first.msg_id) == ("1", "id-1")
@@ -152,7 +128,7 @@ def test_what_a_broker_refuses_is_named_and_the_rest_can_be_sent_again(
         assert outcomes[4_500] == "REJECTED"
         taken = rest.filter(pc.less(pc.binary_length(rest.column("body")), 10))
         assert producer.send_many(names.topic, taken).stored_count == taken.num_rows
-    found = stored(cluster, names, 5_999)
+    found = stored(cluster, names.topic, 5_999)
     del bodies[4_500]
     assert sorted(message.body for message in found.values()) == sorted(bodies)
     assert {message.tags for message in found.values()} == {"A"}
@@ -188,6 +164,6 @@ def test_a_message_without_an_id_among_others_gets_one(cluster: Cluster, names: 
     table = pa.table({"body": ["a", "b"], "msgId": pa.array([None, "mine"])})
     with Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
         producer.send_many(names.topic, table)
-    found = stored(cluster, names, 2)
+    found = stored(cluster, names.topic, 2)
     assert len(found[0, 0].msg_id) == 32
     assert found[0, 1].msg_id == "mine"
