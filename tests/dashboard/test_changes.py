@@ -12,10 +12,10 @@ from starlette.testclient import TestClient
 
 from rocketstream import Message, Producer
 from rocketstream.admin import Admin, Masking, ResetRow
-from rocketstream.admin.safety.undo import write_undo
+from rocketstream.admin.changes.undo import write_undo
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.dashboard import TokenFile
-from rocketstream.dashboard.pages.reset import undo_files
+from rocketstream.dashboard.pages.changes import undo_files
 from rocketstream.dashboard.users import add_token, read_roles
 from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster

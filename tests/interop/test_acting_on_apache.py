@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rocketstream.admin import Admin, ResetDone, ResetPlan, ResetTarget
-from rocketstream.admin.wire.changes import ChangingWire
+from rocketstream.admin.safety import ChangingWire
 from rocketstream.errors import ClientStateError, RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import TopicStatsTable

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from rocketstream.admin.rows import TimeSpanRow as TimeSpanRow
     from rocketstream.admin.rows import TopicRow as TopicRow
     from rocketstream.admin.rows import TrackRow as TrackRow
-    from rocketstream.admin.safety.audit import AuditLog as AuditLog
-    from rocketstream.admin.safety.audit import ReadOnlyError as ReadOnlyError
+    from rocketstream.admin.safety import AuditLog as AuditLog
+    from rocketstream.admin.safety import ReadOnlyError as ReadOnlyError
     from rocketstream.admin.state import GroupState as GroupState
     from rocketstream.admin.state import QueueKind as QueueKind
     from rocketstream.admin.state import QueueState as QueueState
@@ -75,7 +75,7 @@ _HOMES = {
         "rows": "BrokerRow ConnectionRow ConsumePlan ConsumedRow MemberRow "
         "ProgressRow RouteRow RunningInfoRow RunningQueueRow SubscriptionRow TimeSpanRow TopicRow "
         "TrackRow",
-        "safety.audit": "AuditLog ReadOnlyError",
+        "safety": "AuditLog ReadOnlyError",
         "state": "GroupState QueueKind QueueState TopicQueue TopicState",
     }.items()
     for name in found.split()

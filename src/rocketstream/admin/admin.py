@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rocketstream.admin.letters.service import Letters
     from rocketstream.admin.messages.masking import Masking
     from rocketstream.admin.messages.service import Messages
-    from rocketstream.admin.safety.audit import AuditLog
+    from rocketstream.admin.safety import AuditLog
     from rocketstream.admin.topics import Topics
 
 DEFAULT_TIMEOUT_MS = 5_000

@@ -196,7 +196,7 @@ class Groups(Service):
             RouteNotFoundError: there is no broker.
             ConnectError: no name server answered.
         """
-        from rocketstream.admin.consumers.why import Why
+        from rocketstream.admin.why import Why
 
         return Why(self._reach).report(group, window)
 

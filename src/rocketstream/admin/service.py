@@ -1,26 +1,123 @@
-"""The common ground of the services of ``Admin``: connections they share, operations they declare.
+"""The common ground of the services of ``Admin``: connections and the memory of sweeps they share,
+operations they declare.
 
-Law: an operation is declared once, as a method marked ``question`` or ``change``; the blocking face
-and the awaited one are both made from it. Its arguments are checked here and nowhere else.
+Law: the memory is lent to one sweep at a time, and bounded. An operation is declared once, as a
+method marked ``question`` or ``change``; the blocking face and the awaited one are both made from
+it. Its arguments are checked here and nowhere else.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
+from rocketstream import limits
 from rocketstream._util.clock import Clock
-from rocketstream.admin.memory import SweepMemory
 from rocketstream.admin.wire.looking import AdminWire
 from rocketstream.checks import check_call
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import ClientStateError
 
+if TYPE_CHECKING:  # topics are listed without them
+    from rocketstream.admin.core.joining import BrokerAnswers, Times
+    from rocketstream.admin.state import QueueState
+
+Spot = tuple[str, int, int]
+"""Topic, queue and offset."""
+
+
+@dataclass(slots=True)
+class BrokerMemory:
+    """The remembered answers of one broker.
+
+    Attributes:
+        delayed: the group of each message waiting for its delay, by delay level and offset; blank
+            where the message is not a group's retry.
+        ahead_ms: by how much its clock was ahead of ours when it was last asked.
+    """
+
+    delayed: dict[int, dict[int, str]] = field(default_factory=dict)
+    ahead_ms: int | None = None
+    _times: dict[Spot, Times] = field(default_factory=dict)
+    _used: dict[Spot, Times] = field(default_factory=dict)
+    _ends: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def times_at(self, queue: QueueState) -> Times | None:
+        """Return the store times at a group's place; they do not change while it stands there."""
+        times = self._times.get(spot(queue))
+        if times is not None:
+            self._used[spot(queue)] = times
+        return times
+
+    def keep_times(self, queue: QueueState, times: Times) -> None:
+        """Remember store times that were answered."""
+        if times[0] is not None:
+            self._used[spot(queue)] = times
+
+    def compare_ends(self, broker: BrokerAnswers) -> None:
+        """Forget queues that have fewer messages than before: they were deleted and made again."""
+        renewed: set[tuple[str, int]] = set()
+        for topic, ends in broker.ends.items():
+            for queue_id, held in ends.items():
+                if held.max_offset < self._ends.get((topic, queue_id), 0):
+                    renewed.add((topic, queue_id))
+                self._ends[topic, queue_id] = held.max_offset
+        if renewed:
+            self._times = {at: t for at, t in self._times.items() if at[:2] not in renewed}
+
+    def end_sweep(self, everything: bool) -> None:
+        """Keep the used answers; of the rest keep those a smaller sweep did not look at."""
+        kept = {} if everything else self._times
+        if len(kept) + len(self._used) > limits.ADMIN_STORE_TIMES_MAX:
+            kept = {}
+        self._times = {**kept, **self._used}
+        self._used = {}
+
+    def forget_delivered(self, level: int, first: int) -> range:
+        """Forget delivered messages; return the known offsets from ``first`` on."""
+        known = self.delayed.setdefault(level, {})
+        if sum(map(len, self.delayed.values())) > limits.ADMIN_DELAYED_KEPT_MAX:
+            known.clear()
+        for offset in [offset for offset in known if offset < first]:
+            del known[offset]
+        return range(first, max(known, default=first - 1) + 1)
+
+    def delayed_by_topic(self) -> dict[str, int]:
+        """Return how many messages wait for their delay, by the topic they will go to."""
+        found: dict[str, int] = {}
+        for known in self.delayed.values():
+            for topic in known.values():
+                found[topic] = found.get(topic, 0) + 1
+        return found
+
+
+@dataclass(slots=True)
+class SweepMemory:
+    """The memory of one ``Admin`` of its cluster.
+
+    Attributes:
+        brokers: the answers of each broker, by its name.
+        seen: cluster, and when it was last registered, of each broker by its name: one may vanish.
+        queues: the queues each broker reported of each group, in case it falls silent.
+    """
+
+    brokers: dict[str, BrokerMemory] = field(default_factory=dict)
+    seen: dict[str, tuple[str, float]] = field(default_factory=dict)
+    queues: dict[str, dict[str, frozenset[tuple[str, int]]]] = field(default_factory=dict)
+
+
+def spot(queue: QueueState) -> Spot:
+    """Return where a group's next message is: deleted ones will not be consumed."""
+    following = max(queue.committed_offset or 0, queue.min_offset or 0)
+    return queue.topic, queue.queue_id, following
+
+
 if TYPE_CHECKING:
     from rocketstream.admin.messages.masking import Masking
-    from rocketstream.admin.safety.audit import AuditLog, ChangeGate
+    from rocketstream.admin.safety import AuditLog, ChangeGate
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,7 +159,7 @@ class Reach:
     @property
     def gate(self) -> ChangeGate:
         """Admits changes, or refuses them."""
-        from rocketstream.admin.safety.audit import ChangeGate  # most commands only look
+        from rocketstream.admin.safety import ChangeGate  # most commands only look
 
         return ChangeGate(self.client, self.timeout_ms, self._audit, read_only=self.read_only)
 

@@ -23,7 +23,7 @@ from rocketstream._util.clock import Clock
 from rocketstream.admin.core import joining
 from rocketstream.admin.core.joining import BrokerAnswers
 from rocketstream.admin.filtered import count_matching, has_filter
-from rocketstream.admin.memory import BrokerMemory, spot
+from rocketstream.admin.service import BrokerMemory, spot
 from rocketstream.admin.state import QueueState, TopicQueue
 from rocketstream.admin.wire import questions
 from rocketstream.admin.wire.looking import Asking

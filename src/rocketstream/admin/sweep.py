@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from rocketstream import limits
 from rocketstream.admin.core import joining
 from rocketstream.admin.core.joining import BrokerAnswers
-from rocketstream.admin.memory import BrokerMemory
-from rocketstream.admin.service import Reach
+from rocketstream.admin.service import BrokerMemory, Reach
 from rocketstream.admin.state import BrokerState, ClusterState, GroupState, TopicState, topic_kind
 from rocketstream.admin.survey import (
     Survey,

@@ -22,10 +22,10 @@ from rocketstream._util.clock import Clock
 from rocketstream._util.when import moment_ms
 from rocketstream.admin import LetterFilter, RedrivePlan
 from rocketstream.admin.aio import Admin
+from rocketstream.admin.changes.undo import default_undo_directory
 from rocketstream.admin.core.moves import ResetDone, ResetPlan, ResetRow, ResetTarget
 from rocketstream.admin.core.steps import ChangePlan
-from rocketstream.admin.safety.previews import Previews
-from rocketstream.admin.safety.undo import default_undo_directory
+from rocketstream.admin.safety import Previews
 from rocketstream.agents.answers import TEXT_CHARS_MAX, Form, seen
 from rocketstream.agents.approval import Approver, DeclinedError
 from rocketstream.agents.looking import Group, Moment, TopicName, moment_of

@@ -21,7 +21,7 @@ from rocketstream import __version__
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.admin.admin import Admin as SyncAdmin
 from rocketstream.admin.aio import Admin
-from rocketstream.admin.safety.previews import Previews
+from rocketstream.admin.safety import Previews
 from rocketstream.agents.answers import ROWS_MAX, TEXT_CHARS_MAX, seen, shape_of, tell
 from rocketstream.agents.approval import Approver
 from rocketstream.agents.changing import Changing

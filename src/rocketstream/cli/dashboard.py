@@ -175,8 +175,8 @@ def serving(wishes: Wishes) -> Iterator[DashboardServer]:
 
     from rocketstream.admin import Masking
     from rocketstream.dashboard import Settings, TokenFile, create_app
+    from rocketstream.dashboard.guard import check_exposure
     from rocketstream.dashboard.running import DashboardServer, Listening
-    from rocketstream.dashboard.settings import check_exposure
 
     check_exposure(
         wishes.host,

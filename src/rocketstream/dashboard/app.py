@@ -1,4 +1,7 @@
-"""The dashboard as an ASGI application: its routes, their order, and its life cycle."""
+"""The dashboard as an ASGI application: its routes, their order, its life cycle, its login.
+
+Law: a token is compared and not kept; where no login is needed, none is possible.
+"""
 
 from __future__ import annotations
 
@@ -12,46 +15,31 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from rocketstream.admin.safety.previews import Previews
+from rocketstream.admin.safety import Previews
 from rocketstream.dashboard.desk import AdminFactory, Desk
-from rocketstream.dashboard.guard import Guard
+from rocketstream.dashboard.guard import Guard, Settings, set_cookie
 from rocketstream.dashboard.jobs import ChangeFactory, Jobs
-from rocketstream.dashboard.pages import (
-    brokers,
-    changes,
-    group,
-    letters,
-    login,
-    messages,
-    overview,
-    reset,
-    spark,
-    topic,
-)
-from rocketstream.dashboard.rates import TopicRates
-from rocketstream.dashboard.settings import Settings
-from rocketstream.dashboard.site import HERE, Ask, Site, environment, get
-from rocketstream.dashboard.users import Sessions
+from rocketstream.dashboard.pages import changes, group, letters, messages, overview, topic
+from rocketstream.dashboard.site import HERE, Ask, Site, environment, get, post, site_of
+from rocketstream.dashboard.users import Role, Sessions, User
 from rocketstream.errors import ConfigurationError
 from rocketstream.watch import Collector, History, Update
 from rocketstream.watch.metrics import CONTENT_TYPE, scrape
+from rocketstream.watch.series import TopicRates
 
 __all__ = ["Cluster", "create_app"]
 
 PAGES: Final = (
     *overview.ROUTES,
     *group.ROUTES,
-    *reset.ROUTES,
     *changes.ROUTES,
     *topic.ROUTES,
     *messages.ROUTES,
     *letters.ROUTES,
-    *spark.ROUTES,
-    *brokers.ROUTES,
 )
 """The pages of one cluster."""
 
@@ -112,7 +100,8 @@ def create_app(*clusters: Cluster, settings: Settings | None = None) -> Starlett
     return Starlette(
         routes=[
             *(pages if len(clusters) == 1 else (get("/", overview.clusters),)),
-            *login.ROUTES,
+            Route("/login", login, methods=["GET", "POST"]),
+            post("/logout", logout, Role.LOOK),
             Route("/healthz", healthz, methods=["GET"]),
             Mount("/static", _Static(directory=HERE / "static"), name="static"),
             *([] if len(clusters) == 1 else [Mount("/cluster/{cluster}", routes=pages)]),
@@ -212,3 +201,46 @@ async def _not_there(request: Request, error: Exception) -> Response:
 
 async def _broken(request: Request, error: Exception) -> Response:
     return PlainTextResponse("The dashboard failed to answer; its log has the cause.\n", 500)
+
+
+def local_path(text: str) -> str:
+    """Return a path of this site; any other address is replaced by the overview."""
+    is_local = text.startswith("/") and not text.startswith(("//", "/\\"))
+    return text if is_local and text.isprintable() else "/"
+
+
+async def login(request: Request) -> Response:
+    """Show the login form, or take it: the only form that has no session yet.
+
+    Origin and SameSite keep pages of other sites from sending it. Such a page could only log
+    somebody in, and would need a valid token for that.
+    """
+    site = site_of(request)
+    user: User = request.state.user
+    back = local_path(request.query_params.get("next", "/"))
+    if site.settings.tokens is None or user.is_logged_in:
+        return RedirectResponse(back, 303)
+    ask = Ask(request, site, user)
+    if request.method == "GET":
+        return ask.show("login.html", title="Log in", back=back, problem=None)
+    async with request.form(max_files=0, max_fields=8) as form:
+        given = form.get("token", "")
+        back = local_path(str(form.get("next", "/")))
+    entry = site.settings.tokens.find(given.strip() if isinstance(given, str) else "")
+    if entry is None:
+        problem = "This token is not known."
+        return ask.show("login.html", 401, title="Log in", back=back, problem=problem)
+    answer = RedirectResponse(back, 303)
+    cookie = set_cookie(request.scope, site.settings, site.sessions.begin(entry))
+    answer.headers.append("Set-Cookie", cookie)
+    return answer
+
+
+async def logout(ask: Ask) -> Response:
+    """End the session."""
+    ask.site.sessions.end(ask.user.session_id)
+    answer = RedirectResponse("/login", 303)
+    answer.headers.append(
+        "Set-Cookie", set_cookie(ask.request.scope, ask.site.settings, "", end=True)
+    )
+    return answer

@@ -28,12 +28,11 @@ from rocketstream._util.when import moment_ms
 from rocketstream.admin.core import words as figures
 from rocketstream.admin.core.words import plural
 from rocketstream.admin.rows import MemberRow
-from rocketstream.admin.safety.previews import PreviewGoneError, Previews
+from rocketstream.admin.safety import PreviewGoneError, Previews
 from rocketstream.dashboard import words
 from rocketstream.dashboard.desk import Desk, DeskBusyError, DeskLateError
+from rocketstream.dashboard.guard import Settings
 from rocketstream.dashboard.jobs import Jobs, JobsBusyError
-from rocketstream.dashboard.rates import TopicRates
-from rocketstream.dashboard.settings import Settings
 from rocketstream.dashboard.users import Role, Sessions, User
 from rocketstream.errors import (
     AccessDeniedError,
@@ -44,6 +43,7 @@ from rocketstream.errors import (
 )
 from rocketstream.protocol.codes import version_name
 from rocketstream.watch import Collector, History, Update
+from rocketstream.watch.series import TopicRates
 
 T = TypeVar("T")
 

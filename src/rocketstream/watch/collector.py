@@ -24,8 +24,15 @@ from rocketstream.errors import (
     RocketMQError,
 )
 from rocketstream.watch.model import GroupLook, Judge, Model, Outage, Update, VerdictChange
-from rocketstream.watch.pace import ROUND_MS, LookTimes, early_pause_s, pause_s
-from rocketstream.watch.windows import Past, Windows, gap_before
+from rocketstream.watch.windows import (
+    ROUND_MS,
+    LookTimes,
+    Past,
+    Windows,
+    early_pause_s,
+    gap_before,
+    pause_s,
+)
 
 if TYPE_CHECKING:
     from rocketstream.admin.admin import Admin

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rocketstream.admin import AuditLog
-from rocketstream.admin.safety.audit import ChangeGate, default_audit_path
+from rocketstream.admin.safety import ChangeGate, default_audit_path
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import ClientStateError
 

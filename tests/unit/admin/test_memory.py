@@ -6,7 +6,7 @@ import pytest
 
 from rocketstream import limits
 from rocketstream.admin.core.joining import BrokerAnswers
-from rocketstream.admin.memory import BrokerMemory, spot
+from rocketstream.admin.service import BrokerMemory, spot
 from rocketstream.admin.state import QueueState, TopicQueue
 
 

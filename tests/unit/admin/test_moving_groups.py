@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketstream.admin import Admin, AuditLog, ReadOnlyError, ResetPlan, ResetTarget
-from rocketstream.admin.wire.changes import ChangingWire
+from rocketstream.admin.safety import ChangingWire
 from rocketstream.errors import ClientStateError, ConfigurationError, RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import ResetOffsetBody

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketstream.admin.safety.previews import GOOD_FOR_MS, KEPT_MAX, PreviewGoneError, Previews
+from rocketstream.admin.safety import GOOD_FOR_MS, KEPT_MAX, PreviewGoneError, Previews
 from rocketstream.testing import ManualClock
 
 

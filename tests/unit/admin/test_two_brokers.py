@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rocketstream.admin import Admin, AuditLog, ResetTarget
-from rocketstream.admin.wire.changes import ChangingWire
+from rocketstream.admin.safety import ChangingWire
 from rocketstream.errors import ConnectError, TransportError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (

@@ -10,8 +10,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from rocketstream import Message, Producer
-from rocketstream.admin import Admin
-from rocketstream.admin.consumers import why
+from rocketstream.admin import Admin, why
 from rocketstream.admin.messages.masking import Masking
 from rocketstream.admin.state import CauseKind, QueueState, Verdict
 from rocketstream.errors import ConfigurationError

@@ -18,7 +18,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.admin import Admin, AuditLog
 from rocketstream.admin import aio as admin_aio
 from rocketstream.admin.messages.masking import Masking
-from rocketstream.admin.safety.previews import Previews
+from rocketstream.admin.safety import Previews
 from rocketstream.agents.approval import Approver
 from rocketstream.agents.changing import Changing
 from rocketstream.agents.server import serving

@@ -16,7 +16,7 @@ import pytest
 from mcp.types import ElicitResult
 
 from rocketstream.admin import Admin
-from rocketstream.admin.safety.previews import GOOD_FOR_MS
+from rocketstream.admin.safety import GOOD_FOR_MS
 from rocketstream.agents.approval import open_terminal
 from rocketstream.cli.main import main
 from rocketstream.server.embedded import EmbeddedCluster

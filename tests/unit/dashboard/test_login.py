@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketstream import limits
-from rocketstream.dashboard.settings import Settings, check_exposure
+from rocketstream.dashboard.guard import Settings, check_exposure
 from rocketstream.dashboard.users import Role, Sessions, TokenFile, add_token, read_roles
 from rocketstream.errors import ConfigurationError
 from rocketstream.testing.clock import ManualClock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rocketstream.admin.state import ClusterState, TopicQueue, TopicState
-from rocketstream.dashboard.rates import TopicRates
+from rocketstream.watch.series import TopicRates
 
 
 def sweep(at_ms: int, **ends: tuple[int, ...]) -> ClusterState:

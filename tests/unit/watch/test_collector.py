@@ -33,7 +33,7 @@ from rocketstream.errors import (
 from rocketstream.testing.clock import START_MS, ManualClock
 from rocketstream.watch import Collector, Update
 from rocketstream.watch.collector import LOOKS_AT_ONCE_MAX
-from rocketstream.watch.pace import ROUND_MS
+from rocketstream.watch.windows import ROUND_MS
 from tests.unit.watch.states import Asked, ByHand, Kept, by_lag, cluster, group, queue, waiting
 
 DEADLINE_S = 10

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rocketstream._util.stopping import wait_unless_stopped
+from rocketstream.admin.changes.undo import default_undo_directory, read_undo, write_undo
 from rocketstream.admin.core.joining import (
     groups_of_offsets,
     kind_of,
@@ -38,8 +39,7 @@ from rocketstream.admin.core.moves import (
 )
 from rocketstream.admin.core.steps import refuse
 from rocketstream.admin.core.words import plural
-from rocketstream.admin.safety.audit import Change
-from rocketstream.admin.safety.undo import default_undo_directory, read_undo, write_undo
+from rocketstream.admin.safety import Change
 from rocketstream.admin.service import Reach, Service, change, question
 from rocketstream.admin.state import QueueKind
 from rocketstream.admin.topics import Topics, offset_at

@@ -30,7 +30,7 @@ from rocketstream.admin.core.steps import (
     topic_settings,
 )
 from rocketstream.admin.core.words import plural
-from rocketstream.admin.safety.audit import Change
+from rocketstream.admin.safety import Change
 from rocketstream.admin.service import Reach, change, question
 from rocketstream.admin.state import QueueKind
 from rocketstream.admin.sweep import Sweep

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rocketstream.admin.changes.undo import DocumentKind, read_document
 from rocketstream.admin.core.joining import offsets_of
 from rocketstream.admin.core.moves import QueueFacts, ResetTarget, row_of
 from rocketstream.admin.core.steps import (
@@ -24,7 +25,6 @@ from rocketstream.admin.core.steps import (
     topic_settings,
 )
 from rocketstream.admin.core.words import plural
-from rocketstream.admin.safety.undo import DocumentKind, read_document
 from rocketstream.admin.service import Service, question
 from rocketstream.admin.topics import Topics
 from rocketstream.admin.wire import questions

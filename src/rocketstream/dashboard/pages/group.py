@@ -1,10 +1,14 @@
 """One group: its verdict, its queues and their owners, why it is behind, and its history.
 
+Groups that Spark queries hold have a page more, with the figures those queries report about
+themselves; brokers do not see a query that claims no group.
+
 Law: banner, figures, table and causes are those of one look, whose moment the page names.
 """
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 from collections.abc import Iterable, Mapping
@@ -14,12 +18,13 @@ from typing import Any, Final
 from starlette.responses import JSONResponse, Response
 
 from rocketstream import limits
-from rocketstream.admin.rows import MemberRow
-from rocketstream.admin.state import CauseKind, GroupState, QueueKind, QueueState
+from rocketstream.admin.rows import MemberRow, RunningInfoRow
+from rocketstream.admin.state import CauseKind, GroupState, GroupVerdict, QueueKind, QueueState
 from rocketstream.dashboard.pages.overview import verdict_of
 from rocketstream.dashboard.site import Ask, get, is_spark, pick, tried
 from rocketstream.dashboard.users import Role
 from rocketstream.dashboard.words import visible
+from rocketstream.errors import RocketMQError
 
 RANGES: Final = {
     "15m": 900_000,
@@ -32,6 +37,7 @@ RANGES: Final = {
 DEFAULT_RANGE: Final = "1h"
 POINTS: Final = 400
 TABLE_POINTS: Final = 20
+TOLD_KEPT_MS: Final = 4_000
 COLUMNS: Final = (
     "group", "kind", "topic", "broker", "queue", "minOffset", "committedOffset", "maxOffset",
     "lag", "timeLagMs", "lastConsumedMs", "clientId", "error",
@@ -166,8 +172,77 @@ def _cell(text: str) -> str:
     return "'" + text if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
+# --- Spark queries --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query that holds a group.
+
+    Attributes:
+        told: the answer of its member; None if it was not asked, or did not answer.
+        problem: why the member did not answer.
+    """
+
+    group: GroupState
+    verdict: GroupVerdict
+    member: MemberRow
+    told: RunningInfoRow | None = None
+    problem: str | None = None
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """The facts it reports about itself, by name."""
+        return self.told.properties if self.told is not None else {}
+
+    def number(self, name: str) -> float | None:
+        """Return a figure the query reports; None where it does not."""
+        try:
+            return float(self.facts[name])
+        except (KeyError, ValueError):
+            return None
+
+    @property
+    def rate(self) -> float | None:
+        """Messages a second the listener consumed, as its member counts them."""
+        if self.told is None or not self.told.rates:
+            return None
+        return sum(each.get("consumeOKTPS", 0.0) for each in self.told.rates.values())
+
+
+async def spark(ask: Ask) -> Response:
+    """Return the page of Spark queries from the last sweep; its live part asks their members."""
+    update = ask.update()
+    groups = update.state.groups if update.state else {}
+    found = [
+        Query(state, verdict_of(update, name), member)
+        for name, state in sorted(groups.items())
+        for member in state.members or ()
+        if is_spark(member)
+    ]
+    if ask.is_part:
+        most = limits.DASHBOARD_SPARK_MAX
+        asked = await asyncio.gather(*(_asked(ask, query) for query in found[:most]))
+        found = [*asked, *found[most:]]
+    return ask.page("spark", title="Spark", queries=found)
+
+
+async def _asked(ask: Ask, query: Query) -> Query:
+    group, client_id = query.group.group, query.member.client_id
+    try:
+        told = await ask.site.desk.ask(
+            lambda admin: admin.groups.running_info(group, client_id),
+            key=("spark", group, client_id),
+            keep_ms=TOLD_KEPT_MS,
+        )
+    except RocketMQError as error:
+        return Query(query.group, query.verdict, query.member, problem=error.message)
+    return Query(query.group, query.verdict, query.member, told[0] if told else None)
+
+
 ROUTES: Final = (
     get("/group", page),
     get("/group/export", export, Role.EXPORT),
     get("/group/history", history),
+    get("/spark", spark),
 )

@@ -1,6 +1,7 @@
-"""The overviews: every group of a cluster, the most urgent first, and every cluster.
+"""The overviews: the groups of a cluster, the most urgent first; clusters, brokers and producers.
 
-Law: asks no broker; it shows the last sweep.
+Law: all but the producers are those of the last sweep. A fact that a broker did not report is shown
+as unknown.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Final
 
 from starlette.responses import Response
 
-from rocketstream.admin.state import URGENCY, GroupState, GroupVerdict, Verdict, counted
-from rocketstream.dashboard.site import Ask, get
+from rocketstream.admin.state import URGENCY, GroupState, GroupVerdict, Verdict, counted, figures
+from rocketstream.dashboard.site import Ask, get, tried
 from rocketstream.watch import Update
 
 
@@ -41,6 +42,8 @@ class View:
 
 
 _LOW: Final = -1.0
+PRODUCERS_KEPT_MS: Final = 4_000
+TOPICS_MAX: Final = 500
 
 
 def _known(value: float | None) -> float:
@@ -99,4 +102,33 @@ async def clusters(ask: Ask) -> Response:
     return ask.page("clusters", clusters=found, title="Clusters")
 
 
-ROUTES: Final = (get("/", page),)
+async def brokers(ask: Ask) -> Response:
+    """Return the page of all brokers, or its live part."""
+    state = ask.update().state
+    rows = [(broker, figures(broker.facts)) for broker in (state.brokers if state else ())]
+    return ask.page("brokers", title="Brokers", brokers=rows)
+
+
+async def producers(ask: Ask) -> Response:
+    """Return the page of connected producers: all, or those of one group that send to a topic.
+
+    Brokers before 4.9.4 tell only the latter.
+    """
+    group, topic = ask.value("group"), ask.value("topic")
+    if group and topic:
+        asked = ask.site.desk.ask(lambda admin: admin.producers.connections(group, topic))
+    else:
+        asked = ask.site.desk.ask(
+            lambda admin: admin.producers.all(), key=("producers",), keep_ms=PRODUCERS_KEPT_MS
+        )
+    rows, problem, code = await tried(asked)
+    found = [row for row in rows or () if group.casefold() in row.group.casefold()]
+    state = ask.update().state
+    return ask.show(
+        "producers.html", code, title="Producers", sheet=ask.sheet(found), problem=problem,
+        group=group, topic=topic, topics=sorted(state.topics)[:TOPICS_MAX] if state else [],
+        groups=len({row.group for row in found}),
+    )  # fmt: skip
+
+
+ROUTES: Final = (get("/", page), get("/brokers", brokers), get("/producers", producers))

@@ -20,9 +20,9 @@ from rocketstream.admin.state import (
     sum_of,
 )
 from rocketstream.dashboard.pages.overview import verdict_of
-from rocketstream.dashboard.rates import TopicRates
 from rocketstream.dashboard.site import Ask, get, pick
 from rocketstream.watch import Update
+from rocketstream.watch.series import TopicRates
 
 KINDS: Final = ("normal", "retry", "dead letter", "system", "all")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import Any, Final
 
 from rocketstream._util.home import state_directory
 from rocketstream.admin.core.moves import ResetRow
-from rocketstream.client.config import new_uuid
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue
 
@@ -137,7 +137,7 @@ def write_undo(
         ],
     }
     name = f"{undo_name(group)}-{undo_name(cluster)}"
-    path = directory / f"{name}-{taken_ms}-{new_uuid()[:8]}.json"
+    path = directory / f"{name}-{taken_ms}-{secrets.token_hex(4)}.json"
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,1 +1,0 @@
-"""The safety of changes: the gate each one passes, the audit file, the files that undo."""
