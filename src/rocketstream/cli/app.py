@@ -50,7 +50,7 @@ COMMANDS: Final = {
         "Show metrics in Prometheus' format: rocketmq-exporter's names, a 5.x broker's, and ours.",
     ),
     "mcp": (
-        "mcp:mcp",
+        "metrics:mcp",
         "Give agents tools that look at the cluster (Model Context Protocol, on stdin and stdout).",
     ),
     "alerts": (
@@ -70,11 +70,11 @@ COMMANDS: Final = {
         "Name servers: what each of them knows, their settings.",
     ),
     "export": (
-        "transfer:export",
+        "cluster:export",
         "Write settings of topics and groups, and the offsets of groups, to a file.",
     ),
     "import": (
-        "transfer:import_",
+        "cluster:import_",
         "Make the topics, groups and offsets of a cluster those of a file; deletes nothing.",
     ),
     "ingest": (

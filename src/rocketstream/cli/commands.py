@@ -396,13 +396,13 @@ def shows(*, asking: bool = True, watch: bool = False, help: str = _AS_JSON) -> 
     def decorate(function: Callable[..., Any]) -> Any:
         @functools.wraps(function)
         def view(*args: Any, wide: bool, watch: float | None = None, **given: Any) -> None:
-            from rocketstream.cli import output, watching
+            from rocketstream.cli import output
 
             output.look.wide = wide
             if watch is None:
                 function(*args, **given)
             else:
-                watching.repeat(functools.partial(function, *args, **given), watch)
+                output.repeat(functools.partial(function, *args, **given), watch)
 
         return together(
             *([asks] if asking else []),

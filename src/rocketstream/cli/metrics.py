@@ -1,10 +1,14 @@
-"""``rocketstream metrics`` and ``alerts``: what programs and people are told of a cluster.
+"""``rocketstream metrics``, ``alerts`` and ``mcp``: what programs, people and agents are told.
 
-``rocketstream.watch`` has the figures, and decides which notices are sent, and when.
+``rocketstream.watch`` has the figures, and decides which notices are sent, and when; the tools of
+agents live in ``rocketstream.agents``.
+
+Law: while agents are served, stdout is the protocol's alone.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,9 +16,11 @@ import click
 from click import BadParameter
 
 from rocketstream.admin.core.words import plural
-from rocketstream.cli.commands import FILE, asks, interval, option
+from rocketstream.cli import signals
+from rocketstream.cli.commands import FILE, Seconds, asks, audit_file, interval, option
 from rocketstream.cli.failure import say
 from rocketstream.cli.output import print_line
+from rocketstream.errors import ConfigurationError
 
 
 @click.command(epilog="Example: `rocketstream metrics --listen 127.0.0.1:5557`")
@@ -160,3 +166,77 @@ def alerts(config: Path, dry_run: bool, interval: float, namesrv: str) -> None:
                 "Ctrl-C ends it"
             )
             threading.Event().wait()
+
+
+@click.command(
+    epilog='Example, in an agent\'s settings: `{"command": "rocketstream", "args": ["mcp", '
+    '"-n", "127.0.0.1:9876"]}`'
+)
+@option(
+    "--write",
+    "Also have tools that change something: each shows what it would do, and a person "
+    "approves it at the agent's client, or at this terminal.",
+)
+@option(
+    "--trust-agent",
+    "With --write: ask no person; the model alone decides, whatever text it has read.",
+)
+@option(
+    "--mask FILE",
+    "Masking rules (TOML): which parts of messages no agent is to see.",
+    FILE,
+    envvar="ROCKETSTREAM_MASK",
+    show_envvar=True,
+)
+@option(
+    "--interval SECONDS", "From one sweep of the cluster to the next.", Seconds(1), default=10.0
+)
+@audit_file
+@asks
+def mcp(
+    write: bool,
+    trust_agent: bool,
+    mask: Path | None,
+    interval: float,
+    audit_file: str | None,
+    namesrv: str,
+) -> None:
+    """Give agents tools that look at the cluster (Model Context Protocol, on stdin and stdout).
+
+    It ends when its stdin does. It listens on no port; whoever starts it may use it.
+    """
+    if importlib.util.find_spec("mcp") is None:
+        raise ConfigurationError(
+            "the agents' server needs mcp; run: pip install 'rocketstream[mcp]'"
+        )
+    if trust_agent and not write:
+        raise ConfigurationError("--trust-agent is about changes: give it with --write")
+    import asyncio
+
+    from rocketstream.admin import Admin, AuditLog
+    from rocketstream.admin.aio import Admin as AsyncAdmin
+    from rocketstream.admin.messages.masking import Masking
+    from rocketstream.agents.server import serve_stdio
+
+    rules = Masking.from_file(str(mask)) if mask is not None else Masking()
+
+    def make_admin() -> Admin:
+        return Admin(namesrv, read_only=True, masking=rules)
+
+    writer = None
+    if write:
+        audit_path = AuditLog(audit_file).path
+
+        def writer(approved: str) -> AsyncAdmin:
+            audit = AuditLog(audit_path, face="agents", approved=approved)
+            return AsyncAdmin(namesrv, audit=audit, masking=rules)
+
+        who = "without asking anybody" if trust_agent else "when a person approves"
+        say(f"agents may change {namesrv} {who}; changes are written to {audit_path}")
+    signals.arm_immediate_exit()
+    admin = AsyncAdmin(namesrv, read_only=True, masking=rules)
+    asyncio.run(
+        serve_stdio(
+            namesrv, make_admin, admin, writer, trust_agent=trust_agent, interval_s=interval
+        )
+    )

@@ -31,8 +31,7 @@ from rocketstream.admin.state import (
 )
 from rocketstream.cli.signals import TerminatedError
 from rocketstream.cli.tables import Column
-from rocketstream.cli.top import running
-from rocketstream.cli.top.screen import Top
+from rocketstream.cli.top.screen import Top, draw
 from rocketstream.cli.top.views import (
     BROKERS,
     GROUPS,
@@ -573,7 +572,7 @@ def test_a_signal_ends_the_screen_in_order_and_the_command_then(
     before = signal.getsignal(number)
     screen = _Ending(number)
     with pytest.raises(KeyboardInterrupt) as caught:
-        running.draw(cast("Any", screen))
+        draw(cast("Any", screen))
     assert type(caught.value) is raised
     assert screen.ended_in_order
     assert signal.getsignal(number) is before
@@ -591,5 +590,5 @@ def test_a_signal_before_the_screen_is_drawn_ends_the_command(
 
     monkeypatch.setattr(asyncio, "run", late)
     with pytest.raises(TerminatedError):
-        running.draw(cast("Any", screen))
+        draw(cast("Any", screen))
     assert not screen.ended_in_order

@@ -11,11 +11,10 @@ import pyte
 import pytest
 from click.exceptions import Exit
 
-from rocketstream.cli import watching
+from rocketstream.cli import output
 from rocketstream.cli.failure import EXIT_EXCEEDED
-from rocketstream.cli.output import print_line
+from rocketstream.cli.output import print_line, repeat
 from rocketstream.cli.signals import TerminatedError
-from rocketstream.cli.watching import repeat
 from rocketstream.errors import ConfigurationError, ConnectError
 
 SIZE = os.terminal_size((40, 8))
@@ -70,8 +69,8 @@ def seen(text: str) -> list[str]:
 
 def frames(text: str) -> list[list[str]]:
     """What it shows after each frame."""
-    parts = text.split(watching._END)
-    return [seen("".join(p + watching._END for p in parts[: n + 1])) for n in range(len(parts) - 1)]
+    parts = text.split(output._END)
+    return [seen("".join(p + output._END for p in parts[: n + 1])) for n in range(len(parts) - 1)]
 
 
 def test_rounds_are_drawn_over_each_other_and_the_last_one_stays(
@@ -83,7 +82,7 @@ def test_rounds_are_drawn_over_each_other_and_the_last_one_stays(
     assert first[1:4] == ["lag 74", "line", ""]
     assert second[1:4] == ["lag 9", "", ""]
     assert "every 2 s" in first[0]
-    assert screen.getvalue().endswith(watching._LEAVE + "lag 9\n")
+    assert screen.getvalue().endswith(output._LEAVE + "lag 9\n")
     assert "\x1b[2J" not in screen.getvalue()  # clearing before drawing flickers
 
 

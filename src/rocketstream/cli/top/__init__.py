@@ -33,6 +33,6 @@ def top(interval: float, wanted: str, view: str, namesrv: str) -> None:
         )
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadParameter("top needs a terminal; `rocketstream group list` shows the groups once")
-    from rocketstream.cli.top.running import run
+    from rocketstream.cli.top.screen import run
 
     run(namesrv, interval, wanted, view)
