@@ -59,7 +59,7 @@ ARGUMENTS: dict[str, list[str]] = {
 """How each command that asks a cluster is called."""
 ELSEWHERE = {
     "serve", "top", "mcp", "alerts", "dashboard", "dashboard token", "ingest", "backfill",
-    "spark-env", "completion", "group undo", "store check",
+    "compact", "spark-env", "completion", "group undo", "store check",
 }  # fmt: skip
 """These ask no cluster, start Spark, or go on for ever: their own tests have them."""
 

@@ -23,6 +23,7 @@ ELSE: dict[str, list[str]] = {
     "top": [],
     "ingest": ["odd-there", "--to", "parquet:FILE/t", "--conf", "x"],
     "backfill": ["odd-there", "--to", "parquet:FILE/t", "--conf", "x"],
+    "compact": ["parquet:FILE/t"],
 }
 """How the commands are called that ask no cluster; ``x`` keeps Spark from being started."""
 GOING_ON = {"serve", "mcp", "dashboard", "consume", "message tail"}

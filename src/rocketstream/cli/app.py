@@ -86,6 +86,11 @@ COMMANDS: Final = {
         "Land a closed range of topics as a table: from brokers, or straight from a store "
         "directory.",
     ),
+    "compact": (
+        "compact:compact",
+        "Put what `ingest` has landed into fewer, greater files, beside the landing and its "
+        "readers.",
+    ),
     "spark-env": (
         "landing:spark_env",
         "Print the settings with which a Spark program finds Java and the `rocketmq` source.",

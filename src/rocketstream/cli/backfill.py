@@ -14,7 +14,7 @@ from rocketstream.admin.core.words import plural
 from rocketstream.cli import landing
 from rocketstream.cli.commands import option, parse_start, words
 from rocketstream.cli.failure import say
-from rocketstream.errors import ConfigurationError, SparkQueryError
+from rocketstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,21 +135,9 @@ def _run(
     log_file: Path,
 ) -> BackfillResult:
     from rocketstream.pipelines.backfill import backfill as run_backfill
-    from rocketstream.pipelines.local_session import start_session, stop_session
 
-    session = start_session(
-        f"backfill {' '.join(plan.topics)}",
-        log_file=log_file,
-        master=master,
-        config=config,
-        on_interrupt=lambda: say("stopping once Spark has started"),
-    )
-    try:
-        result = run_backfill(session, plan, ranges)
-    except SparkQueryError as error:
-        raise SparkQueryError(f"{error.message} (details: {log_file})") from error
-    finally:
-        stop_session(session)
+    with landing.session(f"backfill {' '.join(plan.topics)}", log_file, master, config) as spark:
+        result = run_backfill(spark, plan, ranges)
     if plan.bodies.inferred:
         say(f"schema found: {result.schema}")
     return result

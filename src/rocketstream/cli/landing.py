@@ -9,7 +9,8 @@ import json
 import os
 import shlex
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,7 @@ from rocketstream.cli.commands import argument, names, option, pairs, shows, tog
 from rocketstream.cli.commands import start as start_option
 from rocketstream.cli.failure import say
 from rocketstream.cli.output import print_json, print_line
-from rocketstream.errors import ConfigurationError
+from rocketstream.errors import ConfigurationError, SparkQueryError
 
 if TYPE_CHECKING:
     from rocketstream.pipelines.bodies import Bodies
@@ -86,13 +87,19 @@ bodies: Final = together(
         multiple=True,
     ),
 )
-sparks: Final = together(
-    option("--table NAME", "Table of a jdbc target."),
-    option("--to-option KEY=VALUE", "Spark's option of the target; repeatable.", multiple=True),
-    option("--option KEY=VALUE", "Option of format('rocketmq'); repeatable.", multiple=True),
+to_options: Final = option(
+    "--to-option KEY=VALUE", "Spark's option of the target; repeatable.", multiple=True
+)
+engine: Final = together(
     option("--master TEXT", "Spark master.", default="local[*]"),
     option("--conf KEY=VALUE", "Spark setting; repeatable.", multiple=True),
     option("--package GROUP:NAME:VERSION", "For Spark to fetch; repeatable.", multiple=True),
+)
+sparks: Final = together(
+    option("--table NAME", "Table of a jdbc target."),
+    to_options,
+    option("--option KEY=VALUE", "Option of format('rocketmq'); repeatable.", multiple=True),
+    engine,
     shows(),
 )
 """The options of Spark, and those every command has."""
@@ -127,8 +134,7 @@ def chosen(given: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "topics": tuple(dict.fromkeys(given["topics"])),
         "target": target_of(
-            "--to", given["to"], given["table"], _pairs("--to-option", given["to_option"]),
-            given["namesrv"],
+            "--to", given["to"], given["table"], to_option(given), given["namesrv"],
         ),
         "bodies": bodies_of(
             given["format"], given["schema"], _pairs("--format-option", given["format_option"]),
@@ -142,6 +148,11 @@ def chosen(given: Mapping[str, Any]) -> dict[str, Any]:
 def source_options(given: Mapping[str, Any]) -> dict[str, str]:
     """Return the options of ``format('rocketmq')`` that were given as such."""
     return _pairs("--option", given["option"])
+
+
+def to_option(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options of Spark's writer."""
+    return _pairs("--to-option", given["to_option"])
 
 
 def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
@@ -231,6 +242,31 @@ def spark_log(directory: Path | None) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     place.unlink(missing_ok=True)
     return place
+
+
+@contextmanager
+def session(name: str, log_file: Path, master: str, config: dict[str, str]) -> Iterator[Any]:
+    """Lend a Spark session; an error of Spark's names the file of its console output.
+
+    Raises:
+        ConfigurationError: Spark does not start.
+        SparkQueryError: as the block raised it.
+    """
+    from rocketstream.pipelines.local_session import start_session, stop_session
+
+    lent = start_session(
+        name,
+        log_file=log_file,
+        master=master,
+        config=config,
+        on_interrupt=lambda: say("stopping once Spark has started"),
+    )
+    try:
+        yield lent
+    except SparkQueryError as error:
+        raise SparkQueryError(f"{error.message} (details: {log_file})") from error
+    finally:
+        stop_session(lent)
 
 
 def print_landed(

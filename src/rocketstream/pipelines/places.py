@@ -6,14 +6,19 @@ JVM of a session.
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from rocketstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_OBJECTS: Final = ("s3", "s3a")
+"""Stores in which a file is there at once, and whole, when its writer closes it."""
 
 
 class Place(Protocol):
@@ -27,6 +32,15 @@ class Place(Protocol):
 
     def write(self, name: str, text: str) -> None:
         """Write a file, and make the directory where it is missing."""
+
+    def size(self, name: str) -> int | None:
+        """Return the bytes of a file; None where it does not exist."""
+
+    def move(self, name: str, to: Place) -> None:
+        """Move a file into another directory of the same file system."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a directory with all that is in it, where it exists."""
 
     def under(self, name: str) -> Place:
         """Return a directory inside this one."""
@@ -87,8 +101,34 @@ class LocalPlace:
         """Write a file, completely or not at all."""
         self._path.mkdir(parents=True, exist_ok=True)
         partial = self._path / f".{name}.new"
-        partial.write_text(text, "utf-8")
+        with partial.open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        # Hadoop keeps a checksum beside its files, and does without one.
+        (self._path / f".{name}.crc").unlink(missing_ok=True)
         partial.replace(self._path / name)
+
+    def size(self, name: str) -> int | None:
+        """Return the bytes of a file."""
+        try:
+            return (self._path / name).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def move(self, name: str, to: Place) -> None:
+        """Move a file into another directory, with its bytes on the disk."""
+        with (self._path / name).open("rb+") as file:
+            os.fsync(file.fileno())
+        (self._path / name).replace(Path(str(to), name))
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a directory with all that is in it, where it exists."""
+        if (self._path / name).is_dir():
+            shutil.rmtree(self._path / name)
+            return
+        for each in (f".{name}.crc", name):
+            (self._path / each).unlink(missing_ok=True)
 
     def under(self, name: str) -> Place:
         """Return a directory inside this one."""
@@ -96,10 +136,7 @@ class LocalPlace:
 
 
 class HadoopPlace:
-    """A directory of a file system Hadoop knows: HDFS, ``s3a://`` and others.
-
-    A file that was being written when the process died may be cut short.
-    """
+    """A directory of a file system Hadoop knows: HDFS, ``s3a://`` and others."""
 
     def __init__(self, session: SparkSession, path: str) -> None:
         self._session = session
@@ -142,14 +179,46 @@ class HadoopPlace:
         return found
 
     def write(self, name: str, text: str) -> None:
-        """Write a file, replacing an existing one; raises as :meth:`names` does."""
+        """Write a file, completely or not at all; raises as :meth:`names` does."""
 
         def written(system: Any, path: Any) -> None:
-            stream = system.create(path, True)
+            partial = path
+            if urlsplit(self._path).scheme not in _OBJECTS:
+                partial = self._jvm.org.apache.hadoop.fs.Path(f"{self._path}/.{name}.new")
+            stream = system.create(partial, True)
             stream.write(bytearray(text.encode()))
             stream.close()
+            if partial is not path:
+                self._replace(system, partial, path)
 
         self._reached(written, name)
+
+    def _replace(self, system: Any, partial: Any, path: Any) -> None:
+        files = self._jvm.org.apache.hadoop.fs
+        rename = getattr(files, "Options$Rename")
+        overwriting = self._session.sparkContext._gateway.new_array(rename, 1)
+        overwriting[0] = rename.OVERWRITE
+        context = files.FileContext.getFileContext(system.getUri(), system.getConf())
+        context.rename(partial, path, overwriting)
+
+    def size(self, name: str) -> int | None:
+        """Return the bytes of a file; raises as :meth:`names` does."""
+
+        def length(system: Any, path: Any) -> int | None:
+            return int(system.getFileStatus(path).getLen()) if system.exists(path) else None
+
+        found: int | None = self._reached(length, name)
+        return found
+
+    def move(self, name: str, to: Place) -> None:
+        """Move a file into another directory; raises as :meth:`names` does."""
+        after = self._jvm.org.apache.hadoop.fs.Path(f"{to}/{name}")
+        if not self._reached(lambda system, path: system.rename(path, after), name):
+            raise ConfigurationError(f"{self}/{name} cannot be moved to {to}", path=self._path)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a directory with all that is in it; raises as :meth:`names` does."""
+        self._reached(lambda system, path: system.delete(path, True), name)
 
     def under(self, name: str) -> Place:
         """Return a directory inside this one."""
