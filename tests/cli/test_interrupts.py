@@ -280,7 +280,7 @@ def ended_while_asking(path: str, started: Started, silence: socket.socket, tmp_
 @pytest.mark.long
 @pytest.mark.parametrize("name", sorted(command_line.COMMANDS))
 def test_every_command_ends_at_ctrl_c_while_it_is_imported(name: str, started: Started) -> None:
-    module = f"rocketstream.cli.{command_line.COMMANDS[name][0].partition(':')[0]}"
+    module = f"rocketstream.cli.{command_line.COMMANDS[name].partition(':')[0]}"
     process = started(stopping_at(module, name, "--help"))
     assert line_of(process) == "there"
     assert interrupt(process) in ENDED

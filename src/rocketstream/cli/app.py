@@ -21,89 +21,32 @@ from rocketstream.client.credentials import (
 )
 
 COMMANDS: Final = {
-    "serve": ("serve:serve", "Run a name server and a broker until Ctrl-C or SIGTERM."),
-    "store": ("serve:store", "The files of a message store on this machine."),
-    "topic": (
-        "topic:topic",
-        "Create, change and delete topics, list them, see what their queues hold.",
-    ),
-    "send": (
-        "send:send",
-        "Send messages: BODY, or one per line of --file or --stdin (blank lines are skipped).",
-    ),
-    "consume": (
-        "consume:consume",
-        "Print the bodies of a topic's messages, one a line, until Ctrl-C.",
-    ),
-    "group": ("group:group", "Consumer groups and how far behind they are."),
-    "message": (
-        "message:message",
-        "Messages: find, follow and trace them, see who consumed them.",
-    ),
-    "dlq": ("dlq:dlq", "Dead letters: what groups gave up."),
-    "top": (
-        "top:top",
-        "Watch groups, topics and brokers live: who is behind, since when, and how fast it moves.",
-    ),
-    "metrics": (
-        "metrics:metrics",
-        "Show metrics in Prometheus' format: rocketmq-exporter's names, a 5.x broker's, and ours.",
-    ),
-    "mcp": (
-        "metrics:mcp",
-        "Give agents tools that look at the cluster (Model Context Protocol, on stdin and stdout).",
-    ),
-    "alerts": (
-        "metrics:alerts",
-        "Tell webhooks when a group's verdict changes, until Ctrl-C: each change once.",
-    ),
-    "dashboard": (
-        "dashboard:dashboard",
-        "Show a cluster in a browser, live: groups and why they are behind, topics, messages, dead "
-        "letters.",
-    ),
-    "cluster": ("cluster:cluster", "Clusters: their brokers and name servers."),
-    "broker": ("cluster:broker", "Brokers: load, disk, version, settings."),
-    "producer": ("cluster:producer", "Connected producers."),
-    "namesrv": (
-        "cluster:name_server",
-        "Name servers: what each of them knows, their settings.",
-    ),
-    "export": (
-        "cluster:export",
-        "Write settings of topics and groups, and the offsets of groups, to a file.",
-    ),
-    "import": (
-        "cluster:import_",
-        "Make the topics, groups and offsets of a cluster those of a file; deletes nothing.",
-    ),
-    "ingest": (
-        "ingest:ingest",
-        "Land topics as a table with Spark, each message exactly once in tables of files.",
-    ),
-    "backfill": (
-        "backfill:backfill",
-        "Land a closed range of topics as a table: from brokers, or straight from a store "
-        "directory.",
-    ),
-    "compact": (
-        "compact:compact",
-        "Put what `ingest` has landed into fewer, greater files, beside the landing and its "
-        "readers.",
-    ),
-    "spark-env": (
-        "landing:spark_env",
-        "Print the settings with which a Spark program finds Java and the `rocketmq` source.",
-    ),
-    "completion": (
-        "app:completion",
-        "Print a script by which a shell completes commands, options, and topic and group names.",
-    ),
+    "serve": "serve:serve",
+    "store": "serve:store",
+    "topic": "topic:topic",
+    "send": "send:send",
+    "consume": "consume:consume",
+    "group": "group:group",
+    "message": "message:message",
+    "dlq": "dlq:dlq",
+    "top": "top:top",
+    "metrics": "metrics:metrics",
+    "mcp": "metrics:mcp",
+    "alerts": "metrics:alerts",
+    "dashboard": "dashboard:dashboard",
+    "cluster": "cluster:cluster",
+    "broker": "cluster:broker",
+    "producer": "cluster:producer",
+    "namesrv": "cluster:name_server",
+    "export": "cluster:export",
+    "import": "cluster:import_",
+    "ingest": "ingest:ingest",
+    "backfill": "backfill:backfill",
+    "compact": "compact:compact",
+    "spark-env": "landing:spark_env",
+    "completion": "app:completion",
 }
-"""Each command, where it is, and its summary, in the order help shows them.
-
-Only the module of the command that runs is imported: all of them take longer than most commands.
-"""
+"""Each command and where it is, in the order help shows them: one that runs imports no other."""
 COMPLETE_VARIABLE: Final = "_ROCKETSTREAM_COMPLETE"
 """Set by the scripts of ``completion``, which are click's."""
 

@@ -40,12 +40,10 @@ class Commands(click.Group):
 
     Args:
         later: by name the commands that are made when they are called for: the module of ``cli``
-            and the name of the command in it, and what the list of commands says of it.
+            and the name of the command in it.
     """
 
-    def __init__(
-        self, *args: Any, later: Mapping[str, tuple[str, str]] | None = None, **settings: Any
-    ) -> None:
+    def __init__(self, *args: Any, later: Mapping[str, str] | None = None, **settings: Any) -> None:
         settings.setdefault("no_args_is_help", not settings.get("invoke_without_command"))
         super().__init__(*args, **settings)
         self._later = later or {}
@@ -57,7 +55,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
         """Return a command; its module is imported now if it was not."""
         if cmd_name not in self.commands and cmd_name in self._later:
-            module, _, name = self._later[cmd_name][0].partition(":")
+            module, _, name = self._later[cmd_name].partition(":")
             found = importlib.import_module(f"rocketstream.cli.{module}")
             self.add_command(getattr(found, name), cmd_name)
         return self.commands.get(cmd_name)
@@ -73,7 +71,7 @@ class Commands(click.Group):
             raise click.NoSuchCommand(error.command_name, possibilities=names, ctx=ctx) from None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands and options that begin so; no command is imported for that."""
+        """Return the commands and options that begin so."""
         fitting = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         found = [CompletionItem(name, help=self._summary(name)) for name in fitting]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
@@ -84,19 +82,14 @@ class Commands(click.Group):
             formatter.write_dl([(name, self._summary(name)) for name in self.list_commands(ctx)])
 
     def _summary(self, name: str) -> str:
-        if name in self._later:
-            return self._later[name][1]
-        return summary(self.commands[name])
+        """Return the first sentence of a command's help."""
+        command = self.get_command(None, name)
+        return " ".join(((command and command.help) or "").partition("\n\n")[0].split())
 
     def made(self) -> dict[str, click.Command]:
         """Return every command by its name, made now where it was not."""
         found = {name: self.get_command(None, name) for name in self.list_commands(None)}
         return {name: command for name, command in found.items() if command is not None}
-
-
-def summary(command: click.Command) -> str:
-    """Return the first sentence of a command's help."""
-    return " ".join((command.help or "").partition("\n\n")[0].split())
 
 
 # --- values ---------------------------------------------------------------------------------------
@@ -252,7 +245,8 @@ def names(kind: str) -> Callable[[click.Context, click.Parameter, str], list[str
 
 
 def _known(kind: str, namesrv: str) -> list[str]:
-    with looking(namesrv, COMPLETION_TIMEOUT_MS) as admin:
+    timeout_ms = COMPLETION_TIMEOUT_MS
+    with looking(namesrv, timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms) as admin:
         if kind == "topics":
             return admin.topics.names()
         if kind == "groups":
@@ -265,18 +259,21 @@ def words(*some: str) -> Callable[[click.Context, click.Parameter, str], list[st
     return lambda context, parameter, begun: [word for word in some if word.startswith(begun)]
 
 
-def looking(namesrv: str, timeout_ms: int | None = None) -> Admin:
+def looking(namesrv: str, mask: str | None = None, **settings: Any) -> Admin:
     """Return the operations on a cluster, for commands that only look: none writes an audit file.
 
     Args:
         namesrv: name servers to ask.
-        timeout_ms: for each question, and for a connection.
+        mask: ``--mask`` of commands that show messages; None takes ROCKETSTREAM_MASK.
+        settings: further ones of the ``Admin``.
     """
     from rocketstream.admin.admin import Admin
 
-    if timeout_ms is None:
-        return Admin(namesrv, read_only=True)
-    return Admin(namesrv, read_only=True, timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms)
+    if mask:
+        from rocketstream.admin.messages.masking import Masking  # most commands show no message
+
+        settings["masking"] = Masking.from_file(mask)
+    return Admin(namesrv, read_only=True, **settings)
 
 
 # --- shared options -------------------------------------------------------------------------------
