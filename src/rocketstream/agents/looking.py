@@ -282,13 +282,12 @@ class Looking:
     ) -> Topics:
         """Topics, the number of their messages, their groups. From the shared collection."""
         update = (await self._watching.collector()).update()
-        state = update.state
         found = tuple(
             TopicLine(topic, len(topic.queues), topic.consumers)
-            for name, topic in sorted(({} if state is None else state.topics).items())
+            for name, topic in sorted(update.topics.items())
             if (kind is None or topic.kind == kind) and (matching is None or matching in name)
         )
-        return Topics(_taken_ms(state), found, _unknown(update))
+        return Topics(_taken_ms(update.state), found, _unknown(update))
 
     async def topic_status(self, topic: TopicName, limit: Limit = 50) -> TopicState:
         """One topic, queue by queue, and who consumes it. Asked of the brokers now."""
@@ -386,11 +385,10 @@ def _taken_ms(state: ClusterState | None) -> int | None:
 
 def _lines(update: Update) -> tuple[GroupLine, ...]:
     """Return all groups, the most urgent first."""
-    states = {} if update.state is None else update.state.groups
     found = []
     for verdict in update.verdicts.values():
-        state = states.get(verdict.group)
-        members = None if state is None or state.members is None else len(state.members)
+        state = update.groups.get(verdict.group)
+        members = None if state is None else state.member_count
         known = update.last_known.get(verdict.group)
         lag, known_ms = (None, None) if known is None else (known.lag, known.taken_ms)
         found.append(GroupLine(verdict, state, members, lag, known_ms))

@@ -432,8 +432,7 @@ def _add_group(out: _Samples, state: GroupState, verdict: GroupVerdict | None) -
     out.add("rocketstream_group_expired_messages", state.expired, group)
     out.add("rocketstream_group_unknown_queues", state.queues_unknown, group)
     out.add("rocketstream_group_errors", len(state.errors), group)
-    members = None if state.members is None else len(state.members)
-    out.add("rocketstream_group_members", members, group)
+    out.add("rocketstream_group_members", state.member_count, group)
     if verdict is not None:
         out.add("rocketstream_group_verdict", 1, group, verdict.verdict.value)
         since = _seconds(verdict.since_ms)

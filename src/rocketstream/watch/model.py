@@ -125,6 +125,21 @@ class Update:
     last_known: Mapping[str, GroupState] = field(default_factory=dict)
     last_topics: Mapping[str, TopicState] = field(default_factory=dict)
 
+    @property
+    def groups(self) -> Mapping[str, GroupState]:
+        """The groups of ``state`` by name; none before the first sweep."""
+        return {} if self.state is None else self.state.groups
+
+    @property
+    def topics(self) -> Mapping[str, TopicState]:
+        """The topics of ``state`` by name; none before the first sweep."""
+        return {} if self.state is None else self.state.topics
+
+    def verdict_of(self, group: str) -> GroupVerdict:
+        """Return the verdict of a group; UNKNOWN where it has not been judged yet."""
+        unjudged = GroupVerdict(group, Verdict.UNKNOWN, "not judged yet")
+        return self.verdicts.get(group, unjudged)
+
 
 class Judge(Protocol):
     """Derives a verdict from a window; see ``rocketstream.admin.core.verdicts.judge``."""
@@ -311,16 +326,15 @@ class Model:
         self._known.update((name, group) for name, group in groups.items() if group.lag is not None)
 
     def _last_known(self, update: Update) -> dict[str, GroupState]:
-        groups = {} if update.state is None else update.state.groups
         return {
             name: known
-            for name, group in groups.items()
+            for name, group in update.groups.items()
             if (update.outage is not None or group.lag is None)
             and (known := self._known.get(name)) is not None
         }
 
     def _last_topics(self, update: Update) -> dict[str, TopicState]:
-        topics = {} if update.state is None else update.state.topics
+        topics = update.topics
         return {
             name: known
             for name, known in self._topics.items()

@@ -270,16 +270,11 @@ def _groups(seen: ViewData) -> list[tuple[str, _Line]]:
     """Return all groups, the troubled ones first."""
     update = seen.update
     lines = [
-        _Line(state, _judged(seen, name), update.last_known.get(name), seen.now_ms)
+        _Line(state, update.verdict_of(name), update.last_known.get(name), seen.now_ms)
         for name, state in seen.state.groups.items()
     ]
     lines.sort(key=lambda x: (URGENCY.index(x.verdict.verdict), -(x.state.lag or 0), x.state.group))
     return [(line.state.group, line) for line in lines]
-
-
-def _judged(seen: ViewData, group: str) -> GroupVerdict:
-    unjudged = GroupVerdict(group, Verdict.UNKNOWN, "")
-    return seen.update.verdicts.get(group, unjudged)
 
 
 def _per_second(value: float | None) -> Told:
@@ -552,7 +547,7 @@ def groups_of(topic: str) -> View:
         for name in (state.consumers or ()) if state is not None else ():
             group = seen.state.groups.get(name)
             queues = [q for q in group.queues if q.topic == topic] if group else []
-            yield name, _Consumer(name, _judged(seen, name), queues, seen.state.taken_ms)
+            yield name, _Consumer(name, seen.update.verdict_of(name), queues, seen.state.taken_ms)
 
     def intro(seen: ViewData, room: int) -> list[str]:
         state = seen.state.topics.get(topic)

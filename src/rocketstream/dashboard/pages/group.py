@@ -20,7 +20,6 @@ from starlette.responses import JSONResponse, Response
 from rocketstream import limits
 from rocketstream.admin.rows import MemberRow, RunningInfoRow
 from rocketstream.admin.state import CauseKind, GroupState, GroupVerdict, QueueKind, QueueState
-from rocketstream.dashboard.pages.overview import verdict_of
 from rocketstream.dashboard.site import Ask, get, is_spark, pick, tried
 from rocketstream.dashboard.users import Role
 from rocketstream.dashboard.words import visible
@@ -84,7 +83,7 @@ async def page(ask: Ask) -> Response:
         "title": name,
         "name": name,
         "state": state,
-        "verdict": verdict_of(update, name),
+        "verdict": update.verdict_of(name),
         "report": look.report if look is not None and look.state is state else None,
         "queues": queues[: limits.DASHBOARD_ROWS_MAX],
         "left_out": max(len(queues) - limits.DASHBOARD_ROWS_MAX, 0),
@@ -213,10 +212,9 @@ class Query:
 async def spark(ask: Ask) -> Response:
     """Return the page of Spark queries from the last sweep; its live part asks their members."""
     update = ask.update()
-    groups = update.state.groups if update.state else {}
     found = [
-        Query(state, verdict_of(update, name), member)
-        for name, state in sorted(groups.items())
+        Query(state, update.verdict_of(name), member)
+        for name, state in sorted(update.groups.items())
         for member in state.members or ()
         if is_spark(member)
     ]

@@ -13,7 +13,6 @@ from starlette.responses import Response
 from rocketstream import limits
 from rocketstream.admin import Admin, LetterFilter, RedrivePlan
 from rocketstream.dashboard.jobs import Job
-from rocketstream.dashboard.pages.overview import verdict_of
 from rocketstream.dashboard.site import Ask, PageError, get, number, post, time_ms, tried
 
 CAUSES_KEPT_MS: Final = 5_000
@@ -40,10 +39,9 @@ class Preview:
 async def page(ask: Ask) -> Response:
     """Return the page of groups with dead letters, or with a group the page of its causes."""
     update = ask.update()
-    groups = update.state.groups if update.state else {}
     having = [
-        (state, verdict_of(update, name))
-        for name, state in groups.items()
+        (state, update.verdict_of(name))
+        for name, state in update.groups.items()
         if state.dead_letters or (state.dead_letters is None and name == ask.value("group"))
     ]
     having.sort(key=lambda pair: -(pair[0].dead_letters or 0))

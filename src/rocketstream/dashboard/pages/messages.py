@@ -77,8 +77,7 @@ async def list_page(ask: Ask) -> Response:
     """Return the search form and the messages found; of a topic alone the newest."""
     form = {name: ask.value(name) for name in FIELDS}
     is_search = any(form[name] for name in FIELDS if name != "topic")
-    state = ask.update().state
-    topics = sorted(state.topics)[:TOPICS_MAX] if state else []
+    topics = sorted(ask.update().topics)[:TOPICS_MAX]
     found: SearchPage | None = None
     problem, code = None, 200
     if form["topic"]:
@@ -99,8 +98,8 @@ async def _found(ask: Ask, form: Mapping[str, str], most: int) -> SearchPage:
 
 def busiest(ask: Ask) -> list[TopicState]:
     """Return the topics that receive most, to begin with."""
-    state, rates = ask.update().state, ask.site.rates
-    mine = [each for each in state.topics.values() if each.kind == "normal"] if state else []
+    rates = ask.site.rates
+    mine = [each for each in ask.update().topics.values() if each.kind == "normal"]
     mine.sort(
         key=lambda topic: (-(rates.rate(topic.topic) or 0), -(topic.messages or 0), topic.topic)
     )
@@ -131,12 +130,11 @@ async def one(ask: Ask) -> ShownMessage:
 async def page(ask: Ask) -> Response:
     """Return the page of one message."""
     message = await one(ask)
-    state = ask.update().state
     owners: list[tuple[str, str]] = []
-    if ask.may(Role.ACT) and state is not None:
+    if ask.may(Role.ACT):
         owners = [
             (name, member.client_id)
-            for name, group in state.groups.items()
+            for name, group in ask.update().groups.items()
             if any(queue.topic == message.topic for queue in group.queues)
             for member in group.members or ()
         ]

@@ -24,11 +24,6 @@ class Row:
     state: GroupState
     verdict: GroupVerdict
 
-    @property
-    def members(self) -> int | None:
-        """Connected members; None when a broker did not report them."""
-        return None if self.state.members is None else len(self.state.members)
-
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -65,16 +60,9 @@ ORDERS: Final[dict[str, Callable[[Row], tuple[float | str, ...]]]] = {
 }
 
 
-def verdict_of(update: Update, group: str) -> GroupVerdict:
-    """Return the verdict of a group; UNKNOWN where it has not been judged yet."""
-    unjudged = GroupVerdict(group, Verdict.UNKNOWN, "not judged yet")
-    return update.verdicts.get(group, unjudged)
-
-
 def view(update: Update, query: str = "", verdict: str = "", order: str = "verdict") -> View:
     """Return the contents of the overview for a sweep."""
-    groups = update.state.groups if update.state is not None else {}
-    rows = [Row(state, verdict_of(update, name)) for name, state in groups.items()]
+    rows = [Row(state, update.verdict_of(name)) for name, state in update.groups.items()]
     counts = counted(row.verdict for row in rows)
     words = query.casefold().split()
     kept = [
@@ -123,10 +111,9 @@ async def producers(ask: Ask) -> Response:
         )
     rows, problem, code = await tried(asked)
     found = [row for row in rows or () if group.casefold() in row.group.casefold()]
-    state = ask.update().state
     return ask.show(
         "producers.html", code, title="Producers", sheet=ask.sheet(found), problem=problem,
-        group=group, topic=topic, topics=sorted(state.topics)[:TOPICS_MAX] if state else [],
+        group=group, topic=topic, topics=sorted(ask.update().topics)[:TOPICS_MAX],
         groups=len({row.group for row in found}),
     )  # fmt: skip
 

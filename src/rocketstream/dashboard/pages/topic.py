@@ -19,7 +19,6 @@ from rocketstream.admin.state import (
     longest_of,
     sum_of,
 )
-from rocketstream.dashboard.pages.overview import verdict_of
 from rocketstream.dashboard.site import Ask, get, pick
 from rocketstream.watch import Update
 from rocketstream.watch.series import TopicRates
@@ -45,7 +44,7 @@ class Consumer:
 
 def consumers(update: Update, topic: TopicState) -> list[Consumer]:
     """Return the groups that consume a topic, the one farthest behind first."""
-    groups = update.state.groups if update.state else {}
+    groups = update.groups
     mine = {
         name for name, state in groups.items() if any(q.topic == topic.topic for q in state.queues)
     }
@@ -57,7 +56,7 @@ def consumers(update: Update, topic: TopicState) -> list[Consumer]:
             Consumer(
                 group=name,
                 state=state,
-                verdict=verdict_of(update, name),
+                verdict=update.verdict_of(name),
                 lag=sum_of(queues, [q.lag for q in queues]),
                 time_lag_ms=longest_of(queues, state.taken_ms) if state else None,
             )
@@ -80,10 +79,9 @@ async def list_page(ask: Ask) -> Response:
     kind = ask.value("kind", "normal")
     kind = kind if kind in KINDS else "normal"
     words = ask.value("q").casefold().split()
-    topics = update.state.topics if update.state else {}
     kept = [
         topic
-        for name, topic in sorted(topics.items())
+        for name, topic in sorted(update.topics.items())
         if kind in ("all", topic.kind) and all(word in name.casefold() for word in words)
     ]
     rates = ask.site.rates
