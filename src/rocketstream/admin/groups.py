@@ -360,7 +360,7 @@ class Groups(Service):
         stored = {} if tables is None else offsets_of_group(tables, group)
         begin: dict[MessageQueue, int] = {}
         for row in Topics(self._reach).status(topic):
-            queue = MessageQueue(row.topic, row.broker_name, row.queue_id)
+            queue = row.key
             if queue not in stored and queue in queues:
                 begin[queue] = (
                     row.max_offset

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from rocketstream.admin.rows import MemberRow, SubscriptionRow
+from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.codes import Perm
 
@@ -68,9 +69,9 @@ class QueueState:
     matching_range: tuple[int, int] | None = None
 
     @property
-    def key(self) -> tuple[str, str, int]:
-        """Topic, broker name and queue id, by which it is found in another state."""
-        return self.topic, self.broker_name, self.queue_id
+    def key(self) -> MessageQueue:
+        """The queue, by which it is found in another state."""
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
 
     @property
     def expired(self) -> int | None:
@@ -228,9 +229,9 @@ class TopicQueue:
     last_update_ms: int | None
 
     @property
-    def key(self) -> tuple[str, str, int]:
-        """Topic, broker name and queue id, by which it is found in another state."""
-        return self.topic, self.broker_name, self.queue_id
+    def key(self) -> MessageQueue:
+        """The queue, by which it is found in another state."""
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
 
     @property
     def message_count(self) -> int:
@@ -353,33 +354,21 @@ class ClusterState:
 
 
 class Verdict(StrEnum):
-    """The state of a group, judged from a window of its states."""
+    """The state of a group, judged from a window of its states; the most urgent first."""
 
-    OK = "OK"
-    CATCHING_UP = "CATCHING UP"
-    FALLING_BEHIND = "FALLING BEHIND"
-    FAILING = "FAILING"
-    LOSING = "LOSING"
+    PINNED = "PINNED"
     STALLED = "STALLED"
     STOPPED = "STOPPED"
+    LOSING = "LOSING"
+    FAILING = "FAILING"
+    FALLING_BEHIND = "FALLING BEHIND"
     REWOUND = "REWOUND"
-    PINNED = "PINNED"
     UNKNOWN = "UNKNOWN"
+    CATCHING_UP = "CATCHING UP"
+    OK = "OK"
 
 
-URGENCY: Final = (
-    Verdict.PINNED,
-    Verdict.STALLED,
-    Verdict.STOPPED,
-    Verdict.LOSING,
-    Verdict.FAILING,
-    Verdict.FALLING_BEHIND,
-    Verdict.REWOUND,
-    Verdict.UNKNOWN,
-    Verdict.CATCHING_UP,
-    Verdict.OK,
-)
-"""Verdicts, the most urgent first."""
+URGENCY: Final = tuple(Verdict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,27 +435,28 @@ def counted(verdicts: Iterable[GroupVerdict]) -> dict[Verdict, int]:
 
 
 class CauseKind(StrEnum):
-    """Why a group is behind."""
+    """Why a group is behind, the most telling first, as the verdicts they lead to: causes that stop
+    messages altogether, that lose some, that fail some, that slow them."""
 
-    PINNED_MESSAGE = "pinned message"
-    POISON_MESSAGE = "poison message"
-    DEAD_LETTERS = "dead letters"
-    STARVED_POOL = "starved pool"
-    SLOW_LISTENER = "slow listener"
-    SUBSCRIPTION_MISMATCH = "subscription mismatch"
-    UNOWNED_QUEUE = "no member for a queue"
-    IDLE_MEMBERS = "more members than queues"
-    EXPIRED_OFFSET = "expired offset"
-    PAUSED = "paused"
-    FLOW_CONTROLLED = "flow-controlled"
-    DEAD_LOCK_OWNER = "lock held by a dead owner"
-    BROKER_READ_ONLY = "broker not readable or writable"
-    FILTERED_TO_NOTHING = "filtered to nothing"
+    BROKER_SILENT = "broker does not answer"
     NO_MEMBERS = "no members"
     SHARED_ID = "two clients with one id"
+    STARVED_POOL = "starved pool"
+    PINNED_MESSAGE = "pinned message"
+    DEAD_LOCK_OWNER = "lock held by a dead owner"
+    BROKER_READ_ONLY = "broker not readable or writable"
+    UNOWNED_QUEUE = "no member for a queue"
+    PAUSED = "paused"
+    SUBSCRIPTION_MISMATCH = "subscription mismatch"
+    EXPIRED_OFFSET = "expired offset"
+    FILTERED_TO_NOTHING = "filtered to nothing"
+    POISON_MESSAGE = "poison message"
+    DEAD_LETTERS = "dead letters"
     FLAPPING = "member comes and goes"
     SKEWED_QUEUE = "skewed queue"
-    BROKER_SILENT = "broker does not answer"
+    SLOW_LISTENER = "slow listener"
+    FLOW_CONTROLLED = "flow-controlled"
+    IDLE_MEMBERS = "more members than queues"
 
 
 @dataclass(frozen=True, slots=True)

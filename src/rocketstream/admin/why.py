@@ -30,12 +30,10 @@ from rocketstream.admin.core.evidence import (
     not_told,
     tags_seen,
 )
-from rocketstream.admin.core.held import queue_of
 from rocketstream.admin.core.joining import Matching
 from rocketstream.admin.core.windows import MATCH_ALL
 from rocketstream.admin.filtered import count_matching
 from rocketstream.admin.letters.causes import CauseCount
-from rocketstream.admin.messages.shown import Showing
 from rocketstream.admin.rows import SubscriptionRow
 from rocketstream.admin.service import Service
 from rocketstream.admin.state import (
@@ -82,10 +80,6 @@ LETTERS_READ_MAX = 32
 
 class Why(Service):
     """Judges a group and finds out why it is behind."""
-
-    @functools.cached_property
-    def _showing(self) -> Showing:
-        return Showing(self._reach.masking)
 
     @functools.cached_property
     def _sweep(self) -> Sweep:
@@ -254,7 +248,7 @@ class _Asking:
         share = max(ENTRIES_COUNTED_MAX // len(queues), TAGS_READ_MAX)
         examined = 0
         for queue in queues:
-            where = queue_of(queue)
+            where = queue.key
             end = queue.max_offset or 0
             at = max(end - share, queue.min_offset or 0)
             while at < end:
@@ -309,10 +303,10 @@ class _Asking:
         at = max(queue.committed_offset or 0, queue.min_offset or 0)
         if queue.max_offset is None or at >= queue.max_offset:
             return []
-        return [(queue_of(queue), message_of(m, queue)) for m in self._read(queue, at, 1)]
+        return [(queue.key, message_of(m, queue)) for m in self._read(queue, at, 1)]
 
     def _read(self, queue: QueueState, at: int, most: int) -> list[MessageExt]:
-        where = queue_of(queue)
+        where = queue.key
         try:
             address = self.masters[queue.broker_name]
             found = self.admin._wire.pull(address, names.TOOLS_CONSUMER_GROUP, where, at, most)[0]
@@ -371,7 +365,7 @@ def _with_owners(state: GroupState, members: Iterable[Member]) -> GroupState:
         for queue, held in member.look.queues.items()
         if not held.dropped
     }
-    queues = (replace(q, client_id=q.client_id or owners.get(queue_of(q))) for q in state.queues)
+    queues = (replace(q, client_id=q.client_id or owners.get(q.key)) for q in state.queues)
     return replace(state, queues=tuple(queues))
 
 

@@ -35,35 +35,30 @@ from rocketstream.cli.output import (
     room,
 )
 from rocketstream.cli.tables import Column, fold, shown
+from rocketstream.model import MessageQueue
 
 if TYPE_CHECKING:
     from rocketstream.admin.rows import RunningInfoRow, RunningQueueRow
     from rocketstream.admin.state import Cause, GroupState, QueueState, WhyReport
 
-    Lags = Mapping[tuple[str, str, int], int | None]
+    Lags = Mapping[MessageQueue, int | None]
 
-_CHANGES: Final = {
-    name: (f"group_changes:{name}", summary)
-    for name, summary in (
-        ("reset", "Move a group back or forward in a topic."),
-        ("clone", "Give a group the offsets of another one."),
-        ("undo", "Take a reset back: every queue goes where it was before."),
-        ("settings", "Show a group's settings at each broker, by RocketMQ's names."),
-        ("create", "Make a consumer group on every broker."),
-        ("update", "Change settings of a group on every broker; `group settings` shows them."),
-        (
-            "pause",
-            "Stop the brokers from giving messages to the members of a group, until `group "
-            "resume`.",
-        ),
-        ("resume", "End a pause: members go on where they are, within some seconds."),
-        (
-            "delete",
-            "Delete a group: its settings, its progress, what waits to be consumed again.",
-        ),
-    )
-}
-group = Commands("group", help="Consumer groups and how far behind they are.", later=_CHANGES)
+_CHANGES: Final = (
+    "reset",
+    "clone",
+    "undo",
+    "settings",
+    "create",
+    "update",
+    "pause",
+    "resume",
+    "delete",
+)
+group = Commands(
+    "group",
+    help="Consumer groups and how far behind they are.",
+    later={name: f"group_changes:{name}" for name in _CHANGES},
+)
 WIDTH_MAX = 100
 """Prose is not drawn wider than this, however wide the terminal."""
 
@@ -468,14 +463,14 @@ def _lags(admin: Any, group: str) -> Lags:
         queues = admin.groups.state(group, matching=False, owners=False).queues
     except RocketMQError:
         return {}  # shown as unknown
-    return {(q.topic, q.broker_name, q.queue_id): q.lag for q in queues}
+    return {q.key: q.lag for q in queues}
 
 
 def print_running(row: RunningInfoRow, lags: Lags, settings: bool) -> None:
     """Print what a member does; those of its queues first that hold most."""
 
     def behind(queue: RunningQueueRow) -> int | None:
-        return lags.get((queue.topic, queue.broker_name, queue.queue_id))
+        return lags.get(MessageQueue(queue.topic, queue.broker_name, queue.queue_id))
 
     print_line(f"{row.client_id} of group {row.group}")
     print_prose(_held(row.queues))

@@ -19,6 +19,7 @@ from rocketstream.admin.state import (
     longest_of,
     sum_of,
 )
+from rocketstream.model import MessageQueue
 
 WHOLE_GROUP: Final = ""
 """Names all topics of a group together, its retry topic included."""
@@ -101,15 +102,12 @@ def points_of(state: GroupState, before: GroupState | None) -> dict[str, Point]:
     return found
 
 
-_Key = tuple[str, str, int]
-
-
-def _by_key(queues: Iterable[QueueState]) -> dict[_Key, QueueState]:
+def _by_key(queues: Iterable[QueueState]) -> dict[MessageQueue, QueueState]:
     return {queue.key: queue for queue in queues}
 
 
 def _rates(
-    queues: Iterable[QueueState], was: Mapping[_Key, QueueState], seconds: float
+    queues: Iterable[QueueState], was: Mapping[MessageQueue, QueueState], seconds: float
 ) -> tuple[float | None, float | None]:
     """Return messages a second consumed and arrived; None where a queue's offsets are not known."""
     if seconds <= 0:
@@ -210,7 +208,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 SPAN_MS: Final = 60_000
 STATES_MAX: Final = 8
-Ends = dict[tuple[str, str, int], int]
+Ends = dict[MessageQueue, int]
 
 
 class TopicRates:
@@ -221,15 +219,13 @@ class TopicRates:
 
     def __init__(self) -> None:
         self._seen: deque[tuple[int, Ends]] = deque()
-        self._queues: dict[tuple[str, str, int], float] = {}
+        self._queues: dict[MessageQueue, float] = {}
         self._topics: dict[str, float] = {}
 
     def add(self, state: ClusterState) -> None:
         """Add the result of a sweep."""
         ends = {
-            (queue.topic, queue.broker_name, queue.queue_id): queue.max_offset
-            for topic in state.topics.values()
-            for queue in topic.queues
+            queue.key: queue.max_offset for topic in state.topics.values() for queue in topic.queues
         }
         if self._seen and state.taken_ms <= self._seen[-1][0]:
             self._seen.clear()  # the clock went back: earlier states give no rate
@@ -244,9 +240,9 @@ class TopicRates:
         """Return messages a second of a topic; None after one sweep, or for a topic made since."""
         return self._topics.get(topic)
 
-    def queue_rate(self, topic: str, broker_name: str, queue_id: int) -> float | None:
+    def queue_rate(self, queue: MessageQueue) -> float | None:
         """Return messages a second of one queue."""
-        return self._queues.get((topic, broker_name, queue_id))
+        return self._queues.get(queue)
 
     def total(self) -> float | None:
         """Return messages a second of all topics together; None after one sweep."""
@@ -258,7 +254,7 @@ class TopicRates:
         if seconds <= 0:
             self._queues, self._topics = {}, {}
             return
-        queues: dict[tuple[str, str, int], float] = {}
+        queues: dict[MessageQueue, float] = {}
         topics: dict[str, float] = {}
         for queue, high in ends.items():
             low = first.get(queue)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rocketstream.admin.core.causes import RANK, find_causes
+from rocketstream.admin.core.causes import find_causes
 from rocketstream.admin.core.evidence import (
     Evidence,
     FilterSeen,
@@ -99,10 +99,6 @@ def test_a_pause_with_messages_waiting_is_what_the_group_stands_for() -> None:
 
 def seen_of(evidence: Evidence) -> list[GroupState]:
     return [each for each in (evidence.earlier, evidence.state) if each is not None]
-
-
-def test_every_kind_has_its_rank() -> None:
-    assert sorted(RANK) == sorted(CauseKind)
 
 
 def test_a_healthy_group_has_no_cause() -> None:

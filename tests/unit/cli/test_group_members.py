@@ -6,6 +6,7 @@ import pytest
 
 from rocketstream.admin.rows import RunningInfoRow, RunningQueueRow
 from rocketstream.cli.group import print_running
+from rocketstream.model import MessageQueue
 
 NOW_MS = 1_700_000_000_000
 
@@ -19,7 +20,7 @@ def queue(
 
 
 def printed(row: RunningInfoRow, capsys: pytest.CaptureFixture[str], settings: bool = False) -> str:
-    lags = {("orders", "broker-a", 0): 5, ("orders", "broker-a", 1): 5_000}
+    lags = {MessageQueue("orders", "broker-a", n): lag for n, lag in enumerate((5, 5_000))}
     print_running(row, lags, settings)
     return capsys.readouterr().out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rocketstream.admin.state import ClusterState, TopicQueue, TopicState
+from rocketstream.model import MessageQueue
 from rocketstream.watch.series import TopicRates
 
 
@@ -31,7 +32,7 @@ def test_a_rate_is_what_arrived_over_the_time_between() -> None:
     rates.add(sweep(0, orders=(10, 0), clicks=(5,)))
     rates.add(sweep(10_000, orders=(30, 10), clicks=(5,)))
     assert rates.rate("orders") == 3.0
-    assert rates.queue_rate("orders", "b", 0) == 2.0
+    assert rates.queue_rate(MessageQueue("orders", "b", 0)) == 2.0
     assert rates.rate("clicks") == 0.0
     assert rates.total() == 3.0
 

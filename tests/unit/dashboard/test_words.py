@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketstream.admin.state import URGENCY, QueueState, Verdict
+from rocketstream.admin.state import QueueState
 from rocketstream.dashboard import words
 
 
@@ -30,7 +30,3 @@ def test_what_hides_or_turns_other_characters_is_spelled_out(text: str, shown: s
 def test_queues_of_a_member_are_drawn_together_by_topic() -> None:
     queues = [QueueState("b", "x", 2)] + [QueueState("a", "x", n) for n in (0, 1, 2, 5)]
     assert words.by_topic(queues) == [("a", "0–2, 5"), ("b", "2")]
-
-
-def test_every_verdict_has_its_urgency() -> None:
-    assert sorted(URGENCY) == sorted(Verdict)

@@ -16,7 +16,6 @@ from rocketstream.admin.core.held import (
     find_pinned,
     held_causes,
     needs_help,
-    queue_of,
     readable,
     told,
     waits_ms,
@@ -38,30 +37,7 @@ from rocketstream.admin.state import (
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 
-RANK = (
-    CauseKind.BROKER_SILENT,
-    CauseKind.NO_MEMBERS,
-    CauseKind.SHARED_ID,
-    CauseKind.STARVED_POOL,
-    CauseKind.PINNED_MESSAGE,
-    CauseKind.DEAD_LOCK_OWNER,
-    CauseKind.BROKER_READ_ONLY,
-    CauseKind.UNOWNED_QUEUE,
-    CauseKind.PAUSED,
-    CauseKind.SUBSCRIPTION_MISMATCH,
-    CauseKind.EXPIRED_OFFSET,
-    CauseKind.FILTERED_TO_NOTHING,
-    CauseKind.POISON_MESSAGE,
-    CauseKind.DEAD_LETTERS,
-    CauseKind.FLAPPING,
-    CauseKind.SKEWED_QUEUE,
-    CauseKind.SLOW_LISTENER,
-    CauseKind.FLOW_CONTROLLED,
-    CauseKind.IDLE_MEMBERS,
-)
-"""As the verdicts they lead to: causes that stop messages altogether, that lose some, that fail
-some, that slow them.
-"""
+RANK = tuple(CauseKind)
 YOUNG_MS = 30_000
 """The time a member is given to divide the queues."""
 FLAPPING_MS = 600_000
@@ -232,12 +208,12 @@ def _ownership(evidence: Evidence) -> Iterator[Cause]:
             if queue.committed_offset is None and queue.max_offset is not None:
                 # It holds messages of which none was ever committed: members are there for long.
                 left = queue.max_offset > (queue.min_offset or 0) and youngest_ms >= WAITED_MS
-            if queue_of(queue) not in had and left and readable(evidence, queue):
+            if queue.key not in had and left and readable(evidence, queue):
                 nobody.append(queue)
     orderly = any(look.is_orderly for look in looks.values())
     if orderly and all(look.divides_averagely for look in looks.values()):
         # These strategies leave no queue without a member: its owner was refused the lock.
-        locked_out |= {queue_of(queue) for queue in nobody}
+        locked_out |= {queue.key for queue in nobody}
         nobody = []
     if locked_out:
         yield _locked_out(evidence, sorted(locked_out))
@@ -247,7 +223,7 @@ def _ownership(evidence: Evidence) -> Iterator[Cause]:
 
 def _unlocked(evidence: Evidence) -> Iterator[MessageQueue]:
     """Yield queues an orderly member has but may not consume, for want of the broker's lock."""
-    queues = {queue_of(q): q for q in evidence.state.queues}
+    queues = {q.key: q for q in evidence.state.queues}
     for member in evidence.members:
         first, second = member.first, member.second
         if first is None or second is None or not second.is_orderly:

@@ -94,11 +94,6 @@ def waits_ms(evidence: Evidence, queue: QueueState) -> int:
     return queue.time_lag_ms(evidence.state.taken_ms) or 0
 
 
-def queue_of(queue: QueueState) -> MessageQueue:
-    """Return the message queue a state belongs to."""
-    return MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
-
-
 def where(queue: QueueState | PinnedMessage | MessageQueue) -> str:
     """Return how causes name a queue."""
     return f"{queue.topic} queue {queue.queue_id} at {queue.broker_name}"
@@ -147,7 +142,7 @@ def find_pinned(
         evidence: two looks into members; members that answered fewer are left out.
         stands_ms: for how long each watched queue was seen standing still, in ms.
     """
-    queues = {queue_of(queue): queue for queue in evidence.state.queues}
+    queues = {queue.key: queue for queue in evidence.state.queues}
     found: list[PinnedMessage] = []
     for member in evidence.members:
         first, second = member.first, member.second
@@ -368,7 +363,7 @@ def _starved(evidence: Evidence, member: Member) -> Cause | None:
     if idle_ms is not None:
         # A pool that had nothing to do is not stuck, so messages it holds must have waited this
         # long.
-        own = [q for q in evidence.state.queues if queue_of(q) in second.queues]
+        own = [q for q in evidence.state.queues if q.key in second.queues]
         idle_ms = min(idle_ms, max((waits_ms(evidence, queue) for queue in own), default=0))
     if (
         len(busy) < second.pool_size
@@ -462,7 +457,7 @@ def _paused(evidence: Evidence, member: Member) -> Cause | None:
         return None
     waiting: list[QueueState] = []
     for queue in evidence.state.of_kind(QueueKind.TOPIC, QueueKind.RETRY):
-        held, before = second.queues.get(queue_of(queue)), first.queues.get(queue_of(queue))
+        held, before = second.queues.get(queue.key), first.queues.get(queue.key)
         if held is None or before is None or waits_ms(evidence, queue) < HELD_MS:
             continue
         done = queue.max_offset is not None and held.commit_offset >= queue.max_offset
@@ -567,7 +562,7 @@ def _fails_in_order(evidence: Evidence, member: Member) -> Cause | None:
     first, second = member.first, member.second
     if first is None or second is None or not second.is_orderly:
         return None
-    queues = {queue_of(q): q for q in evidence.state.queues}
+    queues = {q.key: q for q in evidence.state.queues}
     for at, held in second.queues.items():
         queue, before = queues.get(at), first.queues.get(at)
         rates = second.rates.get(at.topic)

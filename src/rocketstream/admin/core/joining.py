@@ -548,7 +548,7 @@ def _owner(
 ) -> str | None:
     if only is not None:
         return only if queue.topic in subscribed else None
-    return owners.get(MessageQueue(queue.topic, queue.broker_name, queue.queue_id))
+    return owners.get(queue.key)
 
 
 def _same(values: Iterable[object]) -> str | None:

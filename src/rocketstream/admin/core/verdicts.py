@@ -44,6 +44,7 @@ from rocketstream.admin.state import (
     QueueKind,
     Verdict,
 )
+from rocketstream.model import MessageQueue
 
 WINDOW_MS = 20 * 60_000
 """A window this long shows everything; states older than this change no verdict."""
@@ -319,7 +320,7 @@ def _still_pinned(view: View, pinned: Sequence[PinnedMessage]) -> list[PinnedMes
     return [
         each
         for each in pinned
-        if (track := at.get((each.topic, each.broker_name, each.queue_id))) is not None
+        if (track := at.get(MessageQueue(each.topic, each.broker_name, each.queue_id))) is not None
         and track.last.waiting > 0
         and track.last.committed <= each.queue_offset
     ]

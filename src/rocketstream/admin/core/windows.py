@@ -47,8 +47,6 @@ LINGERING_MOVES = 3
 LINGERING_MS = 60_000
 MATCH_ALL = frozenset({"", "*"})
 
-QueueKey = tuple[str, str, int]
-
 
 class Point(NamedTuple):
     """One queue at one moment, with all figures known."""
@@ -334,7 +332,7 @@ def tracks_of(window: Sequence[GroupState]) -> list[Track]:
     """Return a track of each queue that counts in the newest state; ``window`` is oldest first."""
     newest = window[-1]
     wanted = {queue.key: queue for queue in newest.queues if relevant(newest, queue)}
-    points: dict[QueueKey, list[Point]] = {key: [] for key in wanted}
+    points: dict[MessageQueue, list[Point]] = {key: [] for key in wanted}
     for state in window:
         for queue in state.queues:
             found = points.get(queue.key)
@@ -356,9 +354,7 @@ def stands_ms_of(window: Sequence[GroupState]) -> dict[MessageQueue, int]:
     for track in tracks_of(window):
         since = track.stands_since_ms()
         if since is not None:
-            queue = track.queue
-            at = MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
-            found[at] = now_ms - since
+            found[track.queue.key] = now_ms - since
     return found
 
 
@@ -463,7 +459,7 @@ def failures_of(window: Sequence[GroupState], span_ms: int | None = None) -> Fai
     oldest = next(state for state in window if state.taken_ms >= since_ms)
     before = {queue.key: queue for queue in oldest.queues}
     # Of a queue nothing was committed of at first, only what came after counts.
-    begun: dict[QueueKey, QueueState] = {}
+    begun: dict[MessageQueue, QueueState] = {}
     missing = {each.key for each in newest.queues if each.committed_offset is not None}
     for state in window:
         if not missing:
