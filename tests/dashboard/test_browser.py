@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, expec
 from rocketstream.admin import Admin, AuditLog
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.dashboard import Cluster, Settings, TokenFile, create_app
-from rocketstream.dashboard.running import DashboardServer, Listening
+from rocketstream.dashboard.running import DashboardServer
 from rocketstream.dashboard.users import add_token, read_roles
 from rocketstream.model import MessageQueue
 from rocketstream.watch import Collector, History
@@ -105,7 +105,7 @@ class Dashboard:
             lambda who: Admin(namesrv, audit=AuditLog(self.audit, who=who, face="dashboard")),
         )
         app = create_app(cluster, settings=settings)
-        server = DashboardServer(app, Listening())
+        server = DashboardServer(app)
         self._open.callback(server.close)
         self._open.enter_context(collector)
         server.start()

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from rocketstream.dashboard import running
-from rocketstream.dashboard.running import CONNECTIONS_MAX, DashboardServer, Listening
+from rocketstream.dashboard.running import CONNECTIONS_MAX, DashboardServer
 
 WAIT_S = 30
 
@@ -35,7 +35,7 @@ def half_a_request(server: DashboardServer) -> socket.socket:
 
 
 def test_more_half_requests_than_connections_keep_nobody_out() -> None:
-    with DashboardServer(answers, Listening()) as server, ExitStack() as stack:
+    with DashboardServer(answers) as server, ExitStack() as stack:
         for _ in range(CONNECTIONS_MAX + 50):
             stack.enter_context(half_a_request(server))
         for _ in range(3):
@@ -46,7 +46,7 @@ def test_more_half_requests_than_connections_keep_nobody_out() -> None:
 def test_a_head_that_stays_away_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the second one of a connection."""
     monkeypatch.setattr(running, "HEAD_S", 0.05)
-    with DashboardServer(answers, Listening()) as server:
+    with DashboardServer(answers) as server:
         with half_a_request(server) as client:
             assert _rest(client) == b""
         with half_a_request(server) as client:

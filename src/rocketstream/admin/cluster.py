@@ -6,7 +6,7 @@ Law: a server that does not answer is a row with the reason, never a missing row
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -235,12 +235,11 @@ class Brokers(Service):
         return chosen
 
     def _status_of(self, row: BrokerStatusRow) -> BrokerStatusRow:
-        who = (row.cluster, row.broker_name, row.broker_id, row.address)
         try:
             facts = self._wire.ask(row.address, questions.RUNTIME)
         except RocketMQError as error:
-            return BrokerStatusRow(*who, error=error.message)
-        return BrokerStatusRow(*who, figures(facts), facts)
+            return replace(row, error=error.message)
+        return replace(row, figures=figures(facts), facts=facts)
 
 
 class Producers(Service):

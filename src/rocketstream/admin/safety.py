@@ -367,9 +367,9 @@ class ChangingWire(Wire):
             address, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic)
         )
 
-    def delete_route(self, name_server: str, topic: str, cluster: str | None = None) -> None:
+    def delete_route(self, name_server: str, topic: str) -> None:
         """DELETE_TOPIC_IN_NAMESRV (216) on one name server."""
-        header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
+        header = DeleteTopicFromNamesrvRequestHeader(topic=topic)
         self._change(name_server, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
     # --- groups ----------------------------------------------------------------------------------

@@ -23,8 +23,13 @@ from rocketstream.errors import ClientStateError
 
 if TYPE_CHECKING:  # topics are listed without them
     from rocketstream.admin.core.joining import BrokerAnswers, Times
+    from rocketstream.admin.messages.masking import Masking
+    from rocketstream.admin.messages.shown import Showing
+    from rocketstream.admin.safety import AuditLog, ChangeGate
     from rocketstream.admin.state import QueueState
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Spot = tuple[str, int, int]
 """Topic, queue and offset."""
 
@@ -115,14 +120,6 @@ def spot(queue: QueueState) -> Spot:
     return queue.topic, queue.queue_id, following
 
 
-if TYPE_CHECKING:
-    from rocketstream.admin.messages.masking import Masking
-    from rocketstream.admin.safety import AuditLog, ChangeGate
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
 class Reach:
     """One cluster within reach: the connections, the clock and the rules all services share.
 
@@ -186,6 +183,12 @@ class Service:
     @property
     def _changes(self) -> ChangeGate:
         return self._reach.gate
+
+    @functools.cached_property
+    def _showing(self) -> Showing:
+        from rocketstream.admin.messages.shown import Showing  # most operations show no message
+
+        return Showing(self._reach.masking)
 
 
 class Awaited:

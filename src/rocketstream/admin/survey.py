@@ -123,24 +123,24 @@ class Survey:
     def _ask_settings(self) -> None:
         broker, asking = self._broker, self._asking
         keep_facts(broker, let_in(asking.one(questions.RUNTIME)))
-        topics = asking.one(questions.TOPICS)
-        groups = asking.one(questions.GROUPS)
+        broker.topics = self._told("topics", asking.one(questions.TOPICS))
+        broker.groups = self._told("groups", asking.one(questions.GROUPS))
         offsets = asking.one(questions.OFFSETS)
         delays = asking.one(questions.DELAY_OFFSETS)
-        if isinstance(topics, RocketMQError):
-            broker.refused["topics"] = f"broker {broker.name} does not tell its topics: {topics}"
-        else:
-            broker.topics = topics
-        if isinstance(groups, RocketMQError):
-            broker.refused["groups"] = f"broker {broker.name} does not tell its groups: {groups}"
-        else:
-            broker.groups = groups
         if isinstance(offsets, RocketMQError):
             text = f"whether 0 is a committed offset is not known: {offsets}"
             broker.refused["offsets"] = text
         else:
             broker.offsets = joining.by_group(offsets)
         broker.delays = None if isinstance(delays, RocketMQError) else delays
+
+    def _told(self, what: str, answer: T | RocketMQError) -> T | None:
+        if not isinstance(answer, RocketMQError):
+            return answer
+        self._broker.refused[what] = (
+            f"broker {self._broker.name} does not tell its {what}: {answer}"
+        )
+        return None
 
     def _ask_stats_instead(self) -> None:
         """Ask for each group's offsets (208) where the broker refuses all of them together (43).

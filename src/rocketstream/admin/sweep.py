@@ -180,7 +180,7 @@ class Sweep:
         found = self.look(scope)
 
         def ask(broker: BrokerAnswers) -> int:
-            asking = Asking(self._client, str(broker.master), self._timeout_ms)
+            asking = self._asking(broker)
             try:
                 answer = asking.one(questions.consumers_of(topic))
             except TransportError as error:
@@ -214,7 +214,7 @@ class Sweep:
         def survey(broker: BrokerAnswers) -> int:
             if broker.master is None:
                 return 0
-            asking = Asking(self._client, broker.master, self._timeout_ms)
+            asking = self._asking(broker)
             # Taken out: another sweep at the same time gets no memory, and its findings are not
             # kept.
             lent = self._memory.brokers.pop(broker.name, None)
@@ -280,10 +280,13 @@ class Sweep:
                 more = {(topic, queue_id) for some in ids for queue_id in some}
                 broker.remembered = {group: {*broker.remembered.get(group, ()), *more}}
 
+    def _asking(self, broker: BrokerAnswers) -> Asking:
+        return Asking(self._client, str(broker.master), self._timeout_ms)
+
     def _introduce(self, broker: BrokerAnswers) -> int:
         if broker.master is None:
             return 0
-        asking = Asking(self._client, broker.master, self._timeout_ms)
+        asking = self._asking(broker)
         try:
             keep_facts(broker, let_in(asking.one(questions.RUNTIME)))
         except (TransportError, AccessDeniedError) as error:
@@ -306,7 +309,7 @@ class Sweep:
 
         def ask(broker: BrokerAnswers) -> int:
             members = sorted(through[broker.name])
-            asking = Asking(self._client, str(broker.master), self._timeout_ms)
+            asking = self._asking(broker)
             untold = asking.as_told(
                 [questions.running_of(*member) for member in members],
                 lambda place, answer: _keep_owner(broker, *members[place], answer),

@@ -14,7 +14,6 @@ from rocketstream.admin.service import Reach, Service, change, question
 from rocketstream.admin.state import TopicQueue, permission, topic_kind
 from rocketstream.admin.wire import questions
 from rocketstream.errors import (
-    ConfigurationError,
     RequestTimeoutError,
     RouteNotFoundError,
     TopicNotExistError,
@@ -79,20 +78,13 @@ class Topics(Service):
             RequestTimeoutError: the brokers made the topic but the name server does not route to it
                 yet.
         """
-        names.check_topic(topic)
-        if queues < 1:
-            raise ConfigurationError(
-                f"queues is {queues}; a topic has at least 1 queue on each broker", queues=queues
-            )
-        if perm not in (Perm.READ, Perm.WRITE, Perm.READ | Perm.WRITE):
-            raise ConfigurationError(
-                f"perm is {perm}; accepted are 6 (read and write), 4 (read), 2 (write)", perm=perm
-            )
-        from rocketstream.admin.core.steps import new_topic_settings  # most calls only look
+        from rocketstream.admin.core import steps  # most calls only look
 
+        names.check_topic(topic)
+        settings = steps.new_topic_settings(queues, perm, False, {})
+        steps.check_topic_settings(settings)
         self._changes.check("topic.create")
         masters = self._wire.masters()
-        settings = new_topic_settings(queues, perm, False, {})
         arguments = {"topic": topic, "queues": queues, "perm": perm}
         with self._changes.open("topic.create", arguments) as made:
             for address in masters.values():

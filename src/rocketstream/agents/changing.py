@@ -23,7 +23,13 @@ from rocketstream._util.when import moment_ms
 from rocketstream.admin import LetterFilter, RedrivePlan
 from rocketstream.admin.aio import Admin
 from rocketstream.admin.changes.undo import default_undo_directory
-from rocketstream.admin.core.moves import ResetDone, ResetPlan, ResetRow, ResetTarget
+from rocketstream.admin.core.moves import (
+    ResetDone,
+    ResetKind,
+    ResetPlan,
+    ResetRow,
+    ResetTarget,
+)
 from rocketstream.admin.core.steps import ChangePlan
 from rocketstream.admin.safety import Previews
 from rocketstream.agents.answers import TEXT_CHARS_MAX, Form, seen
@@ -201,23 +207,19 @@ class Changing:
         )
 
     def _target(self, to: str, value: str | None) -> ResetTarget:
-        if to in ("earliest", "latest"):
-            if value is not None:
-                raise ConfigurationError(f"to={to} takes no value, and one is given: {value!r}")
-            return ResetTarget.earliest() if to == "earliest" else ResetTarget.latest()
-        if value is None:
-            raise ConfigurationError(f"to={to} takes a value")
-        if to == "copy":
-            return ResetTarget.copy_of(value)
+        if (value is None) is not (to in ("earliest", "latest")):
+            what = "a value" if value is None else f"no value, and one is given: {value!r}"
+            raise ConfigurationError(f"to={to} takes {what}")
+        found: int | str | None = value
         try:
-            if to == "time":
-                now_ms = self._clock.now_ms()
-                return ResetTarget.time(moment_ms(value, now_ms, needs_zone=True))
-            number = int(value)
+            if value is not None and to == "time":
+                found = moment_ms(value, self._clock.now_ms(), needs_zone=True)
+            elif value is not None and to != "copy":
+                found = int(value)
         except ValueError as error:
             why = f": {error}" if to == "time" else ""
             raise ConfigurationError(f"value {value!r} cannot be used with to={to}{why}") from None
-        return ResetTarget.offset(number) if to == "offset" else ResetTarget.shift(number)
+        return ResetTarget.of(ResetKind(to), found)
 
     # --- dead letters ----------------------------------------------------------------------------
 

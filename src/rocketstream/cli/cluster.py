@@ -401,9 +401,7 @@ def export(file: str, topics: tuple[str, ...], groups: tuple[str, ...], namesrv:
     No messages. The brokers' own topics and groups, and the retry and dead-letter topics that
     brokers make themselves, are left out.
     """
-    from rocketstream.admin import Admin
-
-    with Admin(namesrv, read_only=True) as admin:
+    with looking(namesrv) as admin:
         found = admin.changes.export(list(topics) or None, list(groups) or None)
     if file == "-":
         print_json(found.to_json())

@@ -176,7 +176,7 @@ def serving(wishes: Wishes) -> Iterator[DashboardServer]:
     from rocketstream.admin import Masking
     from rocketstream.dashboard import Settings, TokenFile, create_app
     from rocketstream.dashboard.guard import check_exposure
-    from rocketstream.dashboard.running import DashboardServer, Listening
+    from rocketstream.dashboard.running import DashboardServer
 
     check_exposure(
         wishes.host,
@@ -185,11 +185,10 @@ def serving(wishes: Wishes) -> Iterator[DashboardServer]:
         insecure=wishes.insecure,
         may_write=wishes.write,
     )
-    listening = Listening(wishes.host, wishes.port, wishes.tls_cert, wishes.tls_key)
     settings = Settings(
         may_write=wishes.write,
         tokens=None if wishes.tokens is None else TokenFile(wishes.tokens),
-        is_tls=listening.is_tls,
+        is_tls=wishes.tls_cert is not None,
         host=wishes.host,
         names=frozenset(name.lower().rstrip(".") for name in wishes.allow_host),
         refresh_s=min(max(wishes.interval_s, 2.0), 5.0),
@@ -204,7 +203,10 @@ def serving(wishes: Wishes) -> Iterator[DashboardServer]:
     with ExitStack() as open_:
         clusters = [_cluster(wishes, each, masking, open_) for each in wishes.namesrvs]
         # Collectors are entered after the socket listens: a port that is taken costs no sweep.
-        server = DashboardServer(create_app(*clusters, settings=settings), listening)
+        server = DashboardServer(
+            create_app(*clusters, settings=settings),
+            *(wishes.host, wishes.port, wishes.tls_cert, wishes.tls_key),
+        )
         open_.callback(server.close)
         for cluster in clusters:
             open_.enter_context(cluster.collector)

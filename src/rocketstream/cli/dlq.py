@@ -17,6 +17,7 @@ from rocketstream.cli.commands import (
     Watched,
     Whole,
     argument,
+    looking,
     names,
     option,
     shows,
@@ -24,7 +25,7 @@ from rocketstream.cli.commands import (
 )
 from rocketstream.cli.consume import message_json
 from rocketstream.cli.failure import say
-from rocketstream.cli.message import looking_admin, mask, print_messages
+from rocketstream.cli.message import mask, print_messages
 from rocketstream.cli.output import (
     json_line,
     print_json,
@@ -127,7 +128,7 @@ def list_letters(
             raise BadParameter("name the group whose letters are meant")
         _list_groups(namesrv, as_json)
         return
-    with looking_admin(namesrv, mask) as admin:
+    with looking(namesrv, mask) as admin:
         letters = admin.letters.of_cause(group, wanted, most=most)
     if as_json:
         print_json(letters)
@@ -155,7 +156,7 @@ def causes(
     Consumers write causes with send_back_cause=True; letters of others are told apart by origin,
     tag and number of tries.
     """
-    with looking_admin(namesrv, mask) as admin:
+    with looking(namesrv, mask) as admin:
         found = admin.letters.by_cause(group, wanted, most=most)
     if as_json:
         print_json(found)
@@ -186,11 +187,9 @@ def _what(cause: LetterCause) -> str:
 
 
 def _list_groups(namesrv: str, as_json: bool) -> None:
-    from rocketstream.admin import Admin
-
     counts: dict[str, int] = {}
     untold: set[str] = set()
-    with Admin(namesrv) as admin:
+    with looking(namesrv) as admin:
         for row in admin.groups.progress(owners=False):
             if row.topic is None and row.error is not None:
                 untold.add(row.error)

@@ -5,7 +5,7 @@ Everything is shown before it is done; ``Admin`` decides what is refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -17,6 +17,7 @@ from rocketstream.cli.changing import FORCE, Change, changes, setting_text
 from rocketstream.cli.commands import (
     Whole,
     argument,
+    looking,
     names,
     option,
     pairs,
@@ -86,42 +87,30 @@ def reset(
     too: where brokers cannot move them (4.x) each gets a request, and Java's members pause for
     about ten seconds. A file that takes it back is written first (`group undo`).
     """
-    goal = _target(**target)
+    goal = _target(target)
     with change.admin() as admin:
         only = _queues(admin, topic, queues) if queues else None
         plan = admin.changes.reset_plan(group, topic, goal, only, new_group=new_group)
         _move(admin, plan, change, no_wait)
 
 
-def _target(
-    to_time: str | None,
-    to_earliest: bool,
-    to_latest: bool,
-    to_offset: int | None,
-    shift: int | None,
-    copy_of: str | None,
-) -> ResetTarget:
-    from rocketstream.admin import ResetTarget
+def _target(given: Mapping[str, Any]) -> ResetTarget:
+    from rocketstream.admin import ResetKind, ResetTarget
 
-    given = [to_time, to_earliest or None, to_latest or None, to_offset, shift, copy_of]
-    if sum(each is not None for each in given) != 1:
+    chosen = [name for name, value in given.items() if value is not None and value is not False]
+    if len(chosen) != 1:
         raise BadParameter(
             "give one of --to-time, --to-earliest, --to-latest, --to-offset, --shift and --copy-of"
         )
-    if to_earliest:
-        return ResetTarget.earliest()
-    if to_latest:
-        return ResetTarget.latest()
-    if to_offset is not None:
-        return ResetTarget.offset(to_offset)
-    if shift is not None:
-        return ResetTarget.shift(shift)
-    if copy_of is not None:
-        return ResetTarget.copy_of(copy_of)
-    timestamp_ms = parse_start(to_time or "", "--to-time").timestamp_ms
-    if timestamp_ms is None:
-        raise BadParameter(f"--to-time is {to_time!r}; it takes a time")
-    return ResetTarget.time(timestamp_ms)
+    kind = ResetKind(chosen[0].removeprefix("to_").removesuffix("_of"))
+    value: Any = given[chosen[0]]
+    if kind is ResetKind.TIME:
+        value = parse_start(value, "--to-time").timestamp_ms
+        if value is None:
+            raise BadParameter(f"--to-time is {given['to_time']!r}; it takes a time")
+    elif value is True:
+        value = None
+    return ResetTarget.of(kind, value)
 
 
 def _queues(admin: Admin, topic: str, texts: Sequence[str]) -> list[MessageQueue]:
@@ -283,9 +272,7 @@ _values = option(
 @shows()
 def settings(group: str, namesrv: str, as_json: bool) -> None:
     """Show a group's settings at each broker, by RocketMQ's names."""
-    from rocketstream.admin import Admin
-
-    with Admin(namesrv, read_only=True) as admin:
+    with looking(namesrv) as admin:
         found = admin.groups.settings(group)
     if as_json:
         print_json(found)

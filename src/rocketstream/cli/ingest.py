@@ -19,7 +19,7 @@ import click
 
 from rocketstream.admin.core.words import plural
 from rocketstream.cli import landing, signals
-from rocketstream.cli.commands import SPAN, Whole, names, option, parse_start
+from rocketstream.cli.commands import SPAN, Whole, looking, names, option, parse_start
 from rocketstream.cli.failure import end_by, say
 from rocketstream.errors import ConfigurationError, SparkQueryError
 
@@ -172,9 +172,7 @@ def _watermark(text: str | None) -> tuple[str, str] | None:
 
 def _waiting(plan: IngestPlan) -> int:
     """Return how many messages the topics hold; asking also shows whether they are there."""
-    from rocketstream.admin import Admin
-
-    with Admin(plan.source["nameServer"]) as admin:
+    with looking(plan.source["nameServer"]) as admin:
         return sum(row.message_count for topic in plan.topics for row in admin.topics.status(topic))
 
 

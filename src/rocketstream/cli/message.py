@@ -23,6 +23,7 @@ from rocketstream.cli.commands import (
     Seconds,
     Whole,
     argument,
+    looking,
     names,
     option,
     shows,
@@ -43,7 +44,7 @@ from rocketstream.cli.tables import Column, shown
 from rocketstream.errors import RocketMQError
 
 if TYPE_CHECKING:
-    from rocketstream.admin import Admin, SearchPage, ShownMessage, TraceTimeline
+    from rocketstream.admin import SearchPage, ShownMessage, TraceTimeline
 
 message = Commands("message", help="Messages: find, follow and trace them, see who consumed them.")
 _BODY_CELLS: Final = 40
@@ -92,13 +93,6 @@ def decodes(function: Callable[..., Any]) -> Any:
         option("--schema FILE", "Avro schema (.avsc) or Protobuf descriptor set.", click.Path()),
         option("--message NAME", "Full name of the Protobuf message.", to="message_name"),
     )(call)
-
-
-def looking_admin(namesrv: str, mask: str | None) -> Admin:
-    """Return an Admin that masks by the rules of a file, or by none."""
-    from rocketstream.admin import Admin, Masking
-
-    return Admin(namesrv, masking=Masking.from_file(mask) if mask else Masking())
 
 
 def print_messages(messages: Sequence[ShownMessage], *, time_title: str = "Stored") -> None:
@@ -176,7 +170,7 @@ def view(topic: str, msg_id: str, how: Any, mask: str | None, namesrv: str, as_j
     """Show one message with everything known of it."""
     from rocketstream.errors import OffsetNotFoundError
 
-    with looking_admin(namesrv, mask) as admin:
+    with looking(namesrv, mask) as admin:
         found = admin.messages.search(topic, msg_id=msg_id, how=how, newest_first=False)
     _warn(found)
     if not found.messages:
@@ -201,7 +195,7 @@ def view(topic: str, msg_id: str, how: Any, mask: str | None, namesrv: str, as_j
 @shows()
 def query(topic: str, key: str, most: int, mask: str | None, namesrv: str, as_json: bool) -> None:
     """Find messages by a key."""
-    with looking_admin(namesrv, mask) as admin:
+    with looking(namesrv, mask) as admin:
         found = admin.messages.search(topic, key=key, most=most)
     _warn(found)
     messages = found.messages[::-1]
@@ -270,7 +264,7 @@ def search(
     from rocketstream.admin import MessageFilter
 
     wanted = MessageFilter(tag=tag, sql=sql, text=grep)
-    with looking_admin(namesrv, mask) as admin:
+    with looking(namesrv, mask) as admin:
         page = admin.messages.search(topic, wanted=wanted, newest_first=not oldest_first, **chosen)
     _show(page, as_json)
 
@@ -316,7 +310,7 @@ _COLOURS = {
 @shows()
 def track(topic: str, msg_id: str, namesrv: str, as_json: bool) -> None:
     """Show what became of a message in each group: consumed, in retry, dead-lettered, not yet."""
-    with looking_admin(namesrv, None) as admin:
+    with looking(namesrv) as admin:
         rows = admin.messages.track(topic, msg_id)
     columns = (
         Column("Group", lambda row: row.group, keep=True),
@@ -408,7 +402,7 @@ def tail(
     printed, quiet_s = 0, 0.0
     told: tuple[str, ...] = ()
     pause = threading.Event()
-    with looking_admin(namesrv, mask) as admin:
+    with looking(namesrv, mask) as admin:
         found = admin.messages.tail(topic, wanted=wanted, last=last, how=how)
         while True:
             if found.problems != told:
@@ -447,7 +441,7 @@ def trace(
 
     Clients record it where their tracing is on (enable_msg_trace=True, Java: enableMsgTrace).
     """
-    with looking_admin(namesrv, mask) as admin:
+    with looking(namesrv, mask) as admin:
         told = admin.messages.trace(topic, msg_id, trace_topic=trace_topic)
     for problem in told.problems:
         say(f"warning: {problem}")

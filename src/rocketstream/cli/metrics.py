@@ -17,7 +17,7 @@ from click import BadParameter
 
 from rocketstream.admin.core.words import plural
 from rocketstream.cli import signals
-from rocketstream.cli.commands import FILE, Seconds, asks, audit_file, interval, option
+from rocketstream.cli.commands import FILE, Seconds, asks, audit_file, interval, looking, option
 from rocketstream.cli.failure import say
 from rocketstream.cli.output import print_line
 from rocketstream.errors import ConfigurationError
@@ -58,13 +58,12 @@ def metrics(
 
 
 def _print_once(namesrv: str, per_queue: bool) -> None:
-    from rocketstream.admin import Admin
     from rocketstream.admin.core.verdicts import judge
     from rocketstream.errors import ConnectError
     from rocketstream.watch import Update
     from rocketstream.watch.metrics import render
 
-    with Admin(namesrv) as admin:
+    with looking(namesrv) as admin:
         state = admin.cluster.state()
     if state.error is not None:
         raise ConnectError(state.error)

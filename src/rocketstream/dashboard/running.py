@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
@@ -70,28 +69,12 @@ class _Connection(H11Protocol):
             self._head = None
 
 
-@dataclass(frozen=True, slots=True)
-class Listening:
-    """Where the dashboard listens.
-
-    Attributes:
-        port: 0 takes a free one.
-        certificate, key: PEM files; either both or none.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    certificate: Path | None = None
-    key: Path | None = None
-
-    @property
-    def is_tls(self) -> bool:
-        """Whether browsers reach the dashboard by https."""
-        return self.certificate is not None
-
-
 class DashboardServer:
     """Serves an application until closed; a context manager.
+
+    Args:
+        port: 0 takes a free one.
+        certificate, key: PEM files; either both or none.
 
     Attributes:
         url: the address to open.
@@ -101,9 +84,15 @@ class DashboardServer:
         ConfigurationError: there is no such address, or certificate and key cannot be used.
     """
 
-    def __init__(self, app: ASGIApp, listening: Listening) -> None:
-        self._listening = listening
-        if (listening.certificate is None) != (listening.key is None):
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        certificate: Path | None = None,
+        key: Path | None = None,
+    ) -> None:
+        if (certificate is None) != (key is None):
             raise ConfigurationError("TLS takes a certificate and its key: give both, or neither")
         config = uvicorn.Config(
             app,
@@ -117,20 +106,19 @@ class DashboardServer:
             limit_concurrency=CONNECTIONS_MAX,
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
             timeout_graceful_shutdown=ENDING_S,
-            ssl_certfile=listening.certificate,
-            ssl_keyfile=listening.key,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
         )
         try:
             config.load()
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise ConfigurationError(
-                f"certificate {listening.certificate} and key {listening.key} cannot be used: "
-                f"{error}"
+                f"certificate {certificate} and key {key} cannot be used: {error}"
             ) from error
-        self._socket = _listening_socket(listening)
+        self._socket = _listening_socket(host, port)
         host, port = self._socket.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"{'https' if listening.is_tls else 'http'}://{shown}:{port}/"
+        self.url = f"{'http' if certificate is None else 'https'}://{shown}:{port}/"
         self._server = uvicorn.Server(config)
         self._thread: LoopThread | None = None
         self._served: concurrent.futures.Future[None] | None = None
@@ -160,8 +148,7 @@ class DashboardServer:
         self.close()
 
 
-def _listening_socket(listening: Listening) -> socket.socket:
-    host, port = listening.host, listening.port
+def _listening_socket(host: str, port: int) -> socket.socket:
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family, backlog=128)

@@ -94,8 +94,7 @@ class Site:
     @property
     def has_spark(self) -> bool:
         """Whether a Spark query holds a group of the cluster."""
-        state = self.collector.latest()
-        groups = state.groups.values() if state is not None else ()
+        groups = self.collector.update().groups.values()
         return any(is_spark(member) for group in groups for member in group.members or ())
 
     def link(self, path: str, **parameters: object) -> str:
@@ -340,20 +339,23 @@ async def tried(answer: Awaitable[T]) -> tuple[T | None, str | None, int]:
         return None, sentence, status
 
 
+_STATUS: Final[dict[type[RocketMQError], int]] = {
+    DeskBusyError: 503,
+    JobsBusyError: 503,
+    DeskLateError: 504,
+    PreviewGoneError: 409,
+    RouteNotFoundError: 404,
+    ConfigurationError: 400,
+}
+
+
 def error_answer(error: Exception) -> tuple[int, str]:
     """Return the status and the sentence that report an error."""
     if isinstance(error, PageError):
         return error.status, error.message
-    if isinstance(error, DeskBusyError | JobsBusyError):
-        return 503, error.message
-    if isinstance(error, DeskLateError):
-        return 504, error.message
-    if isinstance(error, PreviewGoneError):
-        return 409, error.message
-    if isinstance(error, RouteNotFoundError):
-        return 404, error.message
-    if isinstance(error, ConfigurationError):
-        return 400, error.message
+    for kind, status in _STATUS.items():
+        if isinstance(error, kind):
+            return status, str(error)
     if isinstance(error, BrokerError) and not isinstance(error, AccessDeniedError):
         who = f"{error.address} refused" if error.address else "refused"
         return 502, f"{who}: {error.remark or 'no reason given'} (code {error.code})"

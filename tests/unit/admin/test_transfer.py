@@ -38,6 +38,8 @@ FILE = Export(
 
 def here(**given: Any) -> Here:
     like: dict[str, Any] = {
+        "taken_ms": 1,
+        "namesrv": "127.0.0.1:9876",
         "topics": {(A, "orders"): TOPIC},
         "groups": {(A, "billing"): GROUP},
         "offsets": {("billing", Q0): 5},

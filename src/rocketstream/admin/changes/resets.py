@@ -405,10 +405,7 @@ class Resets(Service):
     def _offsets_at(
         self, topic: str, queues: Iterable[MessageQueue], timestamp_ms: int
     ) -> dict[MessageQueue, int]:
-        rows = {
-            MessageQueue(row.topic, row.broker_name, row.queue_id): row
-            for row in Topics(self._reach).status(topic)
-        }
+        rows = {row.key: row for row in Topics(self._reach).status(topic)}
         return {
             queue: offset_at(self._reach, queue, rows.get(queue), timestamp_ms) for queue in queues
         }

@@ -469,18 +469,9 @@ class Changes(Resets, Transfers):
         return ChangeDone(now, tuple(done))
 
     def _planned_again(self, plan: ChangePlan) -> ChangePlan:
-        planners: dict[str, Callable[..., ChangePlan]] = {
-            "topic.create": self.topic_create_plan,
-            "topic.update": self.topic_update_plan,
-            "topic.delete": self.topic_delete_plan,
-            "group.create": self.group_create_plan,
-            "group.update": self.group_update_plan,
-            "group.pause": self.group_pause_plan,
-            "group.resume": self.group_resume_plan,
-            "group.delete": self.group_delete_plan,
-            "import": self.import_plan,
-        }
-        return planners[plan.operation](**plan.arguments)
+        planner: Callable[..., ChangePlan]
+        planner = getattr(self, f"{plan.operation.replace('.', '_')}_plan")
+        return planner(**plan.arguments)
 
     def _make(self, change: Change, step: Step) -> None:
         if step.kind is StepKind.DELETE_ROUTE:

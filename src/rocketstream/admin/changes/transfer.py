@@ -171,21 +171,15 @@ def broker_names(
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
-    """The present state of the cluster.
+class Here(Export):
+    """The present state of the cluster: settings are as the brokers report them.
 
     Attributes:
-        topics: settings by broker and topic, as the brokers report them.
-        groups: settings by broker and group, as the brokers report them.
-        offsets: committed offsets by group and queue.
         ends: the oldest kept offset and the next one of each existing queue.
         members: groups with connected members.
     """
 
-    topics: ByBroker
-    groups: ByBroker
-    offsets: Mapping[tuple[str, MessageQueue], int]
-    ends: Mapping[MessageQueue, tuple[int, int]]
+    ends: Mapping[MessageQueue, tuple[int, int]] = field(default_factory=dict)
     members: frozenset[str] = frozenset()
 
     def names_of_groups(self, broker: str) -> set[str]:
@@ -405,6 +399,8 @@ class Transfers(Service):
         tables = self._wire.offset_tables(masters) or {}
         moved = {group for group, _ in export.offsets}
         return Here(
+            taken_ms=self._clock.now_ms(),
+            namesrv=";".join(self._client.name_servers),
             topics=topics,
             groups=groups,
             offsets=offsets_of(tables, moved.__contains__),

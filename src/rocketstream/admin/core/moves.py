@@ -102,6 +102,16 @@ class ResetTarget:
         return cls(ResetKind.COPY, group=group)
 
     @classmethod
+    def of(cls, kind: ResetKind, value: int | str | None = None) -> Self:
+        """The kind that somebody chose, with its time, offset, distance or group."""
+        if value is None:
+            return cls(kind)
+        if isinstance(value, str):
+            return cls.copy_of(value)
+        made = {ResetKind.TIME: cls.time, ResetKind.OFFSET: cls.offset, ResetKind.SHIFT: cls.shift}
+        return made[kind](value)
+
+    @classmethod
     def undo(cls, offsets: Mapping[MessageQueue, int]) -> Self:
         """Where the queues were before a reset."""
         return cls(ResetKind.UNDO, offsets=tuple(sorted(offsets.items())))

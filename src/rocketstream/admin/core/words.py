@@ -66,18 +66,18 @@ def rate(per_second: float) -> str:
     return f"{per_second * 3600:.1f}/h".replace(".0/", "/")
 
 
-def per_second(value: float | None, none: str = UNKNOWN) -> str:
+def per_second(value: float | None) -> str:
     """Return a rate for a column whose title says ``/s``: ``0``, ``0.04``, ``3.2``, ``1,250``."""
     if value is None:
-        return none
+        return UNKNOWN
     if value == 0 or abs(value) >= 9.95:
         return f"{value:,.0f}"
     return f"{value:.2g}" if abs(value) < 0.1 else f"{value:.1f}".replace(".0", "")
 
 
-def percent(share: float | None, none: str = UNKNOWN) -> str:
-    """Return a share of one as ``85%``, or the mark for none."""
-    return none if share is None else f"{share:.0%}"
+def percent(share: float | None) -> str:
+    """Return a share of one as ``85%``, or ``unknown``."""
+    return UNKNOWN if share is None else f"{share:.0%}"
 
 
 def size(count: int | None) -> str:

@@ -5,7 +5,6 @@ Law: nothing leaves here unmasked.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, overload
@@ -19,7 +18,7 @@ from rocketstream.admin.letters.causes import (
     progress_group,
 )
 from rocketstream.admin.letters.redrive import OnSent, Redrive, RedrivePlan, RedriveResult
-from rocketstream.admin.messages.shown import Showing, ShownMessage
+from rocketstream.admin.messages.shown import ShownMessage
 from rocketstream.admin.service import Service, question
 from rocketstream.admin.sweep import Sweep
 from rocketstream.errors import ConfigurationError, RouteNotFoundError
@@ -101,10 +100,6 @@ class LetterCauses(Sequence[LetterCause]):
 
 class Letters(Service):
     """``Admin.letters``."""
-
-    @functools.cached_property
-    def _showing(self) -> Showing:
-        return Showing(self._reach.masking)
 
     @question
     def by_cause(

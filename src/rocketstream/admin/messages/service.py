@@ -22,7 +22,7 @@ from rocketstream.admin.messages.search import (
     TailPlace,
     TailRound,
 )
-from rocketstream.admin.messages.shown import Showing, ShownMessage
+from rocketstream.admin.messages.shown import ShownMessage
 from rocketstream.admin.messages.trace import TraceTimeline, read_trace
 from rocketstream.admin.messages.track import Tracked
 from rocketstream.admin.rows import ConsumedRow, ConsumePlan, TrackRow
@@ -37,10 +37,6 @@ from rocketstream.protocol.names import TRACE_TOPIC
 
 class Messages(Service):
     """``Admin.messages``."""
-
-    @functools.cached_property
-    def _showing(self) -> Showing:
-        return Showing(self._reach.masking)
 
     @functools.cached_property
     def _lookup(self) -> Lookup:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from rocketstream.admin import Admin, ChangePlan, ResetDone, ResetPlan, ResetTarget
+from rocketstream.admin import Admin, ChangePlan, ResetDone, ResetKind, ResetPlan, ResetTarget
 from rocketstream.admin.changes.undo import Undo, read_undo, undo_name
 from rocketstream.admin.state import QueueKind
 from rocketstream.dashboard.jobs import Job
@@ -330,23 +330,17 @@ def target_of(ask: Ask) -> ResetTarget:
         PageError, ConfigurationError: the form names no target.
     """
     kind = ask.value("target")
-    value = ask.value(kind) if kind in TARGETS else ""
-    match kind:
-        case "latest":
-            return ResetTarget.latest()
-        case "earliest":
-            return ResetTarget.earliest()
-        case "time" if (at := time_ms("the time", value)) is not None:
-            return ResetTarget.time(at)
-        case "offset" if (offset := number("the offset", value)) is not None:
-            return ResetTarget.offset(offset)
-        case "shift" if (by := number("the number of messages", value)) is not None:
-            return ResetTarget.shift(by)
-        case "copy" if value:
-            return ResetTarget.copy_of(value)
     if kind not in TARGETS:
         raise PageError(400, "choose where the group is to go")
-    raise PageError(400, f"“{TARGETS[kind].lower()}” takes a value: fill it in")
+    value = ask.value(kind)
+    found: int | str | None = value or None
+    if kind == "time":
+        found = time_ms("the time", value)
+    elif kind in ("offset", "shift"):
+        found = number("the offset" if kind == "offset" else "the number of messages", value)
+    if found is None and kind not in ("earliest", "latest"):
+        raise PageError(400, f"“{TARGETS[kind].lower()}” takes a value: fill it in")
+    return ResetTarget.of(ResetKind(kind), found)
 
 
 def queues_of(text: str, topic: str | None) -> list[MessageQueue] | None:
@@ -366,11 +360,11 @@ def queues_of(text: str, topic: str | None) -> list[MessageQueue] | None:
 async def reset(ask: Ask) -> Response:
     """Return the form; with a target also what would be done."""
     name = ask.need("group")
-    state = ask.update().state
-    group = state.groups.get(name) if state else None
+    update = ask.update()
+    group = update.groups.get(name)
     topics = sorted({q.topic for q in group.of_kind(QueueKind.TOPIC)}) if group else []
     directory = ask.site.settings.undo_files
-    clusters = {broker.cluster for broker in state.brokers} if state else set()
+    clusters = {broker.cluster for broker in update.state.brokers} if update.state else set()
     files = await ask.site.desk.locally(lambda: undo_files(directory, name, clusters))
     plan, problem, code = None, None, 200
     if ask.value("undo") or ask.value("target"):
@@ -383,7 +377,7 @@ async def reset(ask: Ask) -> Response:
         title=f"Reset {name}", name=name, topics=topics, targets=TARGETS, plan=plan,
         plan_id=ask.offer(plan) if plan is not None else None, problem=problem, files=files,
         fields=fields, every=EVERY_TOPIC,
-        others=sorted(set(state.groups) - {name}) if state else [],
+        others=sorted(set(update.groups) - {name}),
     )  # fmt: skip
 
 
