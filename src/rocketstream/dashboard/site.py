@@ -98,8 +98,14 @@ class Site:
         return any(is_spark(member) for group in groups for member in group.members or ())
 
     def link(self, path: str, **parameters: object) -> str:
-        """Return the address of one of its pages; parameters without a value are left out."""
-        return address(self.base + path, **parameters)
+        """Return the address of one of its pages; parameters that are None or empty are left out.
+
+        The path may end in the ``#place`` of its page.
+        """
+        page, hash_, place = path.partition("#")
+        kept = {name: str(value) for name, value in parameters.items() if value not in (None, "")}
+        query = f"?{urlencode(kept)}" if kept else ""
+        return f"{self.base}{page}{query}{hash_}{quote(place, safe='')}"
 
 
 def site_of(request: Request) -> Site:
@@ -208,13 +214,9 @@ class Ask:
         """Return a page, or the part of it that an open page asks for again."""
         return self.show(f"{name}{'_live' if self.is_part else ''}.html", code, **values)
 
-    def link(self, path: str, **parameters: object) -> str:
-        """Return the address of a page of the same cluster."""
-        return self.site.link(path, **parameters)
-
     def go(self, path: str, **parameters: str) -> Response:
         """Return the redirect that follows a change."""
-        return RedirectResponse(self.link(path, **parameters), 303)
+        return RedirectResponse(self.site.link(path, **parameters), 303)
 
     def sheet(self, rows: Sequence[T]) -> Sheet[T]:
         """Return the rows of the page that the address asks for."""
@@ -396,16 +398,6 @@ def time_ms(name: str, text: str) -> int | None:
         ) from None
 
 
-def address(path: str, **parameters: object) -> str:
-    """Return an address of this site; parameters that are None or empty are left out.
-
-    The path may end in the ``#place`` of its page.
-    """
-    page, hash_, place = path.partition("#")
-    kept = {name: str(value) for name, value in parameters.items() if value not in (None, "")}
-    return f"{page}{f'?{urlencode(kept)}' if kept else ''}{hash_}{quote(place, safe='')}"
-
-
 @functools.cache
 def environment() -> Environment:
     """Return the templates, compiled once per process.
@@ -460,7 +452,7 @@ def _with_links(context: Context, sentence: str) -> Markup:
 @pass_context
 def _link(context: Context, path: str, **parameters: object) -> str:
     ask: Ask = context["ask"]
-    return ask.link(path, **parameters)
+    return ask.site.link(path, **parameters)
 
 
 def _finalized(value: object) -> object:

@@ -380,7 +380,7 @@ class Index:
 def told_by(index: Index, **settings: int) -> tuple[int, int | None]:
     pages = list(
         Lookup(cast("Any", SimpleNamespace(client=None, wire=index))).pages(
-            "b", "t", "k", **settings
+            "a", "b", "t", "k", **settings
         )
     )
     every = [m.commit_log_offset for page in pages for m in page.fresh]

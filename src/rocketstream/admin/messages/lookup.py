@@ -123,6 +123,7 @@ class Lookup:
 
     def pages(
         self,
+        broker_name: str,
         address: str,
         topic: str,
         key: str,
@@ -147,7 +148,9 @@ class Lookup:
         while True:
             some = self.wire.messages_by_key(address, topic, key, most, until_ms=last_ms)
             fresh = [m for m in some if m.commit_log_offset not in seen]
-            seen.update(m.commit_log_offset for m in fresh)
+            for message in fresh:
+                message._broker_name = broker_name
+                seen.add(message.commit_log_offset)
             has_more = len(some) >= most or (sum(m.store_size for m in some) >= _MAY_BE_CUT_BYTES)
             last_ms = min((m.store_timestamp for m in some), default=last_ms)
             yield IndexPage(fresh, last_ms if has_more else None)

@@ -232,10 +232,9 @@ class Search:
         last_ms = LAST_MS if place.until_ms is None else place.until_ms - 1
         found: list[MessageExt] = []
         looked, floor_ms = 0, None
-        for page in self.lookup.pages(address, self.topic, str(self.key), last_ms=last_ms):
+        for page in self.lookup.pages(name, address, self.topic, str(self.key), last_ms=last_ms):
             looked, floor_ms = looked + len(page.fresh), page.floor_ms
             for message in page.fresh:
-                message._broker_name = name
                 # Apache's index knows only seconds and hashes: later messages and other keys are
                 # among them.
                 if (

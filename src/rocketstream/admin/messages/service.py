@@ -66,9 +66,7 @@ class Messages(Service):
         found: list[MessageExt] = []
         for name, address in self._wire.topic_masters(topic).items():
             told = 0
-            for page in self._lookup.pages(address, topic, key, most=min(most, MESSAGES_MAX)):
-                for message in page.fresh:
-                    message._broker_name = name
+            for page in self._lookup.pages(name, address, topic, key, most=min(most, MESSAGES_MAX)):
                 found += page.fresh
                 told += len(page.fresh)
                 if told >= most:

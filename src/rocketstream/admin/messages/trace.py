@@ -246,7 +246,7 @@ def read_trace(
     problems: list[str] = []
     for name, address in masters.items():
         try:
-            for found in _trace_messages(lookup, address, trace_topic, unique, problems):
+            for found in _trace_messages(lookup, (name, address), trace_topic, unique, problems):
                 records += [(record, found.born_host) for record in _records(found, problems)]
         except RocketMQError as error:
             problems.append(f"broker {name}: {error.message}")
@@ -266,10 +266,10 @@ def read_trace(
 
 
 def _trace_messages(
-    lookup: Lookup, address: str, trace_topic: str, msg_id: str, problems: list[str]
+    lookup: Lookup, broker: tuple[str, str], trace_topic: str, msg_id: str, problems: list[str]
 ) -> Iterator[MessageExt]:
     count = 0
-    pages = lookup.pages(address, trace_topic, msg_id)
+    pages = lookup.pages(*broker, trace_topic, msg_id)
     for page in itertools.islice(pages, TRACE_PAGES_MAX):
         count += len(page.fresh)
         yield from page.fresh

@@ -129,7 +129,7 @@ async def redrive(ask: Ask) -> Response:
             should_stop=job.stop.is_set,
         )
 
-    again = ask.link("/redrive", **{**preview.fields, "look": "1"})
+    again = ask.site.link("/redrive", **{**preview.fields, "look": "1"})
     title = f"Send dead letters of {plan.group} again"
     job = ask.jobs.start(
         "redrive", title, plan.group, ask.user.name, work,
