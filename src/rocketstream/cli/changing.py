@@ -21,7 +21,7 @@ from rocketstream.admin.core.words import NONE, plural
 from rocketstream.cli.commands import Decorator, asks, audit_file, option, printed, together
 from rocketstream.cli.failure import EXIT_FAILED, say
 from rocketstream.cli.output import look, print_json, print_line, print_prose, print_table
-from rocketstream.cli.tables import Column, shown
+from rocketstream.cli.tables import Name, shown
 from rocketstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _show_steps(plan: ChangePlan) -> None:
         if any(row[place] for row in rows) and (title != "Name" or several)
     ]
     print_table(
-        [Column(titles[place], keep=True) for place in kept],
+        [Name(titles[place]) for place in kept],
         [[row[place] for place in kept] for row in rows],
     )
 

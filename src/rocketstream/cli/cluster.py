@@ -48,7 +48,7 @@ from rocketstream.cli.output import (
     print_prose,
     render,
 )
-from rocketstream.cli.tables import Column
+from rocketstream.cli.tables import Column, Count, Name
 from rocketstream.errors import ConfigurationError, ConnectError
 
 if TYPE_CHECKING:
@@ -73,13 +73,13 @@ def list_clusters(namesrv: str, as_json: bool) -> None:
     names = sorted({row.cluster for row in rows})
     totals = [_totals(name, [row for row in rows if row.cluster == name]) for name in names]
     columns = (
-        Column("Cluster", lambda row: row.cluster, keep=True),
-        Column("Brokers", lambda row: number(row.brokers), number=True, importance=6),
-        Column("Processes", lambda row: number(row.processes), number=True, importance=3),
-        Column("Not answering", lambda row: number(row.not_answering or None, NONE), number=True),
-        Column("Put/s", lambda row: per_second(row.put_tps), number=True),
-        Column("Get/s", lambda row: per_second(row.get_tps), number=True),
-        Column("Fullest disk", lambda row: percent(row.disk_used), number=True, colour=disk_colour),
+        Name("Cluster", lambda row: row.cluster),
+        Count("Brokers", lambda row: number(row.brokers), importance=6),
+        Count("Processes", lambda row: number(row.processes), importance=3),
+        Count("Not answering", lambda row: number(row.not_answering or None, NONE)),
+        Count("Put/s", lambda row: per_second(row.put_tps)),
+        Count("Get/s", lambda row: per_second(row.get_tps)),
+        Count("Fullest disk", lambda row: percent(row.disk_used), colour=disk_colour),
     )
     render(totals, columns, as_json, footer=plural(len(totals), "cluster"))
     if not as_json:
@@ -175,17 +175,15 @@ def print_brokers(rows: Sequence[BrokerStatusRow]) -> None:
         return UNKNOWN if booted_ms is None else span(now_ms - booted_ms)
 
     columns = (
-        Column("Cluster", lambda row: row.cluster, keep=True, importance=2),
-        Column("Broker", lambda row: row.broker_name, keep=True),
+        Name("Cluster", lambda row: row.cluster, importance=2),
+        Name("Broker", lambda row: row.broker_name),
         Column("Role", _role, importance=5),
-        Column("Address", lambda row: row.address, keep=True, importance=6),
-        Column("Version", lambda row: told(row, "version") or UNKNOWN, keep=True, importance=4),
-        Column("Put/s", lambda row: per_second(told(row, "put_tps")), number=True),
-        Column("Get/s", lambda row: per_second(told(row, "get_tps")), number=True),
-        Column(
-            "Disk", lambda row: percent(told(row, "disk_used")), number=True, colour=disk_colour
-        ),
-        Column("Up", up, number=True, importance=3),
+        Name("Address", lambda row: row.address, importance=6),
+        Name("Version", lambda row: told(row, "version") or UNKNOWN, importance=4),
+        Count("Put/s", lambda row: per_second(told(row, "put_tps"))),
+        Count("Get/s", lambda row: per_second(told(row, "get_tps"))),
+        Count("Disk", lambda row: percent(told(row, "disk_used")), colour=disk_colour),
+        Count("Up", up, importance=3),
     )
     footer = plural(len(rows), "broker process", "broker processes")
     render(rows, columns, False, footer=footer)
@@ -365,15 +363,13 @@ def _print_producers(rows: Sequence[ProducerRow], as_json: bool, nobody: str) ->
         print_prose(f"{nobody}; brokers know producers by their heartbeats alone")
         return
     columns = (
-        Column("Group", lambda row: row.group, keep=True),
-        Column("Client", lambda row: row.client_id, keep=True),
-        Column("Address", lambda row: row.address, keep=True, importance=5),
+        Name("Group", lambda row: row.group),
+        Name("Client", lambda row: row.client_id),
+        Name("Address", lambda row: row.address, importance=5),
         Column("Language", lambda row: row.language, importance=2),
-        Column("Version", lambda row: version_name(row.version), keep=True, importance=4),
+        Name("Version", lambda row: version_name(row.version), importance=4),
         Column("Brokers", lambda row: ", ".join(row.brokers), importance=3),
-        Column(
-            "Last heartbeat", lambda row: moment(row.last_heartbeat_ms), keep=True, importance=1
-        ),
+        Name("Last heartbeat", lambda row: moment(row.last_heartbeat_ms), importance=1),
     )
     render(rows, columns, False, footer=plural(len(rows), "producer"))
 

@@ -33,7 +33,7 @@ from rocketstream.cli.output import (
     print_table,
     render,
 )
-from rocketstream.cli.tables import Column
+from rocketstream.cli.tables import Column, Count, Name
 
 if TYPE_CHECKING:
     from rocketstream.admin import Admin, LetterCause, LetterFilter, RedrivePlan, RedriveResult
@@ -162,11 +162,11 @@ def causes(
         print_json(found)
         return
     columns = (
-        Column("Cause", lambda each: each.id, keep=True),
-        Column("Letters", lambda each: number(each.count), number=True),
-        Column("Sent again", lambda each: number(each.redriven), number=True, importance=6),
-        Column("First", lambda each: moment(each.first_ms), keep=True, importance=5),
-        Column("Last", lambda each: moment(each.last_ms), keep=True, importance=7),
+        Name("Cause", lambda each: each.id),
+        Count("Letters", lambda each: number(each.count)),
+        Count("Sent again", lambda each: number(each.redriven), importance=6),
+        Name("First", lambda each: moment(each.first_ms), importance=5),
+        Name("Last", lambda each: moment(each.last_ms), importance=7),
         Column("What", _what, importance=8),
     )
     render(found, columns, False)
@@ -204,8 +204,8 @@ def _list_groups(namesrv: str, as_json: bool) -> None:
         print_json([{"group": group, "letters": count} for count, group in rows])
         return
     columns = (
-        Column("Group", lambda row: row[1], keep=True),
-        Column("Dead letters", lambda row: number(row[0]), number=True),
+        Name("Group", lambda row: row[1]),
+        Count("Dead letters", lambda row: number(row[0])),
     )
     render(rows, columns, False, footer=plural(len(rows), "group"))
 
@@ -311,16 +311,16 @@ def _show(plan: RedrivePlan, as_json: bool, *, asks: bool) -> None:
     if as_json:
         return
     print_table(
-        [Column("To topic", keep=True), Column("Letters", number=True)],
+        [Name("To topic"), Count("Letters")],
         [(topic or _UNKNOWN_ORIGIN, number(n)) for topic, n in _most_first(plan.by_topic)],
     )
     if plan.shown:
         print_line("")
         print_table(
             [
-                Column("Id", keep=True),
-                Column("Given up", keep=True),
-                Column("Tries", number=True),
+                Name("Id"),
+                Name("Given up"),
+                Count("Tries"),
                 Column("Tag"),
                 Column("Keys"),
                 Column("Body"),

@@ -34,7 +34,7 @@ from rocketstream.cli.output import (
     render,
     room,
 )
-from rocketstream.cli.tables import Column, fold, shown
+from rocketstream.cli.tables import Column, Count, Name, fold, shown
 from rocketstream.model import MessageQueue
 
 if TYPE_CHECKING:
@@ -77,26 +77,17 @@ def list_groups(namesrv: str, as_json: bool) -> None:
     with looking(namesrv) as admin:
         rows = admin.groups.all()
     columns = (
-        Column("Group", lambda row: row.group, keep=True),
-        Column("Lag", _lag_of, number=True, colour=waits),
-        Column(
+        Name("Group", lambda row: row.group),
+        Count("Lag", _lag_of, colour=waits),
+        Count(
             "Time lag",
             lambda row: NONE if _has_nothing(row) else span(row.time_lag_ms),
-            number=True,
             importance=8,
         ),
-        Column("Retrying", retrying, number=True, importance=7, colour=waits),
-        Column(
-            "Dead letters",
-            lambda row: number(row.dead_letters),
-            number=True,
-            importance=8,
-            colour=lost,
-        ),
-        Column(
-            "Expired", lambda row: number(row.expired, NONE), number=True, importance=5, colour=lost
-        ),
-        Column("Members", lambda row: number(row.member_count), number=True, importance=6),
+        Count("Retrying", retrying, importance=7, colour=waits),
+        Count("Dead letters", lambda row: number(row.dead_letters), importance=8, colour=lost),
+        Count("Expired", lambda row: number(row.expired, NONE), importance=5, colour=lost),
+        Count("Members", lambda row: number(row.member_count), importance=6),
         Column("Model", lambda row: row.message_model or NONE, importance=2),
         Column("Topics", lambda row: ", ".join(row.topics) or NONE, importance=3),
     )
@@ -191,47 +182,27 @@ def print_states(states: Sequence[GroupState], *, named: bool) -> None:
     owners = {queue.client_id for queue in queues}
     several = len(owners - {None}) > 1 or named
     columns = [
-        Column("Topic", lambda row: row[1].topic, keep=True),
-        Column("Broker", lambda row: row[1].broker_name, keep=True, importance=7),
-        Column("Queue", lambda row: str(row[1].queue_id), number=True),
-        Column("Broker offset", lambda row: number(row[1].max_offset), number=True, importance=4),
-        Column(
-            "Committed",
-            lambda row: number(row[1].committed_offset, NONE),
-            number=True,
-            importance=5,
-        ),
-        Column("Lag", lambda row: number(row[1].lag), number=True, colour=waits),
+        Name("Topic", lambda row: row[1].topic),
+        Name("Broker", lambda row: row[1].broker_name, importance=7),
+        Count("Queue", lambda row: str(row[1].queue_id)),
+        Count("Broker offset", lambda row: number(row[1].max_offset), importance=4),
+        Count("Committed", lambda row: number(row[1].committed_offset, NONE), importance=5),
+        Count("Lag", lambda row: number(row[1].lag), colour=waits),
     ]
     if named:
-        columns.insert(0, Column("Group", lambda row: row[0].group, keep=True))
+        columns.insert(0, Name("Group", lambda row: row[0].group))
     if any(queue.matching is not None for queue in queues):
-        columns.append(Column("Wanted", lambda row: _wanted(row[1]), number=True, colour=waits))
+        columns.append(Count("Wanted", lambda row: _wanted(row[1]), colour=waits))
     if any(queue.expired for queue in queues):
         columns.append(
-            Column(
-                "Expired",
-                lambda row: number(row[1].expired, NONE),
-                number=True,
-                importance=8,
-                colour=lost,
-            )
+            Count("Expired", lambda row: number(row[1].expired, NONE), importance=8, colour=lost)
         )
     columns += [
-        Column(
-            "Time lag",
-            lambda row: span(row[1].time_lag_ms(row[0].taken_ms)),
-            number=True,
-            importance=8,
-        ),
-        Column(
-            "Consumed up to", lambda row: moment(row[1].last_consumed_ms), keep=True, importance=3
-        ),
+        Count("Time lag", lambda row: span(row[1].time_lag_ms(row[0].taken_ms)), importance=8),
+        Name("Consumed up to", lambda row: moment(row[1].last_consumed_ms), importance=3),
     ]
     if several:
-        columns.append(
-            Column("Owner", lambda row: row[1].client_id or NONE, keep=True, importance=6)
-        )
+        columns.append(Name("Owner", lambda row: row[1].client_id or NONE, importance=6))
     render(rows, columns, False, footer=_footer(queues))
     if not several and owners - {None}:
         print_prose(_owned(queues))
@@ -412,10 +383,10 @@ def members(group: str, namesrv: str, as_json: bool) -> None:
         print_json(told)
         return
     columns = (
-        Column("Client", lambda member: member.client_id, keep=True),
-        Column("Address", lambda member: member.address, keep=True, importance=5),
+        Name("Client", lambda member: member.client_id),
+        Name("Address", lambda member: member.address, importance=5),
         Column("Language", lambda member: member.language, importance=3),
-        Column("Version", lambda member: version_name(member.version), keep=True),
+        Name("Version", lambda member: version_name(member.version)),
     )
     render(row.members, columns, False)
     for each in row.subscriptions:
@@ -475,20 +446,15 @@ def print_running(row: RunningInfoRow, lags: Lags, settings: bool) -> None:
     print_line(f"{row.client_id} of group {row.group}")
     print_prose(_held(row.queues))
     columns = (
-        Column("Topic", lambda queue: queue.topic, keep=True),
-        Column("Broker", lambda queue: queue.broker_name, keep=True, importance=6),
-        Column("Queue", lambda queue: str(queue.queue_id), number=True),
-        Column("Lag", lambda queue: number(behind(queue)), number=True),
-        Column("Holds", lambda queue: number(queue.cached), number=True),
-        Column("Oldest held", lambda queue: number(queue.oldest, NONE), number=True, importance=7),
-        Column("Committed", lambda queue: number(queue.commit_offset), number=True, importance=4),
-        Column("Last pull", lambda queue: moment(queue.last_pull_ms), keep=True, importance=2),
-        Column(
-            "Listener last done",
-            lambda queue: moment(queue.last_consume_ms),
-            keep=True,
-            importance=5,
-        ),
+        Name("Topic", lambda queue: queue.topic),
+        Name("Broker", lambda queue: queue.broker_name, importance=6),
+        Count("Queue", lambda queue: str(queue.queue_id)),
+        Count("Lag", lambda queue: number(behind(queue))),
+        Count("Holds", lambda queue: number(queue.cached)),
+        Count("Oldest held", lambda queue: number(queue.oldest, NONE), importance=7),
+        Count("Committed", lambda queue: number(queue.commit_offset), importance=4),
+        Name("Last pull", lambda queue: moment(queue.last_pull_ms), importance=2),
+        Name("Listener last done", lambda queue: moment(queue.last_consume_ms), importance=5),
         Column("Locked", lambda queue: "yes" if queue.locked else "no", importance=1),
     )
     queues = sorted(row.queues, key=lambda queue: (-queue.cached, -(behind(queue) or 0)))

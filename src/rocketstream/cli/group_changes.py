@@ -29,7 +29,7 @@ from rocketstream.cli.commands import group as group_argument
 from rocketstream.cli.commands import topic as topic_argument
 from rocketstream.cli.failure import EXIT_FAILED, say
 from rocketstream.cli.output import print_json, print_line, print_table, render
-from rocketstream.cli.tables import Column
+from rocketstream.cli.tables import Column, Count, Name
 
 if TYPE_CHECKING:
     from rocketstream.admin import Admin, ResetDone, ResetPlan, ResetTarget
@@ -212,22 +212,18 @@ def _show_rows(plan: ResetPlan) -> None:
     column."""
     topics = {row.topic for row in plan.rows}
     columns = [
-        Column("Queue", lambda row: f"{row.broker_name}:{row.queue_id}", keep=True),
-        Column(
-            "From",
-            lambda row: NONE if row.from_offset is None else number(row.from_offset),
-            number=True,
-        ),
-        Column("To", lambda row: number(row.to_offset), number=True),
-        Column("Again", lambda row: number(row.repeated), number=True),
-        Column("Skipped", lambda row: number(row.skipped), number=True),
+        Name("Queue", lambda row: f"{row.broker_name}:{row.queue_id}"),
+        Count("From", lambda row: NONE if row.from_offset is None else number(row.from_offset)),
+        Count("To", lambda row: number(row.to_offset)),
+        Count("Again", lambda row: number(row.repeated)),
+        Count("Skipped", lambda row: number(row.skipped)),
     ]
     if plan.expired > 0:
-        columns.append(Column("Expired", lambda row: number(row.expired), number=True))
+        columns.append(Count("Expired", lambda row: number(row.expired)))
     if any(row.clamped for row in plan.rows):
         columns.append(Column("Note", lambda row: row.clamped or ""))
     if len(topics) > 1:
-        columns.insert(0, Column("Topic", lambda row: row.topic, keep=True))
+        columns.insert(0, Name("Topic", lambda row: row.topic))
     if len(topics) == 1:
         print_line(f"group {plan.group} in topic {topics.pop()}")
     render(plan.rows, columns, False)
@@ -283,7 +279,7 @@ def settings(group: str, namesrv: str, as_json: bool) -> None:
     brokers = sorted(found)
     each_name = dict.fromkeys(name for raw in found.values() for name in raw)
     print_table(
-        [Column("Setting", keep=True), *(Column(broker, keep=True) for broker in brokers)],
+        [Name("Setting"), *(Name(broker) for broker in brokers)],
         [
             (name, *(setting_text(found[broker].get(name), none="") for broker in brokers))
             for name in each_name

@@ -40,7 +40,7 @@ from rocketstream.cli.output import (
     print_prose,
     render,
 )
-from rocketstream.cli.tables import Column, shown
+from rocketstream.cli.tables import Column, Count, Name, shown
 from rocketstream.errors import RocketMQError
 
 if TYPE_CHECKING:
@@ -98,14 +98,14 @@ def decodes(function: Callable[..., Any]) -> Any:
 def print_messages(messages: Sequence[ShownMessage], *, time_title: str = "Stored") -> None:
     """Print a table of messages, a line each."""
     columns = (
-        Column(time_title, lambda each: moment(each.store_ms), keep=True, importance=7),
-        Column("Queue", lambda each: str(each.queue_id), number=True, importance=8),
-        Column("Offset", lambda each: str(each.queue_offset), number=True, importance=8),
-        Column("Id", lambda each: each.msg_id, keep=True),
+        Name(time_title, lambda each: moment(each.store_ms), importance=7),
+        Count("Queue", lambda each: str(each.queue_id), importance=8),
+        Count("Offset", lambda each: str(each.queue_offset), importance=8),
+        Name("Id", lambda each: each.msg_id),
         Column("Tag", lambda each: each.tags or NONE, importance=5),
         Column("Keys", lambda each: each.keys or NONE, importance=4),
-        Column("Tries", lambda each: str(each.reconsume_times), number=True, importance=2),
-        Column("Bytes", lambda each: str(each.body.size), number=True, importance=3),
+        Count("Tries", lambda each: str(each.reconsume_times), importance=2),
+        Count("Bytes", lambda each: str(each.body.size), importance=3),
         Column("Body", body_cell, importance=6),
     )
     render(messages, columns, False)
@@ -313,16 +313,11 @@ def track(topic: str, msg_id: str, namesrv: str, as_json: bool) -> None:
     with looking(namesrv) as admin:
         rows = admin.messages.track(topic, msg_id)
     columns = (
-        Column("Group", lambda row: row.group, keep=True),
-        Column("Status", lambda row: row.status, keep=True, colour=_COLOURS.get),
-        Column(
-            "Tries",
-            lambda row: NONE if row.tries is None else str(row.tries),
-            number=True,
-            importance=6,
-        ),
-        Column("Since", lambda row: moment(row.since_ms), keep=True, importance=4),
-        Column("Next try", lambda row: moment(row.due_ms), keep=True, importance=5),
+        Name("Group", lambda row: row.group),
+        Name("Status", lambda row: row.status, colour=_COLOURS.get),
+        Count("Tries", lambda row: NONE if row.tries is None else str(row.tries), importance=6),
+        Name("Since", lambda row: moment(row.since_ms), importance=4),
+        Name("Next try", lambda row: moment(row.due_ms), importance=5),
         Column("Description", lambda row: row.description or NONE, importance=7),
     )
     render(rows, columns, as_json, footer=plural(len(rows), "group"))
@@ -452,13 +447,13 @@ def trace(
     first = rows[0][0] if rows else 0
     whole = max((at + (cost or 0) for at, cost, *_ in rows), default=0) - first
     columns = (
-        Column("After", lambda row: span(row[0] - first), number=True),
-        Column("What", lambda row: row[2], keep=True),
-        Column("Took", lambda row: "-" if row[1] is None else span(row[1]), number=True),
-        Column("Outcome", lambda row: row[3], keep=True, colour=lambda t: _OUTCOMES.get(t, "red")),
-        Column("Group", lambda row: row[4], keep=True, importance=8),
-        Column("Client", lambda row: row[5], keep=True, importance=4),
-        Column("", lambda row: _bar(row[0] - first, row[1] or 0, whole), keep=True, importance=5),
+        Count("After", lambda row: span(row[0] - first)),
+        Name("What", lambda row: row[2]),
+        Count("Took", lambda row: "-" if row[1] is None else span(row[1])),
+        Name("Outcome", lambda row: row[3], colour=lambda t: _OUTCOMES.get(t, "red")),
+        Name("Group", lambda row: row[4], importance=8),
+        Name("Client", lambda row: row[5], importance=4),
+        Name("", lambda row: _bar(row[0] - first, row[1] or 0, whole), importance=5),
     )
     render(rows, columns, False)
     if told.is_empty:

@@ -8,6 +8,7 @@ queues, this 0.07 s.)
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -48,6 +49,10 @@ class Column:
     keep: bool = False
     importance: int = ALWAYS
     colour: Callable[[str], str | None] | None = None
+
+
+Count: Final = functools.partial(Column, number=True)
+Name: Final = functools.partial(Column, keep=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from rocketstream.cli.commands import (
 )
 from rocketstream.cli.commands import topic as topic_argument
 from rocketstream.cli.output import print_json, print_line, render
-from rocketstream.cli.tables import Column
+from rocketstream.cli.tables import Column, Count, Name
 from rocketstream.errors import ClientStateError
 
 topic = Commands(
@@ -149,10 +149,10 @@ def list_topics(everything: bool, namesrv: str, as_json: bool) -> None:
     hidden = len(rows) - len(kept)
     hint = f" ({hidden} retry, dead letter and system topics hidden; --all shows them)"
     columns = (
-        Column("Topic", lambda row: row.topic, keep=True),
+        Name("Topic", lambda row: row.topic),
         Column("Kind", lambda row: row.kind),
-        Column("Read queues", lambda row: number(row.read_queues), number=True),
-        Column("Write queues", lambda row: number(row.write_queues), number=True),
+        Count("Read queues", lambda row: number(row.read_queues)),
+        Count("Write queues", lambda row: number(row.write_queues)),
         Column("Permission", lambda row: row.permission or UNKNOWN),
         Column("Brokers", lambda row: ", ".join(row.brokers) or UNKNOWN),
     )
@@ -167,12 +167,12 @@ def status(topic: str, namesrv: str, as_json: bool) -> None:
     with looking(namesrv) as admin:
         rows = admin.topics.status(topic)
     columns = (
-        Column("Broker", lambda row: row.broker_name, keep=True),
-        Column("Queue", lambda row: str(row.queue_id), number=True),
-        Column("Min offset", lambda row: number(row.min_offset), number=True),
-        Column("Max offset", lambda row: number(row.max_offset), number=True),
-        Column("Messages", lambda row: number(row.message_count), number=True),
-        Column("Last update", lambda row: moment(row.last_update_ms), keep=True),
+        Name("Broker", lambda row: row.broker_name),
+        Count("Queue", lambda row: str(row.queue_id)),
+        Count("Min offset", lambda row: number(row.min_offset)),
+        Count("Max offset", lambda row: number(row.max_offset)),
+        Count("Messages", lambda row: number(row.message_count)),
+        Name("Last update", lambda row: moment(row.last_update_ms)),
     )
     held = plural(sum(row.message_count for row in rows), "message")
     render(rows, columns, as_json, footer=f"{topic}: {held} in {plural(len(rows), 'queue')}")
@@ -186,10 +186,10 @@ def route(topic: str, namesrv: str, as_json: bool) -> None:
     with looking(namesrv) as admin:
         rows = admin.topics.route(topic)
     columns = (
-        Column("Broker", lambda row: row.broker_name, keep=True),
-        Column("Address", lambda row: row.address or NONE, keep=True),
-        Column("Read queues", lambda row: number(row.read_queues), number=True),
-        Column("Write queues", lambda row: number(row.write_queues), number=True),
+        Name("Broker", lambda row: row.broker_name),
+        Name("Address", lambda row: row.address or NONE),
+        Count("Read queues", lambda row: number(row.read_queues)),
+        Count("Write queues", lambda row: number(row.write_queues)),
         Column("Permission", lambda row: row.permission, importance=5),
     )
     render(rows, columns, as_json, footer=plural(len(rows), "broker"))
