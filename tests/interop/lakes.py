@@ -52,13 +52,17 @@ class Lake:
 
     def ingest(self, namesrv: str, topic: str, *more: str) -> list[str]:
         """The command that lands a topic there."""
-        words = [sys.executable, "-m", "rocketstream", "--namesrv", namesrv, "ingest", topic]
-        words += ["--to", self.target, "--master", "local[2]", *more]
-        if self.checkpoint is not None:
-            words += ["--checkpoint", self.checkpoint]
-        for name, value in self.settings.items():
-            words += ["--conf", f"{name}={value}"]
-        return words
+        kept = [] if self.checkpoint is None else ["--checkpoint", self.checkpoint]
+        words = ["--namesrv", namesrv, "ingest", topic, "--to", self.target, *more, *kept]
+        return self._command(words)
+
+    def compact(self) -> list[str]:
+        """The command that puts what has landed into fewer files and removes the others."""
+        return self._command(["compact", self.target, "--keep", "0s", "--json"])
+
+    def _command(self, words: list[str]) -> list[str]:
+        settings = [f"--conf={name}={value}" for name, value in self.settings.items()]
+        return [sys.executable, "-m", "rocketstream", *words, "--master", "local[2]", *settings]
 
     def rows(self, root: Path) -> list[list[Any]]:
         """Queue, offset, id and city of each row, in order of the first two."""

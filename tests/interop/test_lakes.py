@@ -31,12 +31,15 @@ PART = 20
 DEADLINE_S = 300
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(name, marks=pytest.mark.versions if name in OWN_SPARK else pytest.mark.interop)
-        for name in sorted(LAKES)
-    ]
-)
+KINDS = {
+    name: pytest.param(
+        name, marks=pytest.mark.versions if name in OWN_SPARK else pytest.mark.interop
+    )
+    for name in sorted(LAKES)
+}
+
+
+@pytest.fixture(params=KINDS.values())
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
     """A place for the table; skips the test where it cannot be had, or fails it in CI."""
     made: Callable[[Path], AbstractContextManager[Lake]] = LAKES[request.param]
@@ -78,8 +81,13 @@ def killed_in_a_micro_batch(lake: Lake, cluster: EmbeddedCluster, root: Path) ->
 
 def landed(lake: Lake, cluster: EmbeddedCluster, *schema: str) -> dict[str, Any]:
     """Land what there is and return what the run says of it."""
+    return told(lake, lake.ingest(cluster.namesrv_addr, TOPIC, *schema, "--once", "--json"))
+
+
+def told(lake: Lake, words: list[str]) -> dict[str, Any]:
+    """Run a command and return its JSON."""
     done = subprocess.run(
-        lake.ingest(cluster.namesrv_addr, TOPIC, *schema, "--once", "--json"),
+        words,
         cwd=ROOT,
         env=lake.environment(),
         capture_output=True,
@@ -120,3 +128,20 @@ def test_a_killed_landing_goes_on_in_a_wider_table_and_each_message_is_there_onc
     assert [cities[n] for n in range(3 * PART, 4 * PART)] == [
         f"c{n % 3}" for n in range(3 * PART, 4 * PART)
     ]
+
+
+@pytest.mark.parametrize("lake", [KINDS["s3"]], indirect=True)
+def test_a_table_in_a_store_of_objects_is_compacted_and_landed_on(
+    lake: Lake, tmp_path: Path
+) -> None:
+    """Replaced files are gone, nothing is landed twice."""
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic(TOPIC, queues=1)
+        send(cluster, TOPIC, 0, orders(0))
+        assert landed(lake, cluster, *WIDE, "--rows-per-batch", "2")["batches"] == PART // 2
+        done = told(lake, lake.compact())
+        assert (done["files"], done["into"], done["removed"]) == (PART // 2, 1, PART // 2)
+        send(cluster, TOPIC, 0, orders(PART))
+        assert landed(lake, cluster, *WIDE)["landed"] == PART
+    rows = lake.rows(tmp_path)
+    assert rows == [[0, n, n, f"c{n % 3}"] for n in range(2 * PART)]

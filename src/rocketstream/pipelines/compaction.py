@@ -178,12 +178,11 @@ def _alone(path: Path | None) -> Iterator[None]:
         return
     handle = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigurationError(f"{path} is being compacted by another run") from None
         yield
-    except BlockingIOError:
-        raise ConfigurationError(
-            f"{path} is being compacted by another run", path=str(path)
-        ) from None
     finally:
         os.close(handle)
 
