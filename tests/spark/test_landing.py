@@ -15,7 +15,7 @@ import pytest
 from rocketstream.errors import ConfigurationError, SparkQueryError
 from rocketstream.pipelines.backfill import BackfillPlan, backfill, check_target, resolve_ranges
 from rocketstream.pipelines.bodies import METADATA, SOURCE_SCHEMA, bodies_of, shape
-from rocketstream.pipelines.ingest import IngestPlan, ingest, resolve_bodies
+from rocketstream.pipelines.ingest import IngestPlan, ingest, resolve_bodies, resumes
 from rocketstream.pipelines.targets import Target
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.spark.support import Sent, send
@@ -266,7 +266,7 @@ def test_a_database_table_is_appended_to(
         checkpoint_at=str(tmp_path / "checkpoint"),
     )
     assert ingest(spark, plan).landed == 5
-    assert plan.resumes
+    assert resumes(plan)
     send(cluster, topic, 0, orders(5, 2))
     assert ingest(spark, plan).rows == 2
     options = {"url": url, "dbtable": "orders", **plan.target.options}

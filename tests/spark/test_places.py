@@ -79,7 +79,7 @@ def test_tables_elsewhere_are_known_again(
     assert not resumes(plan, spark)
     assert ingest(spark, plan).rows == 3
     assert json.loads((tmp_path / "table/_ingest.json").read_text())["topics"] == [topic]
-    assert (resumes(plan, spark), resumes(plan), plan.resumes) == (True, False, False)
+    assert (resumes(plan, spark), resumes(plan)) == (True, False)
     assert prepare_target(plan, spark).bodies.schema == "id BIGINT"
     assert ingest(spark, plan).rows == 0
     with pytest.raises(ConfigurationError, match="was landed with topics="):

@@ -21,7 +21,7 @@ from rocketstream.admin.core.words import plural
 from rocketstream.cli import landing, signals
 from rocketstream.cli.commands import SPAN, Whole, looking, names, option, parse_start
 from rocketstream.cli.failure import end_by, say
-from rocketstream.errors import ConfigurationError, SparkQueryError
+from rocketstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rocketstream.pipelines.ingest import IngestPlan
@@ -87,7 +87,7 @@ def ingest(as_json: bool, **given: Any) -> None:
     reported. `--continuous` goes on until Ctrl-C or SIGTERM, which ends it after the micro-batch
     under way; Ctrl-C after that ends it at once, and the next run repeats that micro-batch.
     """
-    from rocketstream.pipelines.ingest import IngestPlan, prepare_target
+    from rocketstream.pipelines.ingest import IngestPlan, prepare_target, resumes
     from rocketstream.spark.connections import with_environment
 
     dead = given["dead_letters"] and landing.target_of(
@@ -107,7 +107,7 @@ def ingest(as_json: bool, **given: Any) -> None:
     config = landing.ready(plan, targets, given)
     waiting = _waiting(plan)
     plan = prepare_target(plan)
-    if plan.resumes:
+    if resumes(plan):
         _say_continuing(plan)
     totals = _run(plan, given["master"], config, waiting, as_json)
     kept = (
@@ -181,42 +181,24 @@ def _run(
 ) -> IngestProgress:
     from rocketstream.pipelines.ingest import ingest as run_ingest
     from rocketstream.pipelines.ingest import prepare_target, resolve_bodies, resumes
-    from rocketstream.pipelines.local_session import (
-        AtOnceError,
-        abandon_session,
-        start_session,
-        stop_session,
-    )
 
     stop = _Stop()
-    end = stop_session
     from_all = plan.source.get("startingOffsets") == "earliest" and "tags" not in plan.source
-    total = waiting if plan.once and from_all and not plan.resumes else None
-    log_file = landing.spark_log(plan.target.local)
-    with _bar(total, as_json) as show:
-        session = start_session(
-            f"ingest {' '.join(plan.topics)}",
-            log_file=log_file,
-            master=master,
-            config=config,
-            on_interrupt=lambda: say("stopping once Spark has started"),
-        )
-        try:
-            with stop.on_signals():
-                found = prepare_target(plan, session)
-                if not plan.resumes and resumes(found, session):
-                    _say_continuing(found)
-                found = resolve_bodies(session, found)
-                if plan.bodies.inferred:
-                    say(f"schema found: {found.bodies.schema}")
-                totals = run_ingest(session, found, on_progress=show, stop=stop.asked)
-        except SparkQueryError as error:
-            raise SparkQueryError(f"{error.message} (details: {log_file})") from error
-        except AtOnceError as signalled:
-            end = abandon_session
-            end_by(signalled.number)
-        finally:
-            end(session)
+    resumed = resumes(plan)
+    total = waiting if plan.once and from_all and not resumed else None
+    name, log_file = f"ingest {' '.join(plan.topics)}", landing.spark_log(plan.target.local)
+    with (
+        _bar(total, as_json) as show,
+        landing.session(name, log_file, master, config) as session,
+        stop.on_signals(),
+    ):
+        found = prepare_target(plan, session)
+        if not resumed and resumes(found, session):
+            _say_continuing(found)
+        found = resolve_bodies(session, found)
+        if plan.bodies.inferred:
+            say(f"schema found: {found.bodies.schema}")
+        totals = run_ingest(session, found, on_progress=show, stop=stop.asked)
     if stop.asked.is_set() and plan.once:
         end_by(stop.number)
     return totals

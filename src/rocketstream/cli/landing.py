@@ -20,7 +20,7 @@ from click import BadParameter
 from rocketstream.admin.core.words import plural
 from rocketstream.cli.commands import argument, names, option, pairs, shows, together, words
 from rocketstream.cli.commands import start as start_option
-from rocketstream.cli.failure import say
+from rocketstream.cli.failure import end_by, say
 from rocketstream.cli.output import print_json, print_line
 from rocketstream.errors import ConfigurationError, SparkQueryError
 
@@ -248,25 +248,31 @@ def spark_log(directory: Path | None) -> Path:
 def session(name: str, log_file: Path, master: str, config: dict[str, str]) -> Iterator[Any]:
     """Lend a Spark session; an error of Spark's names the file of its console output.
 
+    An ``AtOnceError`` ends Spark without another call into it, and then the command.
+
     Raises:
         ConfigurationError: Spark does not start.
         SparkQueryError: as the block raised it.
     """
-    from rocketstream.pipelines.local_session import start_session, stop_session
+    from rocketstream.pipelines import local_session
 
-    lent = start_session(
+    lent = local_session.start_session(
         name,
         log_file=log_file,
         master=master,
         config=config,
         on_interrupt=lambda: say("stopping once Spark has started"),
     )
+    end = local_session.stop_session
     try:
         yield lent
     except SparkQueryError as error:
         raise SparkQueryError(f"{error.message} (details: {log_file})") from error
+    except local_session.AtOnceError as signalled:
+        end = local_session.abandon_session
+        end_by(signalled.number)
     finally:
-        stop_session(lent)
+        end(lent)
 
 
 def print_landed(

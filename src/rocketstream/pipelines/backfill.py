@@ -8,16 +8,15 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
-from rocketstream.pipelines.bodies import MALFORMED, SOURCE_SCHEMA, Bodies, shape
+from rocketstream.pipelines.bodies import MALFORMED, SOURCE_SCHEMA, shape
 from rocketstream.pipelines.inference import infer_bodies
-from rocketstream.pipelines.ingest import spark_errors
+from rocketstream.pipelines.ingest import Plan, spark_errors
 from rocketstream.pipelines.places import Place, place_of
-from rocketstream.pipelines.targets import Target
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.options import read_options, store_options
@@ -34,42 +33,18 @@ _WRITING, _DONE = "writing", "done"
 
 
 @dataclass(frozen=True, slots=True)
-class BackfillPlan:
-    """The topics to land, their range, and the target.
+class BackfillPlan(Plan):
+    """A plan of a closed range: of brokers, or of a store, whose ``storePath`` is in the source's
+    options.
 
     Attributes
     ----------
-    topics : tuple of str
-        Topics to read.
-    source : mapping
-        Options of ``format("rocketmq")`` that say where from and how: ``nameServer`` or
-        ``storePath``, ``tags``, ``startingOffsets`` or ``startingTimestamp``, ``endingOffsets`` or
-        ``endingTimestamp``, ``failOnDataLoss``, …
-    target : Target
-        The table.
-    bodies : Bodies
-        How to read bodies.
     mode : str
         ``new`` refuses a table that holds something, ``append`` adds to it, ``overwrite`` replaces
         it.
-    partition_by : tuple of str
-        Columns that become directories of the table.
-    sql : str or None
-        A query over the view ``messages`` whose result is landed instead.
     """
 
-    topics: tuple[str, ...]
-    source: Mapping[str, str]
-    target: Target
-    bodies: Bodies = field(default_factory=Bodies)
     mode: str = "new"
-    partition_by: tuple[str, ...] = ()
-    sql: str | None = None
-
-    @property
-    def options(self) -> dict[str, str]:
-        """The options of the source, topics included."""
-        return {**self.source, "topic": ",".join(self.topics)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.util
 import json
 import os
 import uuid
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.pipelines.ddl import check_ddl, columns_of_json
+from rocketstream.pipelines.installed import importable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -181,7 +181,7 @@ def _protobuf_bodies(
             "FILE --message NAME; make the file with protoc --include_imports "
             "--descriptor_set_out=FILE YOUR.proto"
         )
-    missing = [name for name in ("google.protobuf", "pyarrow") if not _importable(name)]
+    missing = [name for name in ("google.protobuf", "pyarrow") if not importable(name)]
     if missing:
         raise ConfigurationError(
             f"format protobuf needs {' and '.join(missing)}, not installed here (executors need "
@@ -193,13 +193,6 @@ def _protobuf_bodies(
     content, ddl = read_descriptor(descriptor, message)
     _refuse_taken([*check_ddl(ddl)], ddl)
     return Bodies("protobuf", ddl, message=message, descriptor=content)
-
-
-def _importable(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # the package a module would be in
-        return False
 
 
 def _check_text(format: str, text: str) -> None:
@@ -224,7 +217,7 @@ def _check_text(format: str, text: str) -> None:
                 '({"type":"struct","fields":[...]})',
                 schema=text,
             )
-        if format != "avro" and _importable("pyspark"):
+        if format != "avro" and importable("pyspark"):
             parse_schema(text)  # the types too; as JSON they are understood without a running Spark
     else:
         names = [*check_ddl(text)]

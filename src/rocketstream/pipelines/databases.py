@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.pipelines.installed import spark_jars
+from rocketstream.pipelines.installed import check_jar
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -107,18 +107,8 @@ def check_driver(url: str | None, config: Mapping[str, str]) -> None:
     """
     if url is None or (scheme := _scheme(url)) not in _DRIVERS:
         return
-    mark, package = _DRIVERS[scheme]
-    named = config.get("spark.jars.packages", "").lower()
-    others = ("spark.jars", "spark.driver.extraClassPath")
-    if mark in named or any(config.get(name) for name in others):
-        return
-    if any(name.startswith(mark) for name in spark_jars()):
-        return
-    raise ConfigurationError(
-        f"jdbc:{scheme} needs a driver that this Spark does not have; add --package "
-        f"{package}:VERSION (Spark fetches it), or put its jar into Spark's jars directory",
-        needs=scheme,
-    )
+    if not any(config.get(name) for name in ("spark.jars", "spark.driver.extraClassPath")):
+        check_jar(f"jdbc:{scheme}", *_DRIVERS[scheme], config.get("spark.jars.packages", ""))
 
 
 def _first(kind: str) -> str:

@@ -57,32 +57,52 @@ _DELAY: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class IngestPlan:
-    """The topics to land, how, and the target.
+class Plan:
+    """Topics, and the table in which they land.
 
     Attributes
     ----------
     topics : tuple of str
         Topics to read.
     source : mapping
-        Options of ``format("rocketmq")``: ``nameServer``, ``startingOffsets`` or
-        ``startingTimestamp`` (used before the first checkpoint), ``group``, ``tags``,
-        ``maxOffsetsPerTrigger``, …
+        Options of ``format("rocketmq")`` that say where from and how: ``nameServer``,
+        ``startingOffsets`` or ``startingTimestamp``, ``tags``, …
     target : Target
         The table.
     bodies : Bodies
         How to read bodies.
+    partition_by : tuple of str
+        Columns that become directories of the table.
+    sql : str or None
+        A query over the view ``messages`` whose result is landed instead.
+    """
+
+    topics: tuple[str, ...]
+    source: Mapping[str, str]
+    target: Target
+    bodies: Bodies = field(default_factory=Bodies)
+    partition_by: tuple[str, ...] = ()
+    sql: str | None = None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of the source, topics included."""
+        return {**self.source, "topic": ",".join(self.topics)}
+
+
+@dataclass(frozen=True, slots=True)
+class IngestPlan(Plan):
+    """A plan of a stream, whose start counts only before the first checkpoint.
+
+    Attributes
+    ----------
     once : bool
         Land what is there now and end; False goes on until stopped.
     every_ms : int
         How long after the last one a micro-batch of a continuous landing begins: each writes a file
         or more. 0 begins it as soon as there is a message.
-    partition_by : tuple of str
-        Columns that become directories of the table.
     checkpoint_at : str or None
         Where Spark keeps how far it has landed; None keeps that in the table, as ``_checkpoint``.
-    sql : str or None
-        A query over the view ``messages`` whose result is landed instead.
     watermark : tuple of str or None
         The column of event time, and how late rows may arrive, such as ``10 minutes``.
     dedup_keys : tuple of str
@@ -91,35 +111,17 @@ class IngestPlan:
         Where messages that do not decode go, as they came; None keeps them in the table.
     """
 
-    topics: tuple[str, ...]
-    source: Mapping[str, str]
-    target: Target
-    bodies: Bodies = field(default_factory=Bodies)
     once: bool = True
     every_ms: int = 60_000
-    partition_by: tuple[str, ...] = ()
     checkpoint_at: str | None = None
-    sql: str | None = None
     watermark: tuple[str, str] | None = None
     dedup_keys: tuple[str, ...] = ()
     dead_letters: Target | None = None
 
     @property
-    def options(self) -> dict[str, str]:
-        """The options of the source, topics included."""
-        return {**self.source, "topic": ",".join(self.topics)}
-
-    @property
     def checkpoint(self) -> str:
         """Where Spark keeps how far it has landed."""
         return self.target.checkpoint(self.checkpoint_at)
-
-    @property
-    def resumes(self) -> bool:
-        """Whether a checkpoint on this machine is continued from; where to start is then
-        ignored.
-        """
-        return resumes(self)
 
     def identity(self) -> dict[str, Any]:
         """Return, as JSON values, the settings that must stay the same as long as the checkpoint is
@@ -136,7 +138,8 @@ class IngestPlan:
 
 
 def resumes(plan: IngestPlan, session: SparkSession | None = None) -> bool:
-    """Whether a checkpoint exists to continue from; one elsewhere is seen only with a session.
+    """Whether a checkpoint exists to continue from, so that where to start is ignored; one that is
+    not on this machine is seen only with a session.
 
     Raises
     ------

@@ -11,8 +11,18 @@ import re
 from pathlib import Path
 from typing import Final
 
+from rocketstream.errors import ConfigurationError
+
 _VERSION: Final = re.compile(r"__version__[^=\n]*=\s*[\"'](\d+(?:\.\d+)*)")
 _LIMITS_SINCE: Final = (4, 2)
+
+
+def importable(name: str) -> bool:
+    """Return whether a module is installed; it is not imported."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # the package a module would be in
+        return False
 
 
 def spark_version() -> str | None:
@@ -34,6 +44,35 @@ def spark_jars() -> list[str]:
         if directory.is_dir()
         for entry in directory.iterdir()
     ]
+
+
+def check_jar(needs: str, mark: str, package: str, named: str) -> None:
+    """Refuse to begin where neither settings nor Spark's own directories name a jar.
+
+    Parameters
+    ----------
+    needs : str
+        The kind of target, format of bodies or scheme of a URL that needs it.
+    mark : str
+        How the name of the jar begins.
+    package : str
+        Where Spark gets it from.
+    named : str
+        The settings that may name it.
+
+    Raises
+    ------
+    ConfigurationError
+        The jar is missing.
+    """
+    if mark in named.lower() or any(name.startswith(mark) for name in spark_jars()):
+        return
+    raise ConfigurationError(
+        f"{needs} needs a package that this Spark ({spark_version() or 'version unknown'}) does "
+        f"not have; add --package {package}:VERSION (Spark fetches it), or put its jar into "
+        "Spark's jars directory",
+        needs=needs,
+    )
 
 
 def _homes() -> list[str]:

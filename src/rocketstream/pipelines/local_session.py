@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import re
@@ -22,6 +21,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.pipelines.installed import importable
 from rocketstream.spark.setup.preparation import Java, find_java, local_python, use_java
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def check_environment() -> Java:
     ConfigurationError
         One of the three is missing or too old; the error says what to install.
     """
-    missing = [name for name in ("pyspark", "pyarrow", "numpy") if not _importable(name)]
+    missing = [name for name in ("pyspark", "pyarrow", "numpy") if not importable(name)]
     if missing:
         raise ConfigurationError(
             f"Spark needs {', '.join(missing)}, not installed here; "
@@ -66,10 +66,6 @@ def check_environment() -> Java:
             missing=missing,
         )
     return find_java()
-
-
-def _importable(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
 
 
 def start_session(

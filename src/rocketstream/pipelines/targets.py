@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.pipelines.databases import TYPES, has_places, insert_missing, without_secrets
-from rocketstream.pipelines.installed import spark_jars, spark_line, spark_version
+from rocketstream.pipelines.installed import check_jar, spark_line, spark_version
 from rocketstream.pipelines.messages import as_messages
 from rocketstream.pipelines.places import local_path
 
@@ -223,15 +223,7 @@ def check_extras(kind: str, config: Mapping[str, str]) -> None:
         return
     mark, package = _EXTRAS[kind]
     named = " ".join(v for k, v in config.items() if k.startswith("spark.jars"))
-    if mark in named.lower() or any(name.startswith(mark) for name in spark_jars()):
-        return
-    package = package.format(line=spark_line(spark_version()) or "X.Y")
-    raise ConfigurationError(
-        f"{kind} needs a package that this Spark ({spark_version() or 'version unknown'}) does "
-        f"not have; add --package {package}:VERSION, made for this Spark (Spark fetches it), or "
-        "put its jar into Spark's jars directory",
-        needs=kind,
-    )
+    check_jar(kind, mark, package.format(line=spark_line(spark_version()) or "X.Y"), named)
 
 
 def misfits(config: Mapping[str, str]) -> list[str]:
