@@ -43,13 +43,12 @@ def compact(as_json: bool, dry_run: bool, target: str, **given: Any) -> None:
 
     Small files of a directory are written anew as one, and take their place in Spark's log of the
     table by one rename: a reader of Spark sees the one or the other, each row once. A run that was
-    killed is finished, or undone, by the next one. The files of the last micro-batches, up to ten,
+    killed is finished, or undone, by the next one. The files of the last micro-batches, up to nine,
     are left for a later run.
     """
     from rocketstream.pipelines.compaction import check_compactable, plan_compaction
     from rocketstream.pipelines.compaction import compact as run
-    from rocketstream.pipelines.local_session import check_environment
-    from rocketstream.pipelines.masters import check_master
+    from rocketstream.pipelines.local_session import check_environment, check_master
     from rocketstream.pipelines.places import place_of
 
     table = landing.target_of("KIND:PLACE", target, None, landing.to_option(given), "")

@@ -199,8 +199,7 @@ def ready(plan: Any, targets: Sequence[Target], given: Mapping[str, Any]) -> dic
     Raises:
         ConfigurationError: Spark, its Java or a package is missing, or no topic is called so.
     """
-    from rocketstream.pipelines.local_session import check_environment
-    from rocketstream.pipelines.masters import check_master
+    from rocketstream.pipelines.local_session import check_environment, check_master
     from rocketstream.pipelines.targets import misfits
     from rocketstream.protocol.names import check_topic
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
-from rocketstream.pipelines.bodies import MALFORMED, SOURCE_SCHEMA, shape
-from rocketstream.pipelines.inference import infer_bodies
+from rocketstream.pipelines.bodies import MALFORMED, SOURCE_SCHEMA, infer_bodies, shape
 from rocketstream.pipelines.ingest import Plan, spark_errors
 from rocketstream.pipelines.places import Place, place_of
 from rocketstream.spark.driver.cluster import Cluster

@@ -21,7 +21,7 @@ from rocketstream.pipelines.ddl import check_ddl, columns_of_json
 from rocketstream.pipelines.installed import importable
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 MALFORMED = "_malformed"
@@ -34,6 +34,7 @@ SOURCE_SCHEMA = (
 """The source's columns these pipelines use: naming them spares decoding the other columns."""
 FORMATS: Final = ("json", "variant", "csv", "avro", "protobuf", "text")
 INFER: Final = "infer"
+SAMPLE_ROWS: Final = 1_000
 _BYTES: Final = "bytes"
 _DECODED: Final = "_decoded"
 _NEEDS_SCHEMA: Final = {
@@ -284,6 +285,45 @@ def parse_schema(text: str) -> StructType:
         ) from error
     _refuse_taken(schema.fieldNames(), text)
     return schema
+
+
+def infer_bodies(session: SparkSession, messages: DataFrame, bodies: Bodies) -> Bodies:
+    """Return the bodies with the schema inferred from a sample, as DDL.
+
+    Parameters
+    ----------
+    session : SparkSession
+        Not of Spark Connect.
+    messages : DataFrame
+        A batch read with a column ``body``; its first rows are the sample.
+    bodies : Bodies
+        Bodies of JSON or CSV. Where there is no schema to infer they are returned unchanged.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no message to sample, or no sampled message shows any columns.
+    """
+    if not bodies.inferred:
+        return bodies
+    rows = messages.select("body").limit(SAMPLE_ROWS).collect()
+    texts = [bytes(row.body).decode("utf-8", "replace") for row in rows]
+    if not texts:
+        raise ConfigurationError(
+            "there is no message to infer a schema from; give the schema, or wait for messages"
+        )
+    lines: Any = session.sparkContext.parallelize(texts, 1)
+    if bodies.format == "csv":
+        found = session.read.options(inferSchema="true", **bodies.options).csv(lines).schema
+    else:
+        found = session.read.options(**bodies.options).json(lines).schema
+    fields = [field for field in found.fields if field.name != "_corrupt_record"]
+    if not fields:
+        raise ConfigurationError(
+            f"none of the first {len(texts)} messages is {bodies.format.upper()} with columns, so "
+            f"no schema can be inferred; the first is {texts[0][:100]!r}"
+        )
+    return dataclasses.replace(bodies, schema=type(found)(fields).toDDL())
 
 
 def shape(messages: DataFrame, bodies: Bodies, *, with_body: bool = False) -> DataFrame:

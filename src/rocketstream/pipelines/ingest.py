@@ -19,14 +19,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocketstream import errors
 from rocketstream.errors import ConfigurationError, RocketMQError, SparkQueryError
-from rocketstream.pipelines.bodies import MALFORMED, METADATA, SOURCE_SCHEMA, Bodies, shape
+from rocketstream.pipelines.bodies import (
+    MALFORMED,
+    METADATA,
+    SOURCE_SCHEMA,
+    Bodies,
+    infer_bodies,
+    shape,
+)
 from rocketstream.pipelines.databases import check_database, without_secrets
-from rocketstream.pipelines.inference import infer_bodies
 from rocketstream.pipelines.local_session import AtOnceError
-from rocketstream.pipelines.messages import as_dead_letters
 from rocketstream.pipelines.places import Place, place_of
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
-from rocketstream.pipelines.targets import CHECKPOINT, Target, prepare_stream
+from rocketstream.pipelines.targets import CHECKPOINT, Target, as_dead_letters, prepare_stream
 from rocketstream.spark.listener.queries import STARTS_MAX, is_given_up
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""A quiet Spark session for programs (not notebooks): checks, a start and a complete stop."""
+"""A quiet Spark session for programs (not notebooks): checks, a start and a complete stop.
+
+A master is checked by its text, the environment, and whether the port of a standalone one is open.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.pipelines.installed import importable
@@ -34,6 +38,15 @@ _SCRATCH_SETTING = "spark.rocketstream.scratch"
 _JVM_SAYS = re.compile(
     r'^(?:Exception in thread "main" |Error: |(?=Invalid |Unrecognized ))(.+)$', re.MULTILINE
 )
+_FORMS: Final = (
+    r"local(\[(\*|[1-9]\d*)(,\s*[1-9]\d*)?\])?",
+    r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]",
+    r"yarn",
+    r"k8s://\S+",
+)
+_STANDALONE: Final = re.compile(r"spark://(?P<hosts>[^,\s]+:\d+(,[^,\s]+:\d+)*)")
+_CONNECT_TIMEOUT_S: Final = 1.5
+_YARN_SETTINGS: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _scratch_of: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 """Directories of this process's sessions, needed when Spark can no longer be asked for them."""
 
@@ -66,6 +79,44 @@ def check_environment() -> Java:
             missing=missing,
         )
     return find_java()
+
+
+def check_master(master: str) -> None:
+    """Refuse a master that Spark would refuse half a minute later, or would wait for.
+
+    Raises
+    ------
+    ConfigurationError
+        The text is not the URL of a master, nobody listens where a standalone one should, or the
+        settings of YARN are not found.
+    """
+    if master == "yarn" and not any(os.environ.get(name) for name in _YARN_SETTINGS):
+        raise ConfigurationError(
+            f"master yarn needs {' or '.join(_YARN_SETTINGS)} in the environment: the directory of "
+            "the cluster's settings",
+            master=master,
+        )
+    if any(re.fullmatch(form, master) for form in _FORMS):
+        return
+    found = _STANDALONE.fullmatch(master)
+    if found is None:
+        raise ConfigurationError(
+            f"master is {master!r}; accepted are local[N], local[*], spark://HOST:PORT, yarn, "
+            "k8s://URL and local-cluster[WORKERS,CORES,MB]",
+            master=master,
+        )
+    refused = [host for host in found["hosts"].split(",") if not _listens(host)]
+    if len(refused) == len(found["hosts"].split(",")):
+        raise ConfigurationError(f"no Spark master listens at {', '.join(refused)}", master=master)
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S):
+            return True
+    except (OSError, OverflowError):
+        return False
 
 
 def start_session(

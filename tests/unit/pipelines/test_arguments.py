@@ -19,7 +19,7 @@ from rocketstream.pipelines.bodies import INFER, avro_reader_schema, bodies_of
 from rocketstream.pipelines.databases import check_driver
 from rocketstream.pipelines.ddl import check_ddl
 from rocketstream.pipelines.ingest import IngestPlan, check_plan, query_error
-from rocketstream.pipelines.masters import check_master
+from rocketstream.pipelines.local_session import check_master
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
 from rocketstream.pipelines.targets import (
     Target,
