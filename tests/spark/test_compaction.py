@@ -194,6 +194,7 @@ def test_a_landing_that_read_the_list_before_brings_the_files_back_and_loses_non
     assert len(landing.data()) == 1
 
 
+@pytest.mark.long
 def test_nothing_is_removed_while_a_landing_may_be_writing_the_next_list(landing: Landing) -> None:
     landing.land(2 * LISTED - 1)
     assert landing.compact().removed == 0
@@ -203,7 +204,8 @@ def test_nothing_is_removed_while_a_landing_may_be_writing_the_next_list(landing
     assert landing.rows() == list(range(2 * LISTED))
 
 
-@pytest.mark.parametrize("kind", ["parquet", pytest.param("orc", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
 def test_partitions_keep_their_names_and_columns_that_came_later(
     spark: Any, tmp_path: Path, kind: str
 ) -> None:
@@ -225,6 +227,7 @@ def test_partitions_keep_their_names_and_columns_that_came_later(
     assert len(landing.data()) == 3
 
 
+@pytest.mark.long
 def test_a_file_that_cannot_be_read_leaves_the_table_as_it_is(landing: Landing) -> None:
     """Though the session passes over such files."""
     landing.land(LISTED)
@@ -251,6 +254,7 @@ def test_a_second_compaction_of_a_table_is_refused(landing: Landing) -> None:
     assert landing.compact(place=Watched(landing.path, once_more)).into == 1
 
 
+@pytest.mark.long
 def test_a_table_that_only_hadoop_reaches_is_compacted(spark: Any, tmp_path: Path) -> None:
     name = "fs.viewfs.mounttable.compacted.link./tables"
     spark.conf.set(name, tmp_path.as_uri())

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 if sys.platform != "win32":
     import fcntl
 
-KINDS: Final = {
+_STATEMENTS: Final = {
     "delta": "in Spark SQL: OPTIMIZE delta.`PATH`",
     "iceberg": "in Spark SQL: CALL CATALOG.system.rewrite_data_files('DB.TABLE')",
 }
@@ -87,7 +87,7 @@ def check_compactable(target: Target) -> None:
         It is of another kind, or on a file system that cannot replace a file at once.
     """
     if target.kind not in ("parquet", "orc"):
-        how = KINDS.get(target.kind, "it has no files of its own")
+        how = _STATEMENTS.get(target.kind, "it has no files of its own")
         raise ConfigurationError(f"{target.kind} is not compacted here; {how}", kind=target.kind)
     scheme = urlsplit(target.place).scheme
     if target.local is None and scheme not in _REPLACING:
