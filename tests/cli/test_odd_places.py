@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -223,10 +224,8 @@ def test_every_command_ends_properly_without_its_streams(
         ended(words, shell, namesrv=namesrv)
 
 
-@pytest.mark.long
-def test_every_command_refuses_arguments_that_are_no_text(
-    there: str, namesrv: str, tmp_path: Path
-) -> None:
+def test_every_command_refuses_arguments_that_are_no_text(quick: Quick, tmp_path: Path) -> None:
     for words in every(tmp_path):
-        done = ended([*words, b"\xff"], namesrv=namesrv)
-        assert done.returncode == 2, words
+        done = quick(*words, os.fsdecode(b"\xff"))
+        assert done.code == 2, words
+        assert "is not UTF-8" in done.err, words
