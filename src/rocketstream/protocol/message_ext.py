@@ -609,7 +609,8 @@ def taken_apart(
         RemoteProtocolError: such a record holds no messages, or its body does not match its CRC.
     """
     # The head of other records is read on first use: reading it for each here would cost more.
-    if not any(message._head is not None and _is_wrapped(message) for message in messages):
+    wide = [message for message in messages if message._head is not None]
+    if not any(map(_is_wrapped, wide)):
         return messages
     found: list[MessageExt] = []
     for message in messages:
