@@ -171,7 +171,7 @@ class Reach:
 
 
 class Service:
-    """The operations of ``Admin`` on one thing; it keeps nothing itself."""
+    """The operations of ``Admin`` on one thing; it keeps nothing of the cluster itself."""
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
@@ -179,16 +179,20 @@ class Service:
         self._wire = reach.wire
         self._clock = reach.clock
         self._timeout_ms = reach.timeout_ms
+        self._made_showing: Showing | None = None
 
     @property
     def _changes(self) -> ChangeGate:
         return self._reach.gate
 
-    @functools.cached_property
+    @property
     def _showing(self) -> Showing:
         from rocketstream.admin.messages.shown import Showing  # most operations show no message
 
-        return Showing(self._reach.masking)
+        # No cached_property: Python 3.11 has a lock in it, and Spark's pickler takes this class.
+        if self._made_showing is None:
+            self._made_showing = Showing(self._reach.masking)
+        return self._made_showing
 
 
 class Awaited:

@@ -30,7 +30,7 @@ def test_no_module_of_the_client_imports_what_windows_lacks() -> None:
                 )
                 found += [f"{path.name}: {name}" for name in names if name in UNIX_ONLY]
     assert sorted(found) == [
-        "audit.py: fcntl", "loops.py: uvloop", "machine.py: resource", "running.py: termios",
+        "loops.py: uvloop", "machine.py: resource", "safety.py: fcntl", "screen.py: termios",
     ]  # fmt: skip
 
 
