@@ -144,10 +144,15 @@ def test_a_fault_is_named(planted: Planted, name: str, who: str) -> None:
 
 @pytest.mark.parametrize("who", WHO)
 def test_nothing_is_named_of_a_healthy_group(planted: Planted, who: str) -> None:
-    report = planted.report(who, "healthy")
-    assert report.causes == ()
+    """On a busy machine a member may answer too late, which is told; causes are never named."""
+
+    def look() -> WhyReport | None:
+        report = planted.report(who, "healthy")
+        assert report.causes == ()
+        return None if report.unknown else report
+
+    report = wait_until(look, f"a look all members of {who} answer", 60, interval_s=1.0)
     assert report.verdict.verdict is Verdict.OK
-    assert report.unknown == ()
 
 
 @pytest.mark.parametrize("who", WHO)
