@@ -17,6 +17,7 @@ SAID = {
     "flush": "100 stored\n",
     "columns": "10000 stored; ['brokerName', 'queueId', 'queueOffset', 'status', 'outcome', "
     "'error']\n",
+    "request": "b'HOW LATE?'\n",
 }
 DEFAULT_ADDR = "127.0.0.1:9876"
 
