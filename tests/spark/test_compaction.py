@@ -12,7 +12,7 @@ import pytest
 
 from rocketstream.errors import ConfigurationError, SparkQueryError
 from rocketstream.pipelines.compaction import Compaction, compact, plan_compaction
-from rocketstream.pipelines.places import HadoopPlace, LocalPlace, Place
+from rocketstream.pipelines.places import LocalPlace, Place
 from rocketstream.pipelines.targets import Target
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -260,14 +260,13 @@ def test_a_table_that_only_hadoop_reaches_is_compacted(spark: Any, tmp_path: Pat
     spark.conf.set(name, tmp_path.as_uri())
     landing = Landing(spark, tmp_path)
     landing.target = dataclasses.replace(landing.target, place="viewfs://compacted/tables/a table")
-    place = HadoopPlace(spark, landing.target.place)
     inbox = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path / "in"))
     for number in range(LISTED):
         (tmp_path / "in" / f"{number}").write_text(f"{number}\n")
     writer = inbox.selectExpr("int(value) AS id").writeStream.format("parquet")
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
     writer.trigger(availableNow=True).start(landing.target.place).awaitTermination()
-    assert plan_compaction(place, 1 << 20).files == LISTED
+    assert plan_compaction(spark, landing.target).files == LISTED
     table = spark.read.parquet(landing.target.place)
     before = sorted(table.collect())
     done = landing.compact()

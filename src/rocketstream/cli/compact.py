@@ -49,26 +49,24 @@ def compact(as_json: bool, dry_run: bool, target: str, **given: Any) -> None:
     from rocketstream.pipelines.compaction import check_compactable, plan_compaction
     from rocketstream.pipelines.compaction import compact as run
     from rocketstream.pipelines.local_session import check_environment, check_master
-    from rocketstream.pipelines.places import place_of
 
     table = landing.target_of("KIND:PLACE", target, None, landing.to_option(given), "")
     check_compactable(table)
     most, keep_ms = given["file_size"] << 20, given["keep"]
-    place = place_of(table.place, None)
-    planned = None if place is None else plan_compaction(place, most)
-    if planned is None or not dry_run:
+    if dry_run and table.local is not None:
+        found = plan_compaction(None, table, size=most)
+    else:
         check_master(given["master"])
         check_environment()
         config = landing.spark_config(given["conf"], given["package"])
         log_file = landing.spark_log(None)
         with landing.session("compact", log_file, given["master"], config) as spark:
-            if not dry_run:
-                planned = run(spark, table, size=most, keep_ms=keep_ms)
-            elif (there := place_of(table.place, spark)) is not None:
-                planned = plan_compaction(there, most)
+            if dry_run:
+                found = plan_compaction(spark, table, size=most)
+            else:
+                found = run(spark, table, size=most, keep_ms=keep_ms)
         log_file.unlink()
-    assert planned is not None
-    _tell(planned, str(table), keep_ms, dry_run, as_json)
+    _tell(found, str(table), keep_ms, dry_run, as_json)
 
 
 def _tell(found: Compaction, table: str, keep_ms: int, dry_run: bool, as_json: bool) -> None:

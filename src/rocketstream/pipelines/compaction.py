@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.errors import ConfigurationError, SparkQueryError
 from rocketstream.pipelines.ingest import spark_errors
-from rocketstream.pipelines.places import Place, place_of
+from rocketstream.pipelines.places import LocalPlace, Place, place_of
 from rocketstream.pipelines.sink_log import (
     LOG,
     Entries,
@@ -79,12 +79,13 @@ class Compaction:
 
 
 def check_compactable(target: Target) -> None:
-    """Refuse a target whose files are not listed by Spark's log.
+    """Refuse a target whose files are not listed by Spark's log, as far as is known without Spark.
 
     Raises
     ------
     ConfigurationError
-        It is of another kind, or on a file system that cannot replace a file at once.
+        It is of another kind, has no log on this machine, or is on a file system that cannot
+        replace a file at once.
     """
     if target.kind not in ("parquet", "orc"):
         how = _STATEMENTS.get(target.kind, "it has no files of its own")
@@ -96,13 +97,18 @@ def check_compactable(target: Target) -> None:
             f"becomes visible; accepted are paths of this machine and {', '.join(_REPLACING)}",
             path=target.place,
         )
+    if target.local is not None:
+        _position(LocalPlace(target.local))
 
 
-def plan_compaction(place: Place, size: int) -> Compaction:
-    """Return the figures of a run with files of up to ``size`` bytes; reads Spark's log alone."""
-    log = place.under(LOG)
-    at = _position(place)
-    found = [] if at is None else groups(read_list(log.read(at.name)), size)
+def plan_compaction(
+    session: SparkSession | None, target: Target, *, size: int = 128 << 20
+) -> Compaction:
+    """Return the figures of a run; reads Spark's log alone, on this machine without a session."""
+    root = place_of(target.place, session)
+    assert root is not None
+    at = _position(root)
+    found = [] if at is None else groups(read_list(root.under(LOG).read(at.name)), size)
     return Compaction(sum(map(len, found)), _bytes(found), len(found))
 
 
@@ -144,14 +150,15 @@ def compact(
     assert root is not None
     if _position(root) is None:
         return Compaction(0, 0, 0)
-    table, into = _Table(session, target, root, now_ms), 0
+    into = 0
     with _alone(target.local):
+        table = _Table(session, target, root, now_ms)
         table.finish()
         found = groups(table.entries(), size)
         for first in range(0, len(found), _ROUND):
             into += table.rewrite(found[first : first + _ROUND])
         removed = table.remove_replaced(keep_ms)
-        waiting = sum(len(rewrite.sources) for rewrite in table.pending().values())
+        waiting = sum(len(rewrite.sources) for rewrite in table.pending.values())
     return Compaction(sum(map(len, found)), _bytes(found), into, removed, waiting)
 
 
@@ -192,6 +199,10 @@ class _Table:
 
     There ``NAME`` has files that are not in their place yet, and ``NAME.json`` tells what they are
     to replace; it stays until the files they replaced are removed.
+
+    Attributes:
+        pending: the rewrites that are not finished, by their names, oldest first; as they are noted
+            there, so that each is read once.
     """
 
     def __init__(
@@ -203,22 +214,24 @@ class _Table:
         self._log = root.under(LOG)
         self._work = root.under(_WORK)
         self._now_ms = now_ms
+        names = sorted(n.removesuffix(".json") for n in self._work.names() if n.endswith(".json"))
+        self.pending = {name: self._noted(name) for name in names}
 
     def entries(self, at: Position | None = None) -> Entries:
         """Return the files of a list; of the newest one where none is given."""
         return read_list(self._log.read((at or self._newest()).name))
 
-    def pending(self) -> dict[str, Rewrite]:
-        """Return the rewrites that are not finished, by their names, oldest first."""
-        names = sorted(n.removesuffix(".json") for n in self._work.names() if n.endswith(".json"))
-        found = {name: json.loads(self._work.read(f"{name}.json") or "") for name in names}
-        return {
-            name: Rewrite(tuple(made["sources"]), tuple(made["merged"]), made["over"], made["at"])
-            for name, made in found.items()
-        }
+    def _noted(self, name: str) -> Rewrite:
+        made = json.loads(self._work.read(f"{name}.json") or "")
+        return Rewrite(tuple(made["sources"]), tuple(made["merged"]), made["over"], made["at"])
 
     def _note(self, name: str, rewrite: Rewrite) -> None:
         self._work.write(f"{name}.json", json.dumps(dataclasses.asdict(rewrite)))
+        self.pending[name] = rewrite
+
+    def _forget(self, name: str) -> None:
+        self._work.remove(f"{name}.json")
+        del self.pending[name]
 
     def finish(self) -> None:
         """Go on with what a killed run has left, or undo it.
@@ -226,7 +239,7 @@ class _Table:
         What has all its files in place can be in the log, or was in it until a landing that had
         read the log before wrote the next list. Nothing else can, so it is undone.
         """
-        for name, rewrite in self.pending().items():
+        for name, rewrite in list(self.pending.items()):
             there = [self._size(str(entry["path"])) == entry["size"] for entry in rewrite.merged]
             if rewrite.at is None and not all(there):
                 self._undo(name, rewrite)
@@ -238,12 +251,12 @@ class _Table:
     def _undo(self, name: str, rewrite: Rewrite) -> None:
         for entry in rewrite.merged:
             self._remove(str(entry["path"]))
-        self._work.remove(f"{name}.json")
+        self._forget(name)
 
     def rewrite(self, found: Sequence[Sequence[Mapping[str, Any]]]) -> int:
         """Replace groups of files; return how many files stand for them."""
         made = {}
-        first = int(max(self.pending(), default="0")) + 1
+        first = int(max(self.pending, default="0")) + 1
         for number, group in enumerate(found, first):
             name = f"{number:012}"
             made[name] = self._merged(name, group)
@@ -287,11 +300,10 @@ class _Table:
         at = None
         while at != (newest := self._newest()):
             at = newest
-            pending = self.pending()
-            found, names = replaced(self.entries(at), pending)
+            found, names = replaced(self.entries(at), self.pending)
             if names:
                 self._log.write(at.name, list_text(found))
-            for name, rewrite in pending.items():
+            for name, rewrite in list(self.pending.items()):
                 listed = all(entry["path"] in found for entry in rewrite.merged)
                 if name in names or (rewrite.at is None and listed):
                     done = dataclasses.replace(rewrite, over=at.listed, at=self._now_ms())
@@ -307,7 +319,7 @@ class _Table:
         """
         at = self._newest()
         entries, removed = self.entries(at), 0
-        for name, rewrite in self.pending().items():
+        for name, rewrite in list(self.pending.items()):
             assert rewrite.at is not None
             assert rewrite.over is not None
             certain = at.listed > rewrite.over or not at.lists_next
@@ -315,7 +327,7 @@ class _Table:
             if certain and not listed and rewrite.at + keep_ms <= self._now_ms():
                 for path in rewrite.sources:
                     self._remove(path)
-                self._work.remove(f"{name}.json")
+                self._forget(name)
                 removed += len(rewrite.sources)
         return removed
 
