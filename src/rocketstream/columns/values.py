@@ -150,11 +150,9 @@ class BatchColumns:
         if column is None:
             return None
         offsets = column.offsets.to_numpy()
-        names, values = column.keys, column.items
-        if offsets[0] or offsets[-1] != len(names):
-            names = names.slice(offsets[0], offsets[-1] - offsets[0])
-            values = values.slice(offsets[0], offsets[-1] - offsets[0])
-            offsets = offsets - offsets[0]
+        first, count = offsets[0], offsets[-1] - offsets[0]
+        names, values = column.keys.slice(first, count), column.items.slice(first, count)
+        offsets = offsets - first
         reserved = pc.is_in(names, pa.array(sorted(reserved_names), names.type))
         any_reserved = pc.any(reserved).as_py()
         if drop_reserved and any_reserved:
@@ -269,10 +267,7 @@ def joined(texts: Any, offsets: Any) -> Any:
 
 def _bytes_of(column: Any, offsets: Any) -> Any:
     """Return the bytes of all values."""
-    data = column.buffers()[2]
-    if data is None:
-        return np.empty(0, np.uint8)
-    return np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+    return np.frombuffer(column.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
 
 
 def _with_small_offsets(column: Any) -> Any:

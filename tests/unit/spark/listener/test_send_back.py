@@ -32,6 +32,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 def cluster() -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster(delay_levels="1h 2h 3h 4h") as running:
         running.create_topic("T", queues=1)
+        running.create_topic("%RETRY%g", queues=1)  # as the heartbeat of a claim makes it
         yield running
 
 

@@ -17,6 +17,7 @@ from rocketstream.client.producer.policy import queue_of_key
 from rocketstream.columns.messages import Block, Encoder, Run, runs
 from rocketstream.errors import ConfigurationError, MessageInvalidError
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.properties import decode_properties
 from rocketstream.protocol.record import BatchItem, decode_batch, encode_batch
 from rocketstream.spark.sink.columns import Identity
@@ -97,7 +98,7 @@ def test_all_columns_arrive_and_nulls_are_left_out() -> None:
         {
             "body": ([b"\x00\x01\x02\xff", "ü🚀".encode(), b"c"],),
             "tags": (["红", None, ""], pa.string()),
-            "keys": ([["k1", "k2"], [], None], pa.list_(pa.string())),
+            "keys": ([["k1", "k2"], [], ["k"]], pa.list_(pa.string())),
             "properties": ([[("p", "1"), ("q", "ö = 2")], [], None], MAP),
             "flag": ([-5, None, 2**31 - 1], pa.int64()),
             "delayLevel": ([None, 3, 0], pa.int32()),
@@ -109,7 +110,7 @@ def test_all_columns_arrive_and_nulls_are_left_out() -> None:
     assert own(items) == [
         {"TAGS": "红", "KEYS": "k1 k2", "p": "1", "q": "ö = 2"},
         {"DELAY": "3"},
-        {},
+        {"KEYS": "k"},
     ]
     assert block.delayed.tolist() == [False, True, False]
     assert not block.timed
@@ -128,6 +129,18 @@ def test_the_bytes_are_those_of_the_protocol() -> None:
     assert block.batch(1, 4) == encode_batch(
         [(flag, body, properties.encode()) for body, properties, flag in rows]
     )
+
+
+def test_a_request_says_of_one_message_what_a_batch_says_in_its_records() -> None:
+    """As the client's do: a batch of its own has neither flag nor tag."""
+    block = block_of({"body": ([b"a", b"b"],), "tags": (["t", "u"],), "flag": ([3, 4],)})
+    body, own_text, _ = block.one(1)
+    assert block.request(1, 2) == (
+        body, f"WAIT\x01true\x02{own_text}", 4, RequestCode.SEND_MESSAGE_V2,
+    )  # fmt: skip
+    assert block.request(0, 2) == (
+        block.batch(0, 2), "WAIT\x01true", 0, RequestCode.SEND_BATCH_MESSAGE,
+    )  # fmt: skip
 
 
 PLAIN = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=9)

@@ -220,6 +220,19 @@ def test_another_broker_takes_what_one_cannot(a: FakeBroker, b: FakeBroker) -> N
     assert (a.bodies(), b"x" in b.bodies(), busy) == ([b"x"], False, [])
 
 
+def test_a_broker_that_moved_is_found_at_its_new_address(
+    a: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failure is the reason to look; messages of an ordered queue have nobody else to go to."""
+    routes = FakeRoutes([A0], {"a": "127.0.0.1:1"})
+    monkeypatch.setattr(
+        routes, "look_again", lambda name: routes.addresses.update({name: a.address})
+    )
+    monkeypatch.setattr(Patience, "pause", pause)
+    assert send([(b"x", A0)], routes, ManualClock()) == 1
+    assert a.bodies() == [b"x"]
+
+
 def test_a_broker_that_takes_messages_again_is_no_longer_passed_over(
     a: FakeBroker, b: FakeBroker
 ) -> None:
