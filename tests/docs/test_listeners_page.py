@@ -14,6 +14,7 @@ import pytest
 from rocketstream import Message, Producer
 from rocketstream.admin import Admin
 from rocketstream.server.embedded import EmbeddedCluster
+from tests.docs.ledger import COUNT, SENT, SLEPT_AT, run_ledger
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/listeners.md").read_text(encoding="utf-8")
 SAID = re.compile(r"<!-- test: order -->.*?```text\n(.*?)```", re.DOTALL)
@@ -45,6 +46,35 @@ def test_what_is_consumed_in_order_comes_as_told(capsys: pytest.CaptureFixture[s
     with EmbeddedCluster() as cluster:
         exec(EXAMPLES["order"].replace(DEFAULT_ADDR, cluster.namesrv_addr), {})  # noqa: S102 - our own page
     assert capsys.readouterr().out == told[1]
+
+
+@pytest.mark.parametrize("batches", [(1, 1), (3, 2), (2, 3)])
+@pytest.mark.parametrize("wakes_at", [SLEPT_AT, SLEPT_AT + 1, COUNT - 1])
+def test_an_owner_that_slept_past_its_lease_books_nothing_twice(
+    wakes_at: int, batches: tuple[int, int], tmp_path: Path
+) -> None:
+    """The second to write is refused: the sleeper, or the new owner that had not written yet."""
+    written, bookings = run_ledger(EXAMPLES["slept"], tmp_path / "ledger.db", batches, wakes_at)
+    owners = [name for name, offset in written if offset == SLEPT_AT]
+    assert sorted(owners) == ["one", "two"], "one message was written by two owners"
+    assert bookings == SENT
+
+
+@pytest.mark.parametrize("wakes_at", [SLEPT_AT, COUNT - 1])
+def test_without_the_offset_an_owner_that_slept_books_twice(wakes_at: int, tmp_path: Path) -> None:
+    """The double owner is real: it is the comparison that refuses it."""
+    comparison = " WHERE done.last_offset < excluded.last_offset"
+    assert comparison in EXAMPLES["slept"]
+    passing = EXAMPLES["slept"].replace(comparison, "")
+    _, bookings = run_ledger(passing, tmp_path / "ledger.db", (1, 1), wakes_at)
+    assert bookings.count(SENT[SLEPT_AT]) == 2
+
+
+def test_refusing_only_what_is_less_lets_both_owners_book(tmp_path: Path) -> None:
+    """The rule for the number of a lock is not the one for an offset."""
+    weaker = EXAMPLES["slept"].replace("done.last_offset < ", "done.last_offset <= ")
+    _, bookings = run_ledger(weaker, tmp_path / "ledger.db", (1, 1), SLEPT_AT)
+    assert bookings.count(SENT[SLEPT_AT]) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
