@@ -57,7 +57,7 @@ def embedded(settings: Settings) -> Iterator[Figure]:
                 )
             ]
             name = "Java client 64 in flight, embedded broker"
-            yield from compared("msg/s", {name: sides[0]}, settings.rule, PEER, sides[1])
+            yield from compared("msg/s", {name: sides[0]}, settings.rule, {PEER: sides[1]})
         count = settings.count(300_000)
         mine = Backlog(own.namesrv_addr, "Bench", count, own.pid, tuple(java.cluster.pids))
         fill(mine.namesrv, mine.topic, count)
@@ -70,7 +70,7 @@ def embedded(settings: Settings) -> Iterator[Figure]:
             with ExitStack() as stack:
                 ours = {f"{name}, embedded broker": mine.theirs(stack, java, program, **more)}
                 peer = other.theirs(stack, java, program, **more)
-                yield from compared("msg/s", ours, settings.rule, PEER, peer)
+                yield from compared("msg/s", ours, settings.rule, {PEER: peer})
 
 
 def many_clients(settings: Settings) -> Iterator[Figure]:
@@ -142,7 +142,7 @@ def sync_flush(settings: Settings) -> Iterator[Figure]:
             )
         ]
         name = "64 Java producers, sync flush, embedded broker"
-        yield from compared("msg/s", {name: sides[0]}, settings.rule, PEER, sides[1])
+        yield from compared("msg/s", {name: sides[0]}, settings.rule, {PEER: sides[1]})
 
 
 def recovery(settings: Settings) -> Iterator[Figure]:

@@ -12,27 +12,31 @@ from benchmarks.harness import Figure
 from benchmarks.rounds import Rounds, Rule, in_turn
 from benchmarks.sides import Side
 
-_PEER = "the peer"
-
 
 def compared(
-    unit: str, ours: Mapping[str, Side], rule: Rule, peer_name: str = "", peer: Side | None = None
+    unit: str, ours: Mapping[str, Side], rule: Rule, peers: Mapping[str, Side] | None = None
 ) -> Iterator[Figure]:
-    """Let all sides do rounds in turn; one figure for each of ours, each next to the same peer."""
-    sides = dict(ours) if peer is None else {_PEER: peer, **ours}
-    done = in_turn(sides, rule)
+    """Let all sides do rounds in turn; one figure for each of ours next to each of the peers."""
+    others = peers or {}
+    done = in_turn({**others, **ours}, rule)
     for name, side in ours.items():
         notes = told_beside("ours", side, done[name])
-        if peer is None:
+        if not others:
             yield Figure(name, unit, done[name], notes=notes)
-        else:
-            notes |= told_beside("peer", peer, done[_PEER])
-            yield Figure(name, unit, done[name], peer_name, done[_PEER], notes)
+        for peer, other in others.items():
+            beside = {**notes, **told_beside("peer", other, done[peer])}
+            yield Figure(name, unit, done[name], peer, done[peer], beside)
 
 
 def told_beside(word: str, side: Side, rounds: Rounds) -> dict[str, Any]:
-    """Processor time a message of client and servers, over the rounds that are reported."""
+    """Processor time a message of client and servers, over the rounds that are reported.
+
+    And the share of the machine that others had meanwhile.
+    """
     found: dict[str, Any] = {}
+    others = side.median("others", rounds)
+    if others is not None:
+        found[f"{word}_others"] = round(others, 3)
     for key in ("cpu_us", "server_us"):
         median = side.median(key, rounds)
         if median is not None:

@@ -45,7 +45,7 @@ class Tally:
     def add(self, amount: int) -> bool:
         """Count messages; tell whether these were the last."""
         with self._lock:
-            if not self._first:
+            if amount and not self._first:
                 self._first = time.perf_counter()
             self._seen += amount
             if self._seen >= self._wanted:

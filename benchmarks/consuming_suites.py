@@ -87,10 +87,11 @@ def pushed(
             ours = {f"{name}, {where}": held.ours(stack, "drain", batch=batch)}
             if batch == 1:
                 ours[f"{name}, asyncio, {where}"] = held.ours(stack, "drain-aio", batch=batch)
-            peer = None
+            peers = {}
             if java is not None:
-                peer = held.theirs(stack, java, "JavaPushConsumer", batch=batch)
-            yield from compared("msg/s", ours, settings.rule, "Java push consumer", peer)
+                program = held.theirs(stack, java, "JavaPushConsumer", batch=batch)
+                peers["Java push consumer"] = program
+            yield from compared("msg/s", ours, settings.rule, peers)
 
 
 def orderly(settings: Settings) -> Iterator[Figure]:
@@ -104,7 +105,8 @@ def orderly(settings: Settings) -> Iterator[Figure]:
             name = f"orderly drain batch {batch}, Apache broker"
             ours = {name: held.ours(stack, "drain-orderly", batch=batch)}
             peer = held.theirs(stack, java, "JavaOrderlyDrain", batch=batch)
-            yield from compared("msg/s", ours, settings.rule, "Java push consumer, orderly", peer)
+            peers = {"Java push consumer, orderly": peer}
+            yield from compared("msg/s", ours, settings.rule, peers)
 
 
 def lite(settings: Settings) -> Iterator[Figure]:
@@ -125,12 +127,12 @@ def lite(settings: Settings) -> Iterator[Figure]:
                 for name, job in jobs.items()
             }
             peer = held.theirs(stack, java, "JavaLitePullConsumer")
-            yield from compared("msg/s", ours, settings.rule, "Java lite pull consumer", peer)
+            yield from compared("msg/s", ours, settings.rule, {"Java lite pull consumer": peer})
         with ExitStack() as stack:
             name = f"lite-pull drain, asyncio, 1 a poll, {size} B, Apache broker"
             ours = {name: held.ours(stack, "drain-lite-aio", polled=1)}
             sync = held.ours(stack, "drain-lite", polled=1)
-            yield from compared("msg/s", ours, settings.rule, "the same, sync", sync)
+            yield from compared("msg/s", ours, settings.rule, {"the same, sync": sync})
 
 
 def latency(settings: Settings) -> Iterator[Figure]:
@@ -140,14 +142,15 @@ def latency(settings: Settings) -> Iterator[Figure]:
         return
     count = settings.count(2_000)
     with ExitStack() as stack:
-        places = [Backlog(java.cluster.namesrv_addr, java.topic(4), count, 0) for _ in range(2)]
+        at, server = java.cluster.namesrv_addr, java.broker_pid
+        places = [Backlog(at, java.topic(4), count, server) for _ in range(2)]
         how: Words = {"rate": LATENCY_RATE, "group": fresh_group("latency")}
-        mine = Side(stack.enter_context(Worker("latency", **places[0].words, **how)), "p50_us")
+        worker = stack.enter_context(Worker("latency", **places[0].words, **how))
         how["group"] = fresh_group("latency")
-        other = Side(
-            stack.enter_context(java.told("JavaLatency", **places[1].words, **how)), "p50_us"
-        )
+        program = stack.enter_context(java.told("JavaLatency", **places[1].words, **how))
+        mine, other = (Side(each, "p50_us", servers=[server]) for each in (worker, program))
         done = in_turn({"ours": mine, "theirs": other}, settings.rule)
+    notes = told_beside("ours", mine, done["ours"]) | told_beside("peer", other, done["theirs"])
     for share in ("p50", "p99"):
         yield Figure(
             f"end-to-end latency {share} at {LATENCY_RATE} msg/s, Apache broker",
@@ -155,6 +158,7 @@ def latency(settings: Settings) -> Iterator[Figure]:
             mine.of(f"{share}_us", done["ours"]).times(0.001),
             "Java producer and push consumer",
             other.of(f"{share}_us", done["theirs"]).times(0.001),
+            notes,
         )
 
 
@@ -170,5 +174,5 @@ def memory(settings: Settings) -> Iterator[Figure]:
         done = in_turn({"ours": mine, "theirs": other}, settings.rule)
     name, peer = f"memory of a push consumer holding {HELD:,} messages", "Java push consumer"
     notes = {"java_heap_in_use_mib": other.median("heap_mib", done["theirs"])}
-    notes |= told_beside("ours", mine, done["ours"])
+    notes |= told_beside("ours", mine, done["ours"]) | told_beside("peer", other, done["theirs"])
     yield Figure(name, "MiB", done["ours"], peer, done["theirs"], notes)

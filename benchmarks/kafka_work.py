@@ -1,4 +1,4 @@
-"""Measured jobs of librdkafka, by `confluent-kafka`, on Kafka's broker: as benchmarks.work.
+"""Measured jobs of Kafka's clients, `confluent-kafka` and `aiokafka`, on Kafka's broker.
 
 Law: as benchmarks.work; knows nothing of RocketMQ but what the bodies are.
 """
@@ -6,13 +6,18 @@ Law: as benchmarks.work; knows nothing of RocketMQ but what the bodies are.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka.aio import AIOConsumer
 
+from benchmarks.consuming import Tally
 from benchmarks.jobs import Job, Options, Round, body_of, counted, run_job
+from rocketstream._util.loops import new_event_loop
 
 POLLED = 500
 """Messages at most that a call for more returns; more at once makes it no faster."""
@@ -46,32 +51,96 @@ def drain(_: Options) -> Iterator[Round]:
     """Consume a backlog, from first to last message; each round a consumer and group of its own."""
 
     def once(now: Options) -> dict[str, float]:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": now.kafka,
-                "group.id": now.group,
-                "auto.offset.reset": "earliest",
-            }
-        )
+        consumer = Consumer(settings_of(now))
         consumer.subscribe([now.topic])
-        seen, start, end = 0, 0.0, time.monotonic() + now.timeout
-        while seen < now.count:
-            messages = consumer.consume(POLLED, 1.0)
-            start = start or (time.perf_counter() if messages else 0.0)
-            for message in messages:
-                if message.error() is not None:
-                    raise RuntimeError(f"consume: {message.error()}")
-            seen += len(messages)
-            if time.monotonic() > end:
-                raise RuntimeError(f"consumed {seen} of {now.count} in {now.timeout} s")
-        seconds = time.perf_counter() - start
+        tally, end = Tally(now.count), time.monotonic() + now.timeout
+        while time.monotonic() < end:
+            if tally.add(whole(consumer.consume(POLLED, 1.0))):
+                break
+        seconds = tally.seconds(0)
         consumer.close()
         return counted(now.count, seconds)
 
     yield once
 
 
-JOBS: dict[str, Job] = {"fill": fill, "drain": drain}
+@contextmanager
+def drain_aio(_: Options) -> Iterator[Round]:
+    """The same with librdkafka's asyncio face, ``--polled`` messages a call."""
+
+    async def once(now: Options, tally: Tally) -> None:
+        consumer = AIOConsumer(settings_of(now))
+        await consumer.subscribe([now.topic])
+        while not tally.add(whole(await consumer.consume(now.polled, 1.0))):
+            pass
+        await consumer.close()
+
+    with _on_a_loop(once) as rounds:
+        yield rounds
+
+
+@contextmanager
+def drain_aiokafka(_: Options) -> Iterator[Round]:
+    """The same with aiokafka: ``getone``, or ``getmany`` of ``--polled`` messages."""
+    from aiokafka import AIOKafkaConsumer
+
+    async def once(now: Options, tally: Tally) -> None:
+        consumer = AIOKafkaConsumer(
+            now.topic,
+            bootstrap_servers=now.kafka,
+            group_id=now.group,
+            auto_offset_reset="earliest",
+        )
+        async with consumer:
+            if now.polled == 1:
+                while not tally.add(len([await consumer.getone()])):
+                    pass
+                return
+            amount = 0
+            while not tally.add(amount):
+                found = await consumer.getmany(timeout_ms=1_000, max_records=now.polled)
+                amount = sum(map(len, found.values()))
+
+    with _on_a_loop(once) as rounds:
+        yield rounds
+
+
+@contextmanager
+def _on_a_loop(
+    drained: Callable[[Options, Tally], Coroutine[Any, Any, None]],
+) -> Iterator[Round]:
+    """Rounds on one loop, the kind our own clients take."""
+
+    async def once(now: Options) -> dict[str, float]:
+        tally = Tally(now.count)
+        async with asyncio.timeout(now.timeout):
+            await drained(now, tally)
+        return counted(now.count, tally.seconds(0))
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        yield lambda now: runner.run(once(now))
+
+
+def settings_of(now: Options) -> dict[str, str]:
+    """Settings of librdkafka's consumer."""
+    where = {"bootstrap.servers": now.kafka, "group.id": now.group}
+    return {**where, "auto.offset.reset": "earliest"}
+
+
+def whole(messages: list[Message]) -> int:
+    """How many they are; raises RuntimeError where one is an error."""
+    for message in messages:
+        if message.error() is not None:
+            raise RuntimeError(f"consume: {message.error()}")
+    return len(messages)
+
+
+JOBS: dict[str, Job] = {
+    "fill": fill,
+    "drain": drain,
+    "drain-aio": drain_aio,
+    "drain-aiokafka": drain_aiokafka,
+}
 
 
 def main() -> None:
@@ -82,6 +151,7 @@ def main() -> None:
     parser.add_argument("--group", default="bench-group")
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--size", type=int, default=1024)
+    parser.add_argument("--polled", type=int, default=1, help="most messages of an asyncio poll")
     parser.add_argument("--timeout", type=float, default=120)
     run_job(parser, JOBS)
 

@@ -56,11 +56,11 @@ def sends(
                 )
                 for name, job in jobs.items()
             }
-            peer = None
+            peers = {}
             if java is not None:
                 program = java.told("JavaProducer", **at, count=count, mode=mode)
-                peer = Side(stack.enter_context(program), servers=[server])
-            yield from compared("msg/s", ours, settings.rule, "Java client", peer)
+                peers["Java client"] = Side(stack.enter_context(program), servers=[server])
+            yield from compared("msg/s", ours, settings.rule, peers)
 
 
 def autobatch(settings: Settings) -> Iterator[Figure]:
@@ -93,5 +93,5 @@ def autobatch(settings: Settings) -> Iterator[Figure]:
             words = {"mode": "async", "inflight": GATHERED_IN_FLIGHT, "autobatch": True}
             program = java.told("JavaProducer", version=NEWEST_JAVA, **how, **words)
             peer = Side(open_(program), servers=server)
-            name = f"Java client {NEWEST_JAVA}, autoBatch"
-            yield from compared("msg/s", ours, settings.rule, name, peer)
+            peers = {f"Java client {NEWEST_JAVA}, autoBatch": peer}
+            yield from compared("msg/s", ours, settings.rule, peers)

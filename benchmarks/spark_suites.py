@@ -85,7 +85,7 @@ def sessions(
             Side(stack.enter_context(Worker(each, module="benchmarks.spark_work", **words)), key)
             for each in (job, peer_job)
         )
-        yield from compared(unit, {name: ours}, settings.rule, peer_name, peer)
+        yield from compared(unit, {name: ours}, settings.rule, {peer_name: peer})
 
 
 def spark_kafka(settings: Settings) -> Iterator[Figure]:
