@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from benchmarks.comparing import told_beside
@@ -74,11 +72,11 @@ def growth(settings: Settings) -> Iterator[Figure]:
             for point, figure in axis(settings, places, rule):
                 points.append(point)
                 yield figure
-            draw(points, settings.results)
+            draw(points, settings)
     for point, figure in by_backlog(settings, rule):
         points.append(point)
         yield figure
-        draw(points, settings.results)
+        draw(points, settings)
 
 
 def places_of(settings: Settings, stack: ExitStack) -> list[Place]:
@@ -92,15 +90,11 @@ def places_of(settings: Settings, stack: ExitStack) -> list[Place]:
     return places
 
 
-def draw(points: Sequence[Point], results: Path) -> None:
-    """Write the points, and the page where matplotlib is installed."""
-    results.mkdir(parents=True, exist_ok=True)
+def draw(points: Sequence[Point], settings: Settings) -> None:
+    """Write the points, and the page."""
     lines = "".join(json.dumps(asdict(point)) + "\n" for point in points)
-    (results / "growth.jsonl").write_text(lines, encoding="utf-8")
-    try:
-        drawn(points, PANELS, results / "growth.svg")
-    except ImportError:
-        sys.stderr.write("  without matplotlib, so without plots: benchmarks/requirements.txt\n")
+    (settings.results / "growth.jsonl").write_text(lines, encoding="utf-8")
+    drawn(points, PANELS, settings.pictures / "growth.svg", TITLE)
 
 
 Measured = Iterator[tuple[Point, Figure]]
@@ -257,6 +251,7 @@ def point_of(
     return point, Figure(title, curve.unit, rounds, notes=notes)
 
 
+TITLE = "How cost grows: medians, ranges; dotted: µs of the broker a message"
 PANELS = (
     Panel("queues", "queues of the topic", "msg/s"),
     Panel("topics", "topics sent to in turn", "msg/s"),

@@ -1,10 +1,11 @@
-"""One page of plots: how cost grows.
+"""A page of plots: how cost grows along an axis, or memory with time.
 
 Law: draws points that others measured; matplotlib is imported only to draw.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,17 +35,18 @@ class Panel:
     x: str
     y: str
     log: bool = False
+    over_time: bool = False
 
 
-def drawn(points: Sequence[Point], panels: Sequence[Panel], file: Path) -> None:
-    """Draw the panels there are points for on one page; the ending of ``file`` is the format.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
-    import matplotlib
-
+def drawn(points: Sequence[Point], panels: Sequence[Panel], file: Path, title: str) -> None:
+    """Draw the panels there are points for on one page, if matplotlib is installed."""
+    try:
+        import matplotlib
+    except ImportError:
+        sys.stderr.write("  without matplotlib, so without plots: benchmarks/requirements.txt\n")
+        return
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = file.name  # what is drawn of the same points is the same
     from matplotlib import pyplot
 
     wanted = [panel for panel in panels if any(each.panel == panel.name for each in points)]
@@ -60,8 +62,8 @@ def drawn(points: Sequence[Point], panels: Sequence[Panel], file: Path) -> None:
             _draw(place, panel, [each for each in points if each.panel == panel.name])
         for place in axes.flat[len(wanted) :]:
             place.set_visible(False)
-        page.suptitle("How cost grows: medians, ranges; dotted: µs of the broker a message")
-        page.savefig(file)
+        page.suptitle(title)
+        page.savefig(file, metadata={"Date": None})
     finally:
         pyplot.close(page)
 
@@ -72,16 +74,18 @@ def _draw(place: Any, panel: Panel, points: Sequence[Point]) -> None:
     for number, series in enumerate(dict.fromkeys(each.series for each in points)):
         its = sorted((each for each in points if each.series == series), key=lambda each: each.x)
         xs, color = [each.x for each in its], f"C{number}"
-        place.plot(xs, [each.y for each in its], "o-", color=color, label=series, markersize=3)
+        form = "-" if panel.over_time else "o-"
+        place.plot(xs, [each.y for each in its], form, color=color, label=series, markersize=3)
         lows, highs = [each.low for each in its], [each.high for each in its]
         place.fill_between(xs, lows, highs, color=color, alpha=0.15, linewidth=0)
         if all(each.server_us is not None for each in its):
             dotted = dotted or place.twinx()
             dotted.plot(xs, [each.server_us for each in its], ":", color=color)
-    place.set_xscale("log")
-    xs = sorted({each.x for each in points})
-    place.set_xticks(xs, [short(x) for x in xs])
-    place.set_xticks([], minor=True)
+    if not panel.over_time:
+        place.set_xscale("log")
+        xs = sorted({each.x for each in points})
+        place.set_xticks(xs, [short(x) for x in xs])
+        place.set_xticks([], minor=True)
     place.set_xlabel(panel.x)
     place.set_ylabel(panel.y)
     if panel.log:

@@ -33,7 +33,9 @@ class Settings:
     rule: Rule = USUAL
     """When rounds are enough."""
     results: Path = Path()
-    """Where drawings go, beside the figures."""
+    """Where the points of drawings go, beside the figures."""
+    pictures: Path = Path()
+    """Where drawings go."""
     stack: ExitStack = field(default_factory=ExitStack)
     """What is ended after the last suite."""
     _peers: list[JavaPeer | None] = field(default_factory=list)
