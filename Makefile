@@ -15,8 +15,9 @@
 #   make check-mutants  SAMPLE=100 SEED=1: small defects made by rule in what decides, each run against the tests
 #                 nearest to it; AREAS="client broker" some of them, SAMPLE=0 every defect (hours)
 #   make docs     the pages as a site, in site/; every link of it checked
-#   make bench    the measurements, paired with their peers where Maven is available;
-#                 SUITES="send drain" some of them, MORE="--scale 0.5 --markdown" as you like
+#   make bench    the measurements README shows, next to their peers (needs Maven): half an hour on two cores;
+#                 SUITES="send drain" others, MORE="--scale 0.5" as you like
+#   make bench-all  all measurements, Spark too: hours
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -37,7 +38,7 @@ TRIALS ?= 10000
 SAMPLE ?= 100
 SEED ?= 1
 
-.PHONY: demo test test-long test-pythons spark-versions check lint interop simulate simulate-mutants damage check-mutants bench docs env clean format
+.PHONY: demo test test-long test-pythons spark-versions check lint interop simulate simulate-mutants damage check-mutants bench bench-all docs env clean format
 
 env: $(STAMP)
 
@@ -101,6 +102,9 @@ bench: $(STAMP)
 	@$(BIN)/python scripts/need_java.py
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r benchmarks/requirements.txt -c constraints.txt
 	$(BIN)/python -m benchmarks $(SUITES) $(MORE)
+
+bench-all: SUITES = all
+bench-all: bench
 
 docs: $(STAMP)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -r docs/requirements.txt -c constraints.txt

@@ -16,13 +16,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import ROOT, Figure
-from benchmarks.markdown import Line, merged, number, replaced, rows, side
+from benchmarks.harness import ROOT, Figure, squares_s
+from benchmarks.markdown import Line, merged, number, ratio, replaced, rows, short_rows, side
 from benchmarks.rounds import USUAL
 from benchmarks.setting import Settings
-from benchmarks.suites import SUITES, TABLE
+from benchmarks.suites import README, SHOWN, SUITES, TABLE
 
 RESULTS = ROOT / "benchmarks" / "results"
+KEPT = ROOT / "benchmarks" / "figures.jsonl"
+"""The figures the pages show, of every machine."""
+IMAGES = ROOT / "docs" / "images"
+QUICK, QUICK_ROUNDS = 0.5, 9
+"""Scale and rounds with which what README shows is done in half an hour on two cores."""
 
 
 def show(figure: Figure) -> dict[str, Any]:
@@ -35,7 +40,7 @@ def show(figure: Figure) -> dict[str, Any]:
         text += f", cold {number(line['ours']['cold'], figure.unit)}"
     if "peer" in line:
         text += f"   {figure.peer_name}: {side(line['peer'], figure.unit)}"
-        text += f"   ratio {line['ratio']:.2f}"
+        text += f"   ratio {ratio(line).strip('*')}"
     sys.stderr.write(text + "\n")
     return line
 
@@ -45,7 +50,7 @@ def run(name: str, settings: Settings, done: list[Line]) -> bool:
     began = time.monotonic()
     try:
         for figure in SUITES[name](settings):
-            done.append((name, show(figure)))
+            done.append({"suite": name, "scale": settings.scale, **show(figure)})
     except Exception as error:
         sys.stderr.write(f"  {name} failed: {error}\n")
         return False
@@ -57,25 +62,32 @@ def options() -> argparse.Namespace:
     """Read and check the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "suites", nargs="*", help=f"all, or of these: {', '.join(SUITES)}; table: those of the "
-        "first table of docs/performance.md"
+        "suites", nargs="*", help="none: those README shows, in half an hour; all; table: those of "
+        f"the first table of docs/performance.md; or of these: {', '.join(SUITES)}"
     )  # fmt: skip
     parser.add_argument("--runs", type=int, default=3, help="launches of what has no rounds")
-    parser.add_argument("--scale", type=float, default=1.0, help="multiplies message counts")
-    parser.add_argument("--rounds-max", type=int, default=USUAL.most, metavar="N",
-                        help="end after N rounds even when they are not steady")  # fmt: skip
+    parser.add_argument("--scale", type=float, help="multiplies message counts "
+                        f"[1, of those README shows {QUICK}]")  # fmt: skip
+    parser.add_argument("--rounds-max", type=int, metavar="N",
+                        help="end after N rounds even when they are not steady "
+                        f"[{USUAL.most}, of those README shows {QUICK_ROUNDS}]")  # fmt: skip
     parser.add_argument("--no-peer", action="store_true", help="leave Apache's programs out")
-    parser.add_argument("--markdown", action="store_true", help="at the end print table rows")
-    parser.add_argument("--into", type=Path, metavar="PAGE",
-                        help="put them, and those figures.jsonl has, into a page")  # fmt: skip
+    parser.add_argument("--keep", metavar="MACHINE",
+                        help="put figures and pictures into README and docs, "
+                        "those of a machine named so")  # fmt: skip
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER",
-                        help="where figures.jsonl and the plots go [%(default)s]")  # fmt: skip
+                        help="where figures.jsonl goes, and pictures without --keep "
+                        "[%(default)s]")  # fmt: skip
     given = parser.parse_args()
-    named = given.suites or list(SUITES)
-    given.suites = [each for name in named for each in (TABLE if name == "table" else [name])]
+    given.short = not given.suites
+    given.scale = given.scale or (QUICK if given.short else 1.0)
+    given.rounds_max = given.rounds_max or (QUICK_ROUNDS if given.short else USUAL.most)
+    names = {"all": list(SUITES), "table": TABLE}
+    named = given.suites or README
+    given.suites = [each for name in named for each in names.get(name, [name])]
     unknown = [name for name in given.suites if name not in SUITES]
     if unknown:
-        parser.error(f"no suite {', '.join(unknown)}; there are table, {', '.join(SUITES)}")
+        parser.error(f"no suite {', '.join(unknown)}; there are all, table, {', '.join(SUITES)}")
     if given.rounds_max < USUAL.window + 1:
         parser.error(f"--rounds-max {given.rounds_max}: at least {USUAL.window + 1} are looked at")
     return given
@@ -89,6 +101,7 @@ def main() -> int:
     failed = 0
     done: list[Line] = []
     given.results.mkdir(parents=True, exist_ok=True)
+    machine = {"name": given.keep or "here", "squares_s": squares_s()}
     with tempfile.TemporaryDirectory(prefix="rocketstream-bench-") as folder:
         settings = Settings(
             Path(folder),
@@ -97,35 +110,43 @@ def main() -> int:
             not given.no_peer,
             replace(USUAL, most=given.rounds_max),
             given.results,
+            IMAGES if given.keep else given.results,
         )
         with settings.stack:
             for name in given.suites:
                 failed += not run(name, settings, done)
-    write(given, done)
+                for line in done:
+                    line["machine"] |= machine
+                # As they come: whoever ends a run of hours has what was measured.
+                keep(given.results / "figures.jsonl", done, list(SUITES))
+                if given.keep:
+                    write_pages(keep(KEPT, done, TABLE))
+    table = short_rows(done, SHOWN) if given.short else rows(done)
+    sys.stdout.write(f"\n{''.join(table)}")
     return 1 if failed else 0
 
 
-def write(given: argparse.Namespace, done: Sequence[Line]) -> None:
-    """Keep the figures beside those of other suites, and put them where they were asked for."""
-    for name, line in done:
-        line["suite"], line["scale"] = name, given.scale
-    file = given.results / "figures.jsonl"
-    kept = merged(read(file), done, list(SUITES))
-    file.write_text("".join(json.dumps(line) + "\n" for _, line in kept), encoding="utf-8")
-    if given.markdown:
-        sys.stdout.write(f"\n{''.join(rows(done))}")
-    if given.into is not None:
-        table = [(name, line) for name, line in kept if name in TABLE]
-        text = given.into.read_text(encoding="utf-8")
-        given.into.write_text(replaced(text, "".join(rows(table))), encoding="utf-8")
+def keep(file: Path, done: Sequence[Line], order: Sequence[str]) -> list[Line]:
+    """Put figures beside those of other suites and machines into a file, and return them all."""
+    elder = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    kept = merged([json.loads(line) for line in elder], done, order)
+    file.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+    return kept
 
 
-def read(file: Path) -> list[Line]:
-    """The figures an earlier run has kept."""
-    if not file.exists():
-        return []
-    lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
-    return [(line["suite"], line) for line in lines]
+def write_pages(lines: Sequence[Line]) -> None:
+    """Write the tables of README and docs/performance.md."""
+    for page, table in pages(lines).items():
+        text = page.read_text(encoding="utf-8")
+        page.write_text(replaced(text, table), encoding="utf-8")
+
+
+def pages(lines: Sequence[Line]) -> dict[Path, str]:
+    """The pages with a table of figures, and their tables."""
+    return {
+        ROOT / "README.md": "".join(short_rows(lines, SHOWN)),
+        ROOT / "docs" / "performance.md": "".join(rows(lines)),
+    }
 
 
 if __name__ == "__main__":

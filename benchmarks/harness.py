@@ -11,6 +11,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -86,6 +87,7 @@ def machine_facts() -> dict[str, Any]:
         "pyarrow",
         "numpy",
         "confluent-kafka",
+        "aiokafka",
     ):
         try:
             packages[name] = metadata.version(name)
@@ -97,6 +99,18 @@ def machine_facts() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "packages": packages,
     }
+
+
+def squares_s() -> float:
+    """How quick the machine is for Python: five million squares, the best of three."""
+    return round(min(_squares() for _ in range(3)), 2)
+
+
+def _squares() -> float:
+    began = time.perf_counter()
+    for number in range(5_000_000):
+        number * number
+    return time.perf_counter() - began
 
 
 def launched_in_turn(

@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,7 +40,15 @@ class Told(Protocol):
 class Worker:
     """``python -m benchmarks.work JOB … --told``: our side, in a process of its own."""
 
-    def __init__(self, job: str, *, module: str = "benchmarks.work", **arguments: object) -> None:
+    def __init__(
+        self,
+        job: str,
+        *,
+        module: str = "benchmarks.work",
+        round_timeout_s: float = ROUND_TIMEOUT_S,
+        **arguments: object,
+    ) -> None:
+        self._round_timeout_s = round_timeout_s
         self._command = [sys.executable, "-m", module, job, "--told"]
         for name, value in arguments.items():
             self._command += [f"--{name.replace('_', '-')}", str(value)]
@@ -59,7 +68,7 @@ class Worker:
         """Do one round; raises RuntimeError when the process ends or takes too long."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        late = threading.Timer(ROUND_TIMEOUT_S, self._process.kill)
+        late = threading.Timer(self._round_timeout_s, self._process.kill)
         late.start()
         try:
             self._process.stdin.write(as_line(words))
@@ -107,7 +116,8 @@ class Side:
     """One side of a figure: a told process, the arguments of its rounds, and its servers' work.
 
     Calling it does a round and returns the quantity ``key`` of what the process said; everything it
-    said is kept, with ``server_us``: the microseconds of processor time of ``servers`` a message.
+    said is kept, with ``server_us``: the microseconds of processor time of ``servers`` a message,
+    and ``others``: the share of the machine's processors that neither they nor the process had.
 
     Args:
         asleep: processes that are stopped meanwhile. A client that waits costs nothing, but an idle
@@ -133,11 +143,17 @@ class Side:
     def __call__(self) -> float:
         """Do one round."""
         with stopped(self._asleep):
+            began, busy = time.monotonic(), machine_s()
             before = processor_s(self._servers)
             told = self._told.round(**self._words())
             spent = processor_s(self._servers) - before
-        if self._servers and told.get("count"):
-            told["server_us"] = spent / float(told["count"]) * 1e6
+            busy, seconds = machine_s() - busy, time.monotonic() - began
+        count = float(told.get("count", 0))
+        if self._servers and count:
+            told["server_us"] = spent / count * 1e6
+        if "cpu_us" in told:
+            own = spent + float(told["cpu_us"]) * count / 1e6
+            told["others"] = others_share(busy, own, seconds, os.cpu_count() or 1)
         self.said.append(told)
         return float(told[self._key])
 
@@ -170,3 +186,15 @@ def processor_s(pids: Sequence[int]) -> float:
         words = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         ticks += int(words[11]) + int(words[12])
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def machine_s() -> float:
+    """Processor seconds all processes of the machine have used so far (Linux)."""
+    words = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=9)[1:9]
+    user, nice, system, _idle, _waiting, *rest = map(int, words)
+    return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+
+
+def others_share(busy_s: float, own_s: float, seconds: float, cores: int) -> float:
+    """Share of the machine's processors that went to others than those who used ``own_s``."""
+    return max(0.0, busy_s - own_s) / (seconds * cores)

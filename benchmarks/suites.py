@@ -16,6 +16,7 @@ from benchmarks.growth import growth
 from benchmarks.harness import Figure, embedded_server, run_worker
 from benchmarks.hostile import hostile, hostile_codes, hostile_together
 from benchmarks.kafka_suites import kafka
+from benchmarks.memory_over_time import memory_over_time
 from benchmarks.sending_suites import autobatch, send
 from benchmarks.setting import Settings, fresh_peer
 from benchmarks.spark_suites import spark, spark_kafka, spark_latency
@@ -69,6 +70,7 @@ SUITES: dict[str, Callable[[Settings], Iterator[Figure]]] = {
     "orderly": orderly,
     "latency": latency,
     "memory": memory,
+    "memory-over-time": memory_over_time,
     "embedded": embedded,
     "many-clients": many_clients,
     "sync-flush": sync_flush,
@@ -85,8 +87,44 @@ SUITES: dict[str, Callable[[Settings], Iterator[Figure]]] = {
     "hostile-together": hostile_together,
 }
 
+README = (
+    "start",
+    "send",
+    "autobatch",
+    "drain",
+    "orderly",
+    "lite",
+    "latency",
+    "memory",
+    "embedded",
+    "kafka",
+)
+"""The suites README shows figures of."""
+SHOWN = (
+    "`rocketstream serve`, from its start to the first acknowledged send",
+    "memory of the idle server",
+    "send sync, Apache broker",
+    "send 64 in flight, Apache broker",
+    "send 64 in flight, asyncio, Apache broker",
+    "send_many, 100 B, Apache broker",
+    "push drain batch 1, Apache broker",
+    "push drain batch 32, Apache broker",
+    "orderly drain batch 1, Apache broker",
+    "lite-pull drain, 100 B, Apache broker",
+    "lite-pull drain, asyncio, 100 B, Apache broker",
+    "lite-pull drain in columns, 100 B, Apache broker",
+    "end-to-end latency p50 at 500 msg/s, Apache broker",
+    "end-to-end latency p99 at 500 msg/s, Apache broker",
+    "memory of a push consumer holding 10,000 messages",
+    "Java client 64 in flight, embedded broker",
+    "lite-pull drain, 100 B, next to librdkafka",
+    "lite-pull drain in columns, 100 B, next to librdkafka",
+    "lite-pull drain, asyncio, 1 a poll, 100 B, next to Kafka's",
+    "lite-pull drain, asyncio, 20 a poll, 100 B, next to Kafka's",
+)
+"""The figures README shows."""
 TABLE = (
     "start", "send", "autobatch", "drain", "lite", "orderly", "latency", "memory", "embedded",
-    "many-clients", "sync-flush", "recovery", "kafka",
+    "many-clients", "sync-flush", "recovery", "memory-over-time", "kafka",
 )  # fmt: skip
 """The suites of the first table of docs/performance.md."""

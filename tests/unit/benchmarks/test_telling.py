@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -13,13 +14,14 @@ from typing import Any
 import pytest
 
 from benchmarks import work
+from benchmarks.__main__ import KEPT, pages
 from benchmarks.harness import Figure
 from benchmarks.jobs import rounds_of
-from benchmarks.markdown import BEGIN, END, bare, merged, replaced, rows
+from benchmarks.markdown import BEGIN, END, bare, merged, replaced, rows, short_rows
 from benchmarks.plots import Panel, Point, drawn
 from benchmarks.rounds import Rounds
-from benchmarks.sides import Side, as_line, processor_s
-from benchmarks.suites import SUITES
+from benchmarks.sides import Side, as_line, machine_s, others_share, processor_s
+from benchmarks.suites import README, SHOWN, SUITES
 from tests.plugins.waiting import wait_until
 from tests.tidy.source import ROOT
 
@@ -83,6 +85,17 @@ def test_processor_time_of_this_process_grows_with_its_work() -> None:
     assert processor_s([os.getpid(), os.getpid()]) > processor_s([os.getpid()])
 
 
+def test_others_had_of_the_machine_whatever_client_and_servers_had_not() -> None:
+    assert others_share(busy_s=3.0, own_s=1.0, seconds=2.0, cores=2) == 0.5
+    assert others_share(busy_s=1.0, own_s=1.02, seconds=1.0, cores=2) == 0.0, "ticks are coarse"
+    before = machine_s()
+    while machine_s() == before:
+        sum(range(10_000))
+    side = Side(Script({"count": 1, "cpu_us": 0.0}), key="count")
+    side()
+    assert side.said[0]["others"] >= 0
+
+
 def test_a_server_that_is_not_asked_stands_still_and_goes_on_afterwards() -> None:
     other = subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
@@ -112,21 +125,66 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
 
 
+def on(machine: str, line: dict[str, Any]) -> dict[str, Any]:
+    facts = {**line["machine"], "name": machine}
+    return {**line, "suite": line["benchmark"], "scale": 1.0, "machine": facts}
+
+
 def test_rows_tell_ranges_ratios_processor_time_and_what_to_doubt() -> None:
     rising = Rounds(tuple(1_000.0 * 2**number for number in range(8)))
     notes = {"ours_cpu_us": 22.04, "peer_cpu_us": 80.0, "ours_server_us": 34.0}
     line = Figure("send", "msg/s", STEADY, "Java client", rising, notes).line()
-    row = list(rows([("send", line)]))[2]
-    assert "| send | 10 msg/s (10–10) | 1 msg/s | Java client " in row
+    row = list(rows([on("A", line)]))[2]
+    assert "| send | A | 10 msg/s (10–10) | 1 msg/s | Java client " in row
     assert "not steady after 8 rounds" in row
-    assert "| 22 / 80; 34 | `send` |" in row
+    assert "| not steady | 22 / 80; 34 | `send` |" in row
 
 
 def test_a_row_without_peer_and_rounds_has_dashes() -> None:
     line = Figure("start", "s", [0.023]).line()
-    assert list(rows([("start", line)]))[2] == (
-        "| start | 0.023 s (0.023–0.023) | – | – | – | – | – | `start` |\n"
+    assert list(rows([on("A", line)]))[2] == (
+        "| start | A | 0.023 s (0.023–0.023) | – | – | – | – | – | `start` |\n"
     )
+
+
+def test_the_short_table_has_the_ratio_of_each_machine_and_none_of_sides_that_were_not_steady() -> (
+    None
+):
+    rising = Rounds(tuple(2.0**number for number in range(8)))
+    notes = {"ours_cpu_us": 22.04, "peer_cpu_us": 80.0}
+    lines = [
+        on("B", Figure("send", "msg/s", STEADY, "Java", rising, notes).line()),
+        on("A", Figure("send", "msg/s", STEADY, "Java", [20.0], notes).line()),
+        on("A", Figure("send", "msg/s", rising, "Kafka", STEADY).line()),
+        on("B", Figure("send", "msg/s", STEADY, "Kafka", STEADY, {"ours_others": 0.4}).line()),
+        on("A", Figure("not wanted", "s", [1.0], "Java", [2.0]).line()),
+        on("A", Figure("start", "s", [1.0], "Java", [2.0]).line()),
+        on("A", Figure("alone", "s", [1.0]).line()),
+    ]
+    taken_a, *told = "".join(short_rows(lines, ["send", "start", "alone"])).splitlines()
+    assert taken_a.startswith("Machine A: ")
+    assert told[3:] == [
+        "|---|---|---|---|---|---|",
+        "| send, msg/s | Java | **0.5** | 22 / 80 | not steady | 22 / 80 |",
+        "| send, msg/s | Kafka | not steady | – | machine busy | – |",
+        "| start, s | Java | **0.5** | – | – | – |",
+    ]
+
+
+@pytest.mark.parametrize("who", ["README.md", "docs/performance.md"])
+def test_the_tables_of_the_pages_are_written_from_the_figures_that_are_kept(who: str) -> None:
+    lines = map(json.loads, KEPT.read_text(encoding="utf-8").splitlines())
+    tables = {page.relative_to(ROOT).as_posix(): table for page, table in pages([*lines]).items()}
+    page = (ROOT / who).read_text(encoding="utf-8")
+    assert replaced(page, tables[who]) == page, (
+        "python -m benchmarks SUITE --keep MACHINE writes it"
+    )
+
+
+def test_each_figure_of_the_short_table_is_kept_of_a_suite_that_make_bench_runs() -> None:
+    lines = [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()]
+    suites = {line["benchmark"]: line["suite"] for line in lines}
+    assert {suites[name] for name in SHOWN if name in suites} <= set(README)
 
 
 @pytest.mark.parametrize(
@@ -138,10 +196,17 @@ def test_numbers_keep_three_digits(value: float, text: str) -> None:
 
 
 def test_a_suite_measured_again_replaces_its_figures_and_leaves_the_others() -> None:
-    elder = [("send", {"n": 1}), ("send", {"n": 2}), ("start", {"n": 3}), ("gone", {"n": 4})]
-    newer = [("drain", {"n": 5}), ("send", {"n": 6})]
-    found = merged(elder, newer, ["start", "send", "drain"])
-    assert found == [("start", {"n": 3}), ("send", {"n": 6}), ("drain", {"n": 5})]
+    one, two, start, gone, drain, again, other = (
+        {"suite": suite, "benchmark": name, "machine": {"name": machine}}
+        for suite, name, machine in (
+            ("send", "one", "A"), ("send", "two", "A"), ("start", "start", "A"), ("gone", "", "A"),
+            ("drain", "drain", "A"), ("send", "two", "A"), ("send", "one", "B"),
+        )
+    )  # fmt: skip
+    order = ["start", "send", "drain"]
+    assert merged([one, two, start, gone], [drain, again], order) == [start, again, drain]
+    found = merged([one, two, start], [other], order)
+    assert found == [start, one, other, two], "another machine's stand beside them"
 
 
 def test_a_table_goes_between_its_marks_and_nowhere_else() -> None:
@@ -157,13 +222,19 @@ def test_the_page_has_the_marks_and_names_suites_that_there_are() -> None:
     told = re.findall(r"^python -m benchmarks ([a-z -]+?)(?: +--.*| +#.*)?$", page, re.MULTILINE)
     names = {name for line in told for name in line.split()}
     assert names
-    assert names <= {"table", *SUITES}
+    assert names <= {"all", "table", *SUITES}
 
 
 def test_a_page_of_plots_is_drawn_from_points(tmp_path: Path) -> None:
     points = [Point("queues", "sends", x, 10.0 * x, 9.0, 11.0, 30.0) for x in (1, 10, 100)]
     panels = [Panel("queues", "queues", "msg/s"), Panel("topics", "topics without points", "")]
-    drawn(points, panels, tmp_path / "page.svg")
-    page = (tmp_path / "page.svg").read_text(encoding="utf-8")
+    panels.append(Panel("memory", "seconds", "MiB", over_time=True))
+    points += [Point("memory", "poll_arrow", x, 50.0, 50.0, 50.0) for x in range(5)]
+    texts = []
+    for _ in range(2):
+        drawn(points, panels, tmp_path / "page.svg", "How cost grows")
+        texts.append((tmp_path / "page.svg").read_text(encoding="utf-8"))
+    page = texts[0]
+    assert texts[1] == page, "nothing but the points is in it"
     assert "sends" in page
     assert "without points" not in page
