@@ -241,17 +241,16 @@ def point_of(
     x: int, curve: Curve, place: str, rounds: Rounds | list[float], notes: dict[str, Any]
 ) -> tuple[Point, Figure]:
     """A point for the page, and the same as a figure."""
-    server_us = notes.get("ours_server_us")
     kept = values(rounds)
     point = Point(
         curve.panel, f"{curve.name}, {place}", x, statistics.median(kept), min(kept), max(kept),
-        server_us,
+        notes.get("ours_cpu_us"), notes.get("ours_server_us"),
     )  # fmt: skip
     title = f"growth: {curve.axis} {x:,}, {curve.name}, {place}"
     return point, Figure(title, curve.unit, rounds, notes=notes)
 
 
-TITLE = "How cost grows: medians, ranges; dotted: µs of the broker a message"
+TITLE = "How cost grows: medians, ranges; dashed and dotted: processor µs of client and broker"
 PANELS = (
     Panel("queues", "queues of the topic", "msg/s"),
     Panel("topics", "topics sent to in turn", "msg/s"),

@@ -16,7 +16,7 @@ COLUMNS = 4
 
 @dataclass(frozen=True)
 class Point:
-    """A measured point: median and range of its rounds, and the broker's µs a message."""
+    """A measured point: median and range of its rounds, and µs of client and broker a message."""
 
     panel: str
     series: str
@@ -24,6 +24,7 @@ class Point:
     y: float
     low: float
     high: float
+    client_us: float | None = None
     server_us: float | None = None
 
 
@@ -46,7 +47,8 @@ def drawn(points: Sequence[Point], panels: Sequence[Panel], file: Path, title: s
         sys.stderr.write("  without matplotlib, so without plots: benchmarks/requirements.txt\n")
         return
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = file.name  # what is drawn of the same points is the same
+    # The same points are the same file, and its text is text.
+    matplotlib.rcParams.update({"svg.hashsalt": file.name, "svg.fonttype": "none"})
     from matplotlib import pyplot
 
     wanted = [panel for panel in panels if any(each.panel == panel.name for each in points)]
@@ -69,18 +71,22 @@ def drawn(points: Sequence[Point], panels: Sequence[Panel], file: Path, title: s
 
 
 def _draw(place: Any, panel: Panel, points: Sequence[Point]) -> None:
-    """One panel: rates as lines in their ranges, processor time of the broker dotted."""
-    dotted = None
+    """One panel: rates in their ranges; processor time of clients dashed, of brokers dotted."""
+    beside = None
     for number, series in enumerate(dict.fromkeys(each.series for each in points)):
         its = sorted((each for each in points if each.series == series), key=lambda each: each.x)
         xs, color = [each.x for each in its], f"C{number}"
         form = "-" if panel.over_time else "o-"
         place.plot(xs, [each.y for each in its], form, color=color, label=series, markersize=3)
         lows, highs = [each.low for each in its], [each.high for each in its]
-        place.fill_between(xs, lows, highs, color=color, alpha=0.15, linewidth=0)
-        if all(each.server_us is not None for each in its):
-            dotted = dotted or place.twinx()
-            dotted.plot(xs, [each.server_us for each in its], ":", color=color)
+        if lows != highs:
+            place.fill_between(xs, lows, highs, color=color, alpha=0.15, linewidth=0)
+        for form, costs in (
+            ("--", [each.client_us for each in its]), (":", [each.server_us for each in its])
+        ):  # fmt: skip
+            if None not in costs:
+                beside = beside or place.twinx()
+                beside.plot(xs, costs, form, color=color, linewidth=1)
     if not panel.over_time:
         place.set_xscale("log")
         xs = sorted({each.x for each in points})
@@ -93,12 +99,12 @@ def _draw(place: Any, panel: Panel, points: Sequence[Point]) -> None:
     else:
         place.set_ylim(0, 1.3 * max(each.high for each in points))  # room for the legend
         place.yaxis.set_major_formatter(lambda value, _: short(value))
-    if dotted is not None:
+    if beside is not None:
         if panel.log:
-            dotted.set_yscale("log")
+            beside.set_yscale("log")
         else:
-            dotted.set_ylim(bottom=0)
-        dotted.set_ylabel("µs a message (dotted)", fontsize=7)
+            beside.set_ylim(bottom=0)
+        beside.set_ylabel("µs a message (dashed, dotted)", fontsize=7)
     place.grid(alpha=0.3)
     place.legend(fontsize=6, loc="best" if panel.log else "upper left")
 
