@@ -1,0 +1,56 @@
+"""Whole rounds against the installed package: whatever a seed does to it, the guarantees hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.outside import edn, kafka_rules
+from tests.outside.faults import BROKER, NETWORK, Planned
+from tests.outside.history import History
+from tests.outside.round import ALL, SMALL, Round, Setting
+from tests.outside.rules import check
+
+FEW = tuple(
+    post
+    for post in SMALL
+    if post.name in {"sync", "keyed", "ledger-a", "many-a", "many-b"}
+    or post.name in {"ordered-a", "ordered-b", "pulled-a", "booked-a"}
+)
+ONE_OF_EACH = (
+    Planned(0.5, "kill", "ordered-a", 1.0),
+    Planned(1.5, "kill", BROKER, 0.5),
+    Planned(3.5, "cut", NETWORK, 0.0),
+    Planned(4.0, "freeze", "many-a", 1.5),
+    Planned(4.5, "hold", NETWORK, 1.0),
+    Planned(6.0, "stop", "pulled-a", 0.2),
+)
+
+pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def judged(history: History) -> list[str]:
+    """All that either checker holds against a history, as lines."""
+    verdict = kafka_rules.judge(edn.operations(history), edn.may_repeat(history))
+    return [*map(str, check(history)), *verdict.texts]
+
+
+def test_one_fault_of_each_kind_breaks_no_guarantee(package: Path, tmp_path: Path) -> None:
+    setting = Setting(tmp_path, package, seconds=8, posts=FEW, faults=ONE_OF_EACH)
+    history = Round(setting).run()
+    assert judged(history) == []
+    assert {fault.what for fault in history.faults} == {"kill", "cut", "freeze", "hold", "stop"}
+    groups = {delivery.group for delivery in history.deliveries}
+    assert groups == {"many", "ordered", "pulled", "booked", "reader"}
+    assert sum(send.is_stored for send in history.sends) > 50
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("seed", "flush"), [(101, "sync"), (102, "async")])
+def test_faults_drawn_from_a_seed_break_no_guarantee(
+    seed: int, flush: str, package: Path, tmp_path: Path
+) -> None:
+    """Killed is the process, never the machine: what async flush promises then is the same."""
+    history = Round(Setting(tmp_path, package, seed, 25, ALL, flush=flush)).run()
+    assert judged(history) == []
