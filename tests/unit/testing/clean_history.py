@@ -8,12 +8,14 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 from rocketstream.errors import SendOutcome
 from rocketstream.model import MessageQueue
 from rocketstream.testing.history.events import (
     BrokerDied,
     CommitSeen,
+    Content,
     Event,
     GroupDeclared,
     ListenerReturned,
@@ -30,12 +32,24 @@ from rocketstream.testing.history.events import (
     SendFailed,
     SendInvoked,
     TransactionDecided,
+    TransactionsGivenUp,
 )
 
 TOPIC = "T"
 ATTEMPTS = 3
 DUE_MS = 500.0
 Stored = tuple[str, str, int]  # key, tags, how often it failed
+SHOPS = "north", "south"
+
+
+def content(key: str, tags: str) -> Content:
+    """Return what a message of this key holds, wherever it is seen."""
+    return Content.of(key.encode(), {"TAGS": tags, "shop": SHOPS[len(key) % 2]})
+
+
+def invoked(at: float, key: str, tags: str, **more: Any) -> SendInvoked:
+    """Return the beginning of a send."""
+    return SendInvoked(at, key, TOPIC, tags=tags, content=content(key, tags), **more)
 
 
 @dataclass
@@ -73,8 +87,9 @@ class CleanHistory:
 
     def _group(self, name: str, orderly: bool) -> Group:
         tags = frozenset({"a"}) if self.random.random() < 0.3 else frozenset[str]()
+        where = ("shop", "north") if self.random.random() < 0.3 else None
         declared = GroupDeclared(
-            0.0, name, frozenset({TOPIC}), orderly, tags, 0 if orderly else ATTEMPTS
+            0.0, name, frozenset({TOPIC}), orderly, tags, 0 if orderly else ATTEMPTS, where=where
         )
         self.record(declared)
         return Group(declared, defaultdict(int), {})
@@ -92,7 +107,7 @@ class CleanHistory:
     def store(self, queue: MessageQueue, key: str, tags: str, times: int = 0) -> int:
         self.log[queue].append((key, tags, times))
         offset = len(self.log[queue]) - 1
-        self.record(MessageStored(self.now, key, queue, offset, tags))
+        self.record(MessageStored(self.now, key, queue, offset, tags, content(key, tags)))
         return offset
 
     # --- sending ---------------------------------------------------------------------------------
@@ -105,21 +120,21 @@ class CleanHistory:
     def _plain(self, key: str, tags: str) -> None:
         queue = self.random.choice(self.queues)
         tries = self.random.choice([1, 1, 2])
-        self.record(SendInvoked(self.tick(), key, TOPIC, tags=tags))
+        self.record(invoked(self.tick(), key, tags))
         for _ in range(tries):
             self.tick()
             offset = self.store(queue, key, tags)
         self.record(SendAcknowledged(self.tick(), key, queue, offset, tries))
 
     def _delayed(self, key: str, tags: str) -> None:
-        self.record(SendInvoked(self.tick(), key, TOPIC, DUE_MS, tags))
+        self.record(invoked(self.tick(), key, tags, due_ms=DUE_MS))
         self.record(SendAcknowledged(self.tick(), key))
         self.now += DUE_MS
         self.store(self.random.choice(self.queues), key, tags)
 
     def _transaction(self, key: str, tags: str) -> None:
         commit = self.random.random() < 0.7
-        self.record(SendInvoked(self.tick(), key, TOPIC, tags=tags, transactional=True))
+        self.record(invoked(self.tick(), key, tags, transactional=True))
         self.record(SendAcknowledged(self.tick(), key))
         self.record(TransactionDecided(self.tick(), key, commit))
         if commit:
@@ -128,7 +143,7 @@ class CleanHistory:
 
     def _failed(self, key: str, tags: str) -> None:
         outcome = self.random.choice(list(SendOutcome))
-        self.record(SendInvoked(self.tick(), key, TOPIC, tags=tags))
+        self.record(invoked(self.tick(), key, tags))
         if outcome is SendOutcome.UNKNOWN and self.random.random() < 0.5:
             self.store(self.random.choice(self.queues), key, tags)
         self.record(SendFailed(self.tick(), key, outcome))
@@ -149,8 +164,10 @@ class CleanHistory:
         self._calls += 1
         at, name, member = self.tick(), group.declared.group, group.member[queue]
         deliveries = [
-            MessageDelivered(at, key, name, member, queue, offset, times, self._calls)
-            for offset, (key, _, times) in batch
+            MessageDelivered(
+                at, key, name, member, queue, offset, times, self._calls, content(key, tags)
+            )
+            for offset, (key, tags, times) in batch
         ]
         self.events += deliveries
         fate = self.random.random()
@@ -170,9 +187,12 @@ class CleanHistory:
             self.record(CommitSeen(self.tick(), name, queue, group.next[queue]))
 
     def _wanted(self, group: Group, queue: MessageQueue) -> list[tuple[int, Stored]]:
-        tags = frozenset[str]() if queue.topic != TOPIC else group.declared.tags
         there = list(enumerate(self.log[queue]))[group.next[queue] :]
-        return [(offset, stored) for offset, stored in there if not tags or stored[1] in tags]
+        return [
+            (offset, (key, tags, times))
+            for offset, (key, tags, times) in there
+            if queue.topic != TOPIC or group.declared.selects(tags, content(key, tags))
+        ]
 
     def _fail(self, group: Group, deliveries: list[MessageDelivered]) -> None:
         if group.declared.orderly:
@@ -180,7 +200,9 @@ class CleanHistory:
         for delivery in deliveries:
             times = delivery.reconsume_times + 1
             topic = "%RETRY%" if times < ATTEMPTS else "%DLQ%"
-            self.store(MessageQueue(topic + group.declared.group, "b", 0), delivery.key, "", times)
+            assert delivery.content is not None
+            queue = MessageQueue(topic + group.declared.group, "b", 0)
+            self.store(queue, delivery.key, delivery.content.tags, times)
 
     # --- what may happen -------------------------------------------------------------------------
 
@@ -215,4 +237,5 @@ class CleanHistory:
                 self.record(OwnersSeen(self.now, group.declared.group, queue, (owner,)))
         for queue in [*self.queues, *self.log]:
             self.record(LogRead(self.tick(), queue, 0, len(self.log[queue])))
+        self.record(TransactionsGivenUp(self.tick(), frozenset()))
         self.record(RunEnded(self.tick()))

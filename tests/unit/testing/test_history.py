@@ -19,6 +19,7 @@ from rocketstream.testing.history.events import (
     BrokerPaused,
     ClockJumped,
     CommitSeen,
+    Content,
     Disturbed,
     Event,
     GroupDeclared,
@@ -272,7 +273,71 @@ def give_up_early(history: History, source: random.Random) -> History:
     return [*history, MessageStored(ended.at, key, dead, 10_000)]
 
 
+def alter(history: History, kind: type[MessageStored | MessageDelivered], n: int) -> History:
+    """One message of ``kind`` has another body, tag or property than it was sent with."""
+    source = random.Random(n)
+    event = pick([e for e in of(kind, history) if e.content is not None], source)
+    assert event.content is not None
+    (size, crc), tags, properties = event.content
+    other = source.choice(
+        [
+            Content((size, crc ^ 1), tags, properties),
+            Content((size + 1, crc), tags, properties),
+            Content((size, crc), tags + "x", properties),
+            Content((size, crc), tags, ()),
+            Content((size, crc), tags, tuple((name, "x") for name, _ in properties)),
+        ]
+    )
+    return [*without(history, event), dataclasses.replace(event, content=other)]
+
+
+def alter_in_the_log(history: History, source: random.Random) -> History:
+    return alter(history, MessageStored, source.randrange(1 << 16))
+
+
+def alter_on_the_way(history: History, source: random.Random) -> History:
+    return alter(history, MessageDelivered, source.randrange(1 << 16))
+
+
+def store_elsewhere(history: History, source: random.Random) -> History:
+    stored = pick([s for s in of(MessageStored, history) if s.queue.topic == TOPIC], source)
+    elsewhere = dataclasses.replace(stored, queue=stored.queue._replace(topic="U"))
+    return [*without(history, stored), elsewhere]
+
+
+def deliver_from_elsewhere(history: History, source: random.Random) -> History:
+    delivery = pick(of(MessageDelivered, history), source)
+    elsewhere = dataclasses.replace(delivery, queue=delivery.queue._replace(topic="U"))
+    return [*without(history, delivery), elsewhere]
+
+
+def deliver_what_is_excluded(history: History, source: random.Random) -> History:
+    """A group that selects gets a message that another group wanted."""
+    groups = [g for g in of(GroupDeclared, history) if not g.selects_all]
+    declared = pick(groups, source)
+    excluded = [
+        s
+        for s in of(MessageStored, history)
+        if s.queue.topic == TOPIC and not declared.selects(s.tags, s.content)
+    ]
+    stored = pick(excluded, source)
+    at = stored.at + 1
+    wrong = MessageDelivered(at, stored.key, declared.group, "m", stored.queue, stored.offset)
+    return [*history, wrong]
+
+
+def forget_a_half(history: History, source: random.Random) -> History:
+    decided = pick([d for d in of(TransactionDecided, history) if not d.commit], source)
+    return without(history, decided)
+
+
 PLANTS: list[tuple[AnomalyKind, Plant]] = [
+    (AnomalyKind.ALTERED, alter_in_the_log),
+    (AnomalyKind.ALTERED, alter_on_the_way),
+    (AnomalyKind.MISPLACED, store_elsewhere),
+    (AnomalyKind.MISPLACED, deliver_from_elsewhere),
+    (AnomalyKind.UNWANTED, deliver_what_is_excluded),
+    (AnomalyKind.LOST, forget_a_half),
     (AnomalyKind.LOST, lose_from_log),
     (AnomalyKind.LOST, lose_a_delayed_one),
     (AnomalyKind.LOST, never_consume),

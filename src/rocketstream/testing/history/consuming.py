@@ -27,6 +27,7 @@ def check_consuming(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
         for queue, story in group.queues.items():
             for delivery in story.deliveries:
                 yield from _allowed_at_all(stories, rules, delivery)
+                yield from _as_sent_and_selected(stories, group, delivery)
             yield from _repeated(stories, rules, group, queue, story.deliveries)
             yield from _other_message(stories, rules, queue, story.deliveries)
         by_key = _deliveries_by_key(group)
@@ -44,14 +45,16 @@ def wanted(stories: Stories, group: GroupStory, queue: MessageQueue) -> Callable
     """Return a function that tells whether the group must consume the message at an offset."""
     read = stories.reads.get(queue)
     begin = read.begin if read is not None else 0
-    tags = group.declared.tags
-    if not tags or queue.topic.startswith(RETRY):
+    declared = group.declared
+    if declared.selects_all or queue.topic.startswith(RETRY):
         return lambda offset: offset >= begin
     there = stories.stored.get(queue, {})
 
     def selects(offset: int) -> bool:
         stored = there.get(offset)
-        return offset >= begin and stored is not None and stored.tags in tags
+        if offset < begin or stored is None:
+            return False
+        return declared.selects(stored.tags, stored.content)
 
     return selects
 
@@ -81,6 +84,26 @@ def _allowed_at_all(stories: Stories, rules: Rules, delivery: Delivery) -> Itera
         elif not commits or event.at < min(commits):
             text = f"{event.key} was delivered before its local transaction had committed"
             yield Anomaly(AnomalyKind.TRANSACTION_EARLY, text, (first, *send.decided, event))
+
+
+def _as_sent_and_selected(
+    stories: Stories, group: GroupStory, delivery: Delivery
+) -> Iterator[Anomaly]:
+    event, declared = delivery.event, group.declared
+    send = stories.sends.get(event.key)
+    if send is None or not send.invoked:
+        return
+    first = send.invoked[0]
+    if event.queue.topic not in (first.topic, group.retry_topic):
+        text = f"{event.key} was sent to {first.topic}, and delivered from {event.queue.topic}"
+        yield Anomaly(AnomalyKind.MISPLACED, text, (first, event))
+    if first.content is not None and event.content is not None:
+        change = event.content.differs(first.content)
+        if change:
+            yield Anomaly(AnomalyKind.ALTERED, f"{event.key} was delivered with {change}", (event,))
+    if not declared.selects(first.tags, first.content):
+        text = f"{event.key} was delivered to group {declared.group}, which excludes it"
+        yield Anomaly(AnomalyKind.UNWANTED, text, (first, event))
 
 
 def _repeated(
@@ -232,7 +255,7 @@ def _never_consumed(
     for key, send in stories.sends.items():
         if not send.invoked or send.invoked[0].topic not in declared.topics:
             continue
-        if declared.tags and send.invoked[0].tags not in declared.tags:
+        if not declared.selects(send.invoked[0].tags, send.invoked[0].content):
             continue
         deliveries = by_key.get(key, [])
         if key in dead or any(delivery.success for delivery in deliveries):

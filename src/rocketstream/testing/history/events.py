@@ -7,10 +7,50 @@ program meant to send once; it survives retries, delays, transactions and dead-l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+from zlib import crc32
 
 from rocketstream.errors import SendOutcome
-from rocketstream.model import MessageQueue
+from rocketstream.model import RESERVED_PROPERTIES, MessageQueue
+
+
+class Content(NamedTuple):
+    """The part of a message that must arrive as it was sent.
+
+    Attributes:
+        body: length and CRC-32 of the body.
+        tags: the tag; empty for none.
+        properties: its user's, ascending by name; of a message that was read, all others that it
+            has as well.
+    """
+
+    body: tuple[int, int]
+    tags: str
+    properties: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, body: bytes, properties: Mapping[str, str]) -> Self:
+        """Return the content of a message, sent or read."""
+        own = sorted(item for item in properties.items() if item[0] not in RESERVED_PROPERTIES)
+        return cls((len(body), crc32(body)), properties.get("TAGS", ""), tuple(own))
+
+    def differs(self, sent: Content) -> str:
+        """Return what was changed on the way from ``sent``, in words; empty for nothing.
+
+        Brokers and clients may add properties.
+        """
+        if self.body != sent.body:
+            (size, crc), (sent_size, sent_crc) = self.body, sent.body
+            return f"body: {size} bytes, CRC {crc:08x}; sent {sent_size} bytes, CRC {sent_crc:08x}"
+        if self.tags != sent.tags:
+            return f"tag: {self.tags!r}; sent {sent.tags!r}"
+        there = dict(self.properties)
+        for name, value in sent.properties:
+            if there.get(name) != value:
+                return f"property {name}: {there.get(name)!r}; sent {value!r}"
+        return ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +75,7 @@ class SendInvoked(Event):
         transactional: visible only once ``TransactionDecided`` said commit.
         tries: how often it may be written before its producer records the outcome; a killed
             producer never records one.
+        content: what must arrive; None where it was not taken down.
     """
 
     key: str
@@ -43,6 +84,7 @@ class SendInvoked(Event):
     tags: str = ""
     transactional: bool = False
     tries: int = 1
+    content: Content | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +131,14 @@ class MessageStored(Event):
     queue: MessageQueue
     offset: int
     tags: str = ""
+    content: Content | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionsGivenUp(Event):
+    """The broker asks about no transaction any more; those of ``keys`` it gave up undecided."""
+
+    keys: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +179,7 @@ class GroupDeclared(Event):
         topics: topics it subscribes to, without its retry topic.
         orderly: queues are consumed in order, by one member at a time.
         tags: tags it selects; empty for all.
+        where: name and value of the property it selects by a condition; None for no condition.
         attempts_max: deliveries a message gets before it is given up (dead-lettered); 0 means
             unlimited.
         from_first: whether it begins with the first message; otherwise where its first delivery or
@@ -146,6 +197,18 @@ class GroupDeclared(Event):
     from_first: bool = True
     sends_back: bool = True
     shares: bool = True
+    where: tuple[str, str] | None = None
+
+    @property
+    def selects_all(self) -> bool:
+        """Whether the group wants every message of its topics."""
+        return not self.tags and self.where is None
+
+    def selects(self, tags: str, content: Content | None) -> bool:
+        """Whether the group wants a message with this tag and content."""
+        if self.tags and tags not in self.tags:
+            return False
+        return self.where is None or (content is not None and self.where in content.properties)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,6 +219,7 @@ class MessageDelivered(Event):
         queue: the queue it was read from; for a retried message a queue of the retry topic.
         reconsume_times: how often it failed before, according to the message.
         call: number of the listener call; messages of one batch share it.
+        content: what the message held; None where it was not taken down.
     """
 
     key: str
@@ -165,6 +229,7 @@ class MessageDelivered(Event):
     offset: int
     reconsume_times: int = 0
     call: int = 0
+    content: Content | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 from rocketstream.errors import SendError, SendOutcome
-from rocketstream.model import MessageQueue, SendResult
+from rocketstream.model import Message, MessageQueue, SendResult
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.properties import PROPERTY_RETRY_TOPIC
 from rocketstream.testing.history.events import (
+    Content,
     Event,
     ListenerReturned,
     LogRead,
@@ -60,6 +62,14 @@ class Sending:
         self._recorder.record(SendFailed(now, self._invoked.key, outcome, self._tries_max))
 
 
+class Returned(Protocol):
+    """Records that a listener call ended."""
+
+    def __call__(self, success: bool, failed_from: int | None = None) -> None:
+        """Record it; of a successful one, messages from the place ``failed_from`` on failed."""
+        ...
+
+
 class Recorder:
     """Collects the events of one run.
 
@@ -85,16 +95,29 @@ class Recorder:
         tags: str = "",
         transactional: bool = False,
         tries_max: int = 1,
+        message: Message | None = None,
     ) -> Sending:
-        """Note that a send begins; ``tries_max`` is 1 + ``retry_times_when_send_failed``."""
-        invoked = SendInvoked(self.now(), key, topic, due_ms, tags, transactional, tries_max)
+        """Note that a send begins.
+
+        Args:
+            key, topic, due_ms, tags, transactional: as ``SendInvoked`` has them.
+            tries_max: 1 + ``retry_times_when_send_failed``.
+            message: the message, to have compared what arrives with it.
+        """
+        content = None
+        if message is not None:
+            content = Content.of(message.body, message.properties)
+            tags = content.tags
+        invoked = SendInvoked(
+            self.now(), key, topic, due_ms, tags, transactional, tries_max, content
+        )
         self.record(invoked)
         return Sending(self, invoked, tries_max)
 
     @contextmanager
     def listening(
         self, group: str, member: str, messages: Sequence[MessageExt]
-    ) -> Iterator[Callable[[bool], None]]:
+    ) -> Iterator[Returned]:
         """Record a listener call; the block is given a function to report whether it succeeds.
 
         A block that raises has failed. A block that is cancelled, or ends without reporting, counts
@@ -111,16 +134,18 @@ class Recorder:
                 message.queue_offset,
                 message.reconsume_times,
                 call,
+                Content.of(message.body, message.properties),
             )
             for message in messages
         ]
         for delivery in deliveries:
             self.record(delivery)
 
-        def returned(success: bool) -> None:
+        def returned(success: bool, failed_from: int | None = None) -> None:
             end = self.now()
-            for delivery in deliveries:
-                self.record(ListenerReturned(end, delivery, success))
+            for place, delivery in enumerate(deliveries):
+                good = success and (failed_from is None or place < failed_from)
+                self.record(ListenerReturned(end, delivery, good))
 
         try:
             yield returned
@@ -148,6 +173,7 @@ class Recorder:
         for message in messages:
             at = now if stored_at is None else stored_at(message)
             key, tags = message.keys or "", message.tags or ""
-            self.record(MessageStored(at, key, queue, message.queue_offset, tags))
+            content = Content.of(message.body, message.properties)
+            self.record(MessageStored(at, key, queue, message.queue_offset, tags, content))
             end = message.queue_offset + 1
         self.record(LogRead(now, queue, begin, end))

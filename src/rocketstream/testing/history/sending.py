@@ -13,7 +13,7 @@ from rocketstream.errors import SendOutcome
 from rocketstream.model import MessageQueue
 from rocketstream.testing.history.anomaly import Anomaly, AnomalyKind, Rules
 from rocketstream.testing.history.events import MessageStored, SendAcknowledged, SendInvoked
-from rocketstream.testing.history.story import NEVER, SendStory, Stories
+from rocketstream.testing.history.story import DLQ, NEVER, RETRY, SendStory, Stories
 
 
 def check_sending(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
@@ -28,6 +28,8 @@ def check_sending(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
         yield from _acknowledged_and_gone(stories, rules, key, send)
         yield from _stored_twice(stories, rules, key, send)
         yield from _rolled_back_but_stored(key, send)
+        yield from _altered_or_elsewhere(key, send)
+        yield from _half_and_gone(stories, rules, key, send)
     for one, other in stories.clashes:
         text = f"{one.queue} offset {one.offset} was read as {one.key} and as {other.key}"
         if not _forgiven(stories, rules, one.queue.broker_name, one.at):
@@ -143,6 +145,30 @@ def _rolled_back_but_stored(key: str, send: SendStory) -> Iterator[Anomaly]:
     if copies and not any(decision.commit for decision in send.decided):
         text = f"{key} was rolled back, and is stored"
         yield Anomaly(AnomalyKind.ROLLED_BACK_SEEN, text, (*send.decided, copies[0]))
+
+
+def _altered_or_elsewhere(key: str, send: SendStory) -> Iterator[Anomaly]:
+    first = send.invoked[0]
+    for stored in send.stored:
+        topic = stored.queue.topic
+        if topic != first.topic and not topic.startswith((RETRY, DLQ)):
+            text = f"{key} was sent to {first.topic}, and {topic} holds it"
+            yield Anomaly(AnomalyKind.MISPLACED, text, (first, stored))
+        if first.content is not None and stored.content is not None:
+            change = stored.content.differs(first.content)
+            if change:
+                yield Anomaly(AnomalyKind.ALTERED, f"{key} is stored with {change}", (stored,))
+
+
+def _half_and_gone(stories: Stories, rules: Rules, key: str, send: SendStory) -> Iterator[Anomaly]:
+    """Check that an acknowledged half message was decided or given up: nothing asks for others."""
+    given_up = stories.given_up
+    if given_up is None or not send.invoked[0].transactional or not send.acknowledged:
+        return
+    if send.decided or key in given_up.keys or may_be_lost(stories, rules, send):
+        return
+    text = f"{key} waits for the end of its transaction, and nobody is asked for it any more"
+    yield Anomaly(AnomalyKind.LOST, text, (*send.invoked, *send.acknowledged))
 
 
 def _stored_out_of_order(stories: Stories, rules: Rules) -> Iterator[Anomaly]:

@@ -34,6 +34,7 @@ from rocketstream.testing.history.events import (
     SendFailed,
     SendInvoked,
     TransactionDecided,
+    TransactionsGivenUp,
 )
 
 RETRY, DLQ = "%RETRY%", "%DLQ%"
@@ -163,6 +164,7 @@ class Stories:
     """Broker starts by broker name, in the order they happened."""
     disturbances: Misfortunes = field(default_factory=Misfortunes)
     clock_forward: Moments = field(default_factory=lambda: Moments([]))
+    given_up: TransactionsGivenUp | None = None
     ended: RunEnded | None = None
 
     def group_of(self, event: MessageDelivered | CommitSeen | OffsetReset) -> GroupStory:
@@ -220,6 +222,7 @@ class _Sorter:
             MemberJoined: self._joined,
             MemberLeft: self._left,
             OwnersSeen: self._owners,
+            TransactionsGivenUp: self._given_up,
             RunEnded: self._ended,
             ProcessDied: self._died,
             BrokerDied: self._deaths.append,
@@ -294,6 +297,9 @@ class _Sorter:
     def _owners(self, event: OwnersSeen) -> None:
         if event.group in self.stories.groups:
             self.stories.groups[event.group].owners.append(event)
+
+    def _given_up(self, event: TransactionsGivenUp) -> None:
+        self.stories.given_up = event
 
     def _ended(self, event: RunEnded) -> None:
         self.stories.ended = event

@@ -7,24 +7,32 @@ when it ends, so that the calls a killed process left unfinished are known.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rocketstream import aio
+from rocketstream import OffsetStore, ReadOffsetType, aio
+from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext
+from rocketstream.errors import RocketMQError
 from rocketstream.model import (
     ConsumeConcurrentlyStatus,
     ConsumeFromWhere,
     ConsumeOrderlyStatus,
+    MessageModel,
     MessageQueue,
+    MessageSelector,
 )
 from rocketstream.protocol.message_ext import MessageExt
-from rocketstream.testing.history import Recorder
+from rocketstream.testing.history import Recorder, place_of
 from rocketstream.testing.history.events import (
+    CommitSeen,
     GroupDeclared,
     MemberJoined,
     MemberLeft,
+    OffsetReset,
 )
 from rocketstream.testing.sim.world import Node, World
 
@@ -41,6 +49,9 @@ class Manners:
         members: how many processes.
         orderly: whether queues are consumed in order.
         tags: tags the group selects; empty for all.
+        where: name and value of the property it selects by a condition; None for no condition.
+        seeking: share of polls after which a lite pull member goes back to an earlier offset.
+        partly: whether its listener acknowledges only the beginning of a batch that has failures.
         retries: how often a message may fail before it is given up; None means no limit.
         failing: share of messages that fail at first.
         poisonous: share of messages that always fail.
@@ -55,6 +66,9 @@ class Manners:
     members: int
     orderly: bool = False
     tags: frozenset[str] = frozenset()
+    where: tuple[str, str] | None = None
+    seeking: float = 0.0
+    partly: bool = False
     retries: int | None = 16
     failing: float = 0.0
     poisonous: float = 0.0
@@ -64,9 +78,12 @@ class Manners:
     settings: tuple[tuple[str, Any], ...] = ()
 
     @property
-    def expression(self) -> str:
-        """Return the subscription expression of the group."""
-        return " || ".join(sorted(self.tags)) or "*"
+    def expression(self) -> MessageSelector:
+        """Return the subscription of the group."""
+        if self.where is not None:
+            name, value = self.where
+            return MessageSelector.by_sql(f"{name} = '{value}'")
+        return MessageSelector.of(" || ".join(sorted(self.tags)) or "*")
 
 
 SLOW_SHARE, SLOW_TIMES = 0.05, 100
@@ -83,6 +100,8 @@ class SimGroup:
 
     sends_back = True
     shares = True
+    at_broker = True
+    """Whether the broker keeps its offsets, and divides its queues."""
 
     def __init__(self, world: World, manners: Manners) -> None:
         self.world = world
@@ -93,24 +112,32 @@ class SimGroup:
         self.consumed: set[str] = set()
         self.given_up: set[str] = set()
         attempts = 0 if manners.retries is None else manners.retries + 1
-        world.history.append(
-            GroupDeclared(
-                0.0,
-                manners.group,
-                frozenset({manners.topic}),
-                manners.orderly,
-                manners.tags,
-                attempts,
-                sends_back=self.sends_back,
-                shares=self.shares,
-            )
+        self.declared = GroupDeclared(
+            0.0,
+            manners.group,
+            frozenset({manners.topic}),
+            manners.orderly,
+            manners.tags,
+            attempts,
+            sends_back=self.sends_back,
+            shares=self.shares,
+            where=manners.where,
         )
+        self._declare()
         self.nodes = [
             world.add_node(f"{manners.group}-{number}", self._main)
             for number in range(manners.members)
         ]
 
+    def _declare(self) -> None:
+        self.world.history.append(self.declared)
+
     # --- calls of the workload --------------------------------------------------------------------
+
+    @property
+    def views(self) -> Iterable[tuple[GroupDeclared, set[str]]]:
+        """Return each of those who must get everything, and the keys that they consumed."""
+        return [(self.declared, self.consumed)]
 
     @property
     def retry_topic(self) -> str:
@@ -179,6 +206,8 @@ class SimGroup:
     def listener(self, node: Node, recorder: Recorder) -> Callable[..., Awaitable[Any]]:
         """Return the listener of a member; it records the messages it is given."""
         own = _Listener(self, node, recorder)
+        if self.manners.partly:
+            return own.partly
         return own.in_order if self.manners.orderly else own.at_once
 
     def fails(self, message: MessageExt) -> bool:
@@ -189,7 +218,11 @@ class SimGroup:
             return True
         return fate < self.manners.poisonous + self.manners.failing and self.failed[key] < 2
 
-    def record(self, messages: list[MessageExt], *, success: bool) -> None:
+    def known_as(self, member: str) -> str:
+        """Return the group that a member's deliveries are recorded under."""
+        return self.manners.group
+
+    def record(self, member: str, messages: list[MessageExt], *, success: bool) -> None:
         """Remember the outcome of messages, for ``is_done``."""
         for message in messages:
             key = message.keys or ""
@@ -220,15 +253,116 @@ class _Listener:
 
     async def _consume(self, messages: list[MessageExt]) -> bool:
         group = self._group
-        with self._recorder.listening(group.manners.group, self._node.name, messages) as returned:
-            work_s = self._chance.random() * group.manners.work_ms / 1000
-            if not group.manners.orderly and self._chance.random() < SLOW_SHARE:
-                work_s *= SLOW_TIMES  # the messages behind it are finished, and may be committed
-            await asyncio.sleep(work_s)
+        name = self._node.name
+        with self._recorder.listening(group.known_as(name), name, messages) as returned:
+            await self._work()
             success = not any(group.fails(message) for message in messages)
             returned(success)
-            group.record(messages, success=success)
+            group.record(name, messages, success=success)
         return success
+
+    async def partly(
+        self, messages: list[MessageExt], context: ConsumeConcurrentlyContext
+    ) -> ConsumeConcurrentlyStatus:
+        """A concurrent listener that acknowledges a batch up to its first failure."""
+        group, name = self._group, self._node.name
+        with self._recorder.listening(group.manners.group, name, messages) as returned:
+            await self._work()
+            fails = [group.fails(message) for message in messages]
+            good = fails.index(True) if True in fails else len(messages)
+            context.ack_index = good - 1
+            returned(True, failed_from=good)
+            group.record(name, messages[:good], success=True)
+            group.record(name, messages[good:], success=False)
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    async def _work(self) -> None:
+        manners = self._group.manners
+        work_s = self._chance.random() * manners.work_ms / 1000
+        if not manners.orderly and self._chance.random() < SLOW_SHARE:
+            work_s *= SLOW_TIMES  # the messages behind it are finished, and may be committed
+        await asyncio.sleep(work_s)
+
+
+class SimBroadcastGroup(SimGroup):
+    """Members that each get every message; each keeps its offsets in a table of its own."""
+
+    sends_back = False
+    shares = False
+    at_broker = False
+
+    def _declare(self) -> None:
+        self._seen: dict[str, set[str]] = {}
+        self._members: list[GroupDeclared] = []
+        for number in range(self.manners.members):
+            name = f"{self.manners.group}-{number}"
+            self._seen[name] = set()
+            own = dataclasses.replace(self.declared, group=self.known_as(name))
+            self._members.append(own)
+            self.world.history.append(own)
+
+    @property
+    def views(self) -> Iterable[tuple[GroupDeclared, set[str]]]:
+        """Return each member, and the keys that it consumed."""
+        return list(zip(self._members, self._seen.values(), strict=True))
+
+    def known_as(self, member: str) -> str:
+        """Return the group of one that a member is for the history."""
+        return f"{self.manners.group} of {member}"
+
+    def record(self, member: str, messages: list[MessageExt], *, success: bool) -> None:
+        """Remember what a member consumed."""
+        self._seen[member] |= {message.keys or "" for message in messages}
+
+    def _consumer(self, node: Node, recorder: Recorder) -> Any:
+        manners, table = self.manners, _Table(self, node)
+        settings = node.client(
+            subscription={manners.topic: manners.expression},
+            consume_from_where=FIRST,
+            message_model=MessageModel.BROADCASTING,
+            offset_store=table,
+            pull_batch_size=self.world.options.pull_batch,
+            **dict(manners.settings),
+        )
+        consumer = aio.PushConsumer(manners.group, **settings)
+        consumer.register_message_listener(_Listener(self, node, recorder).at_once)
+        return consumer
+
+
+class _Table(OffsetStore):
+    """A user's store of offsets: a table that outlives its process."""
+
+    def __init__(self, group: SimGroup, node: Node) -> None:
+        self._group, self._node = group, node
+        self._kept: dict[MessageQueue, int] = node.kept.setdefault("offsets", {})
+        self._noted: dict[MessageQueue, int] = {}
+
+    def update_offset(
+        self, message_queue: MessageQueue, offset: int, increase_only: bool = True
+    ) -> None:
+        before = self._noted.get(message_queue, offset)
+        self._noted[message_queue] = max(before, offset) if increase_only else offset
+
+    def read_offset(self, message_queue: MessageQueue, read_type: ReadOffsetType) -> int:
+        if read_type is not ReadOffsetType.READ_FROM_STORE and message_queue in self._noted:
+            return self._noted[message_queue]
+        if read_type is ReadOffsetType.READ_FROM_MEMORY:
+            return -1
+        return self._kept.get(message_queue, -1)
+
+    def persist_all(self, message_queues: Collection[MessageQueue]) -> None:
+        now, name = self._group.world.now_ms, self._group.known_as(self._node.name)
+        for queue in message_queues:
+            offset = self._noted.get(queue)
+            if offset is not None and self._kept.get(queue) != offset:
+                self._kept[queue] = offset
+                self._node.record(CommitSeen(now, name, queue, offset))
+
+    def remove_offset(self, message_queue: MessageQueue) -> None:
+        self._noted.pop(message_queue, None)
+
+    def clone_offset_table(self, topic: str | None = None) -> Mapping[MessageQueue, int]:
+        return {queue: at for queue, at in self._noted.items() if not topic or queue.topic == topic}
 
 
 class SimLiteGroup(SimGroup):
@@ -256,6 +390,7 @@ class _Polling:
         self._group, self._node, self._recorder = group, node, recorder
         self._consumer = consumer
         self._task: asyncio.Task[None] | None = None
+        self._chance = group.world.random(f"polls of {node.name} {node.incarnation}")
 
     def assignment(self) -> list[MessageQueue]:
         return list(self._consumer.assignment())
@@ -276,7 +411,18 @@ class _Polling:
             with self._recorder.listening(group.manners.group, name, messages) as returned:
                 await asyncio.sleep(group.manners.work_ms / 2000)
                 returned(True)
-                group.record(messages, success=True)
+                group.record(name, messages, success=True)
+            if self._chance.random() < group.manners.seeking and not group.world.healed:
+                await self._go_back(messages[-1])
+
+    async def _go_back(self, message: MessageExt) -> None:
+        """Go on a few messages before the last one."""
+        group, node = self._group.manners.group, self._node
+        queue = place_of(group, message)
+        offset = max(0, message.queue_offset - self._chance.randrange(8))
+        node.record(OffsetReset(self._group.world.now_ms, group, queue, offset))
+        with contextlib.suppress(RocketMQError):  # the queue is another member's now
+            await self._consumer.seek(queue, offset)
 
     async def shutdown(self, await_ms: float) -> None:
         if self._task is not None:
@@ -316,6 +462,6 @@ class SimPullGroup(SimGroup):
                 with recorder.listening(group, name, messages) as returned:
                     await asyncio.sleep(self.manners.work_ms / 2000)
                     returned(True)
-                    self.record(messages, success=True)
+                    self.record(name, messages, success=True)
             offset = result.next_begin_offset
             consumer.update_consume_offset(mq, offset)

@@ -21,6 +21,9 @@ from rocketstream.testing.history.events import TransactionDecided
 from rocketstream.testing.sim.world import Node, World
 
 TAGS = ("a", "b")
+SHOPS = ("north", "south")
+BATCH_MAX = 5
+COMPRESSED_FROM = 64
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -43,6 +46,8 @@ class Habits:
         sharded: whether it sends with a sharding key, one message at a time, because their order
             counts.
         delayed: share of delayed messages.
+        batched: share of sends of several messages at once.
+        compressed: whether bodies of some length are compressed.
         transactional: whether it sends everything in transactions.
         retries: how often the client tries again.
     """
@@ -53,6 +58,8 @@ class Habits:
     at_once: int = 1
     sharded: bool = False
     delayed: float = 0.0
+    batched: float = 0.0
+    compressed: bool = False
     transactional: bool = False
     retries: int = 2
 
@@ -105,6 +112,7 @@ class SimProducer(Sender):
             retry_times_when_send_failed=habits.retries,
             retry_times_when_send_async_failed=habits.retries,
             send_msg_timeout_ms=self._world.options.request_timeout_ms,
+            **({"compress_msg_body_over_howmuch": COMPRESSED_FROM} if habits.compressed else {}),
         )
         producer: aio.Producer
         if habits.transactional:
@@ -122,31 +130,64 @@ class SimProducer(Sender):
         kept["busy"] = False
 
     async def _send(self, producer: aio.Producer, recorder: Recorder) -> None:
-        habits, chance, node = self._habits, self._chance, self.node
-        if node.kept["sent"] >= habits.messages:
+        habits, chance = self._habits, self._chance
+        if chance.random() < habits.batched:
+            await self._send_batch(producer, recorder)
             return
-        node.kept["sent"] += 1
-        key = f"{node.name}-{node.kept['sent']}"
-        tags = chance.choice(TAGS)
-        body = key.encode() * (
-            1 + chance.randrange(1 + self._world.options.body_bytes_max) // len(key)
-        )
+        if self.node.kept["sent"] >= habits.messages:
+            return
         level, due_ms = 0, 0.0
         if chance.random() < habits.delayed:
             levels = self._world.options.delay_levels
             level = chance.randint(1, len(levels.split()))
             due_ms = delay_of_level(levels, level)
-        message = Message(habits.topic, body, tags=tags, keys=key, delay_level=level)
+        message = self._message(level)
         shard = f"shard-{chance.randrange(4)}" if habits.sharded else None
-        sending = recorder.sending(
-            key,
+        sending = self._sending(recorder, message, due_ms, tries_max=1 if shard else None)
+        await self._finish(sending, producer, message, shard, has_place=not due_ms)
+
+    def _message(self, level: int = 0) -> Message:
+        """Return the next message, with a key, a tag and properties of its own."""
+        chance, node = self._chance, self.node
+        node.kept["sent"] += 1
+        key = f"{node.name}-{node.kept['sent']}"
+        body = key.encode() * (
+            1 + chance.randrange(1 + self._world.options.body_bytes_max) // len(key)
+        )
+        properties = {"shop": chance.choice(SHOPS), "number": str(node.kept["sent"])}
+        tags = chance.choice(TAGS)
+        return Message(
+            self._habits.topic, body, tags=tags, keys=key, properties=properties, delay_level=level
+        )
+
+    def _sending(
+        self, recorder: Recorder, message: Message, due_ms: float, tries_max: int | None = None
+    ) -> Sending:
+        habits = self._habits
+        return recorder.sending(
+            message.keys or "",
             habits.topic,
             due_ms=due_ms,
-            tags=tags,
             transactional=habits.transactional,
-            tries_max=1 if shard else 1 + habits.retries,
+            tries_max=tries_max or 1 + habits.retries,
+            message=message,
         )
-        await self._finish(sending, producer, message, shard, has_place=not due_ms)
+
+    async def _send_batch(self, producer: aio.Producer, recorder: Recorder) -> None:
+        """Send several messages as one record of the wire: all of them are stored, or none."""
+        left = self._habits.messages - self.node.kept["sent"]
+        batch = [self._message() for _ in range(min(left, self._chance.randint(1, BATCH_MAX)))]
+        if not batch:
+            return
+        sendings = [self._sending(recorder, message, 0.0) for message in batch]
+        try:
+            result = await producer.send(batch)
+        except RocketMQError as error:
+            for sending in sendings:
+                sending.failed(error)
+        else:
+            for place, sending in enumerate(sendings):
+                sending.acknowledged_at(result.message_queue, result.queue_offset + place)
 
     async def _finish(
         self,

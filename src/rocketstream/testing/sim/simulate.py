@@ -304,7 +304,7 @@ class _Listeners(SimGroup):
                     status = await status
                 success = status in _DONE
                 returned(success)
-                self.record(messages, success=success)
+                self.record(node.name, messages, success=success)
             return status
 
         return listener

@@ -10,10 +10,13 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.names import TRANS_CHECK_MAX_TIME_TOPIC
 from rocketstream.testing.history import Anomaly, AnomalyKind, Rules, check
 from rocketstream.testing.history.events import (
     CommitSeen,
+    Content,
     Event,
+    GroupDeclared,
     LogRead,
     MessageStored,
     OwnersSeen,
@@ -21,8 +24,15 @@ from rocketstream.testing.history.events import (
     SendAcknowledged,
     SendInvoked,
     TransactionDecided,
+    TransactionsGivenUp,
 )
-from rocketstream.testing.sim.consuming import Manners, SimGroup, SimLiteGroup, SimPullGroup
+from rocketstream.testing.sim.consuming import (
+    Manners,
+    SimBroadcastGroup,
+    SimGroup,
+    SimLiteGroup,
+    SimPullGroup,
+)
 from rocketstream.testing.sim.producing import Habits, SimProducer
 from rocketstream.testing.sim.world import START_MS, Node, World
 
@@ -140,17 +150,22 @@ class BaseWorkload:
             return [f"{', '.join(busy)} still send"]
         due = self._due()
         found: list[str] = []
+        undecided = self.world.cluster.broker.undecided_transactions
+        if undecided:
+            found.append(f"{undecided} transactions are undecided")
         for group in self.groups:
             found += self._group_missing(group, due)
         if not found and self.world.power_lost and not self._may_lose:
             # A commit that was not flushed is made again after the broker has asked the producer.
-            lacking = due.keys() - {message.keys for message in self.world.cluster.stored(TOPIC)}
+            lacking = {sent.key for sent in due} - {
+                message.keys for message in self.world.cluster.stored(TOPIC)
+            }
             if lacking:
                 found.append(f"the log does not hold {sorted(lacking)[:5]}")
         return found
 
-    def _due(self) -> dict[str, str]:
-        """Return key and tags of each message that must be consumed: acknowledged and committed."""
+    def _due(self) -> list[SendInvoked]:
+        """Return the sends of messages that must be consumed: acknowledged and committed."""
         sent: dict[str, SendInvoked] = {}
         acknowledged: set[str] = set()
         commits: set[str] = set()
@@ -161,36 +176,46 @@ class BaseWorkload:
                 acknowledged.add(event.key)
             elif isinstance(event, TransactionDecided) and event.commit:
                 commits.add(event.key)
-        return {
-            key: sent[key].tags
-            for key in acknowledged
-            if not sent[key].transactional or key in commits
-        }
+        return [sent[key] for key in acknowledged if not sent[key].transactional or key in commits]
 
-    def _group_missing(self, group: SimGroup, due: dict[str, str]) -> list[str]:
-        name, tags = group.manners.group, group.manners.tags
-        broker = self.world.cluster.broker
-        wanted = {key for key, tag in due.items() if not tags or tag in tags}
+    def _group_missing(self, group: SimGroup, due: list[SendInvoked]) -> list[str]:
         if group.pending:
-            dead = self.world.cluster.stored(f"%DLQ%{name}")
+            dead = self.world.cluster.stored(f"%DLQ%{group.manners.group}")
             group.given_up |= {message.keys for message in dead}
         found = []
-        lacking = wanted - group.consumed - group.given_up
-        lacking |= group.pending
-        if tags and not lacking:
-            # A message may be stored but not acknowledged: for groups without tags the offset shows
-            # it.
-            stored = self.world.cluster.stored(group.manners.topic)
-            wanted = {message.keys for message in stored if message.tags in tags}
-            lacking = wanted - group.consumed - group.given_up
+        for declared, consumed in group.views:
+            lacking = self._lacking(group, declared, consumed, due)
+            if lacking:
+                text = f"has not consumed {sorted(lacking)[:5]} ({len(lacking)} in all)"
+                found.append(f"{declared.group} {text}")
+        return found + self._unsettled(group) if group.at_broker else found
+
+    def _lacking(
+        self, group: SimGroup, declared: GroupDeclared, consumed: set[str], due: list[SendInvoked]
+    ) -> set[str]:
+        """Return the keys that one who must get everything has not consumed."""
         if self._may_lose:
-            lacking.clear()
-        if lacking:
-            found.append(f"{name} has not consumed {sorted(lacking)[:5]} ({len(lacking)} in all)")
+            return set()
+        done = consumed | group.given_up
+        lacking = {sent.key for sent in due if declared.selects(sent.tags, sent.content)} - done
+        lacking |= group.pending
+        if lacking or (declared.selects_all and group.at_broker):
+            return lacking
+        # A message may be stored but not acknowledged: for others the broker's offset shows it.
+        return {
+            message.keys
+            for message in self.world.cluster.stored(group.manners.topic)
+            if declared.selects(message.tags, Content.of(message.body, message.properties))
+        } - done
+
+    def _unsettled(self, group: SimGroup) -> list[str]:
+        """Return what the broker's offsets and the members' queues lack."""
+        name, broker = group.manners.group, self.world.cluster.broker
+        found = []
         for queue in self._queues(group.manners.topic):
             end = broker.store.max_offset(queue.topic, queue.queue_id)
             committed = self.world.cluster.committed(name, queue.topic).get(queue.queue_id, 0)
-            if not tags and committed != end:
+            if group.declared.selects_all and committed != end:
                 found.append(f"{name} committed {committed} of {end} in queue {queue.queue_id}")
             if len(group.owners(queue)) != 1:
                 found.append(f"queue {queue.queue_id} is owned by {group.owners(queue)} in {name}")
@@ -222,10 +247,13 @@ class BaseWorkload:
     def _look_last(self) -> None:
         now = self.world.now_ms
         for group in self.groups:
-            for queue in self._queues(group.manners.topic):
+            for queue in self._queues(group.manners.topic) if group.at_broker else ():
                 self._record(OwnersSeen(now, group.manners.group, queue, group.owners(queue)))
         for topic in self._topics():
             self._read_topic(topic)
+        given_up = self.world.cluster.stored(TRANS_CHECK_MAX_TIME_TOPIC)
+        keys = frozenset(message.keys for message in given_up)
+        self._record(TransactionsGivenUp(now, keys))
         self._record(RunEnded(now))
 
     def _topics(self) -> Iterable[str]:
@@ -239,7 +267,9 @@ class BaseWorkload:
         for message in self.world.cluster.stored(topic):
             queue = MessageQueue(topic, BROKER, message.queue_id)
             at = min(max(float(message.store_ms - START_MS), 0.0), now)
-            self._record(MessageStored(at, message.keys, queue, message.queue_offset, message.tags))
+            content = Content.of(message.body, message.properties)
+            place = queue, message.queue_offset
+            self._record(MessageStored(at, message.keys, *place, message.tags, content))
         for queue_id in sorted(store.queue_ids(topic)):
             queue = MessageQueue(topic, BROKER, queue_id)
             begin, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
@@ -262,13 +292,20 @@ class BaseWorkload:
 
 
 class Clustering(BaseWorkload):
-    """Concurrent groups with retries and dead letters, one of them selecting by tag."""
+    """Concurrent groups with retries and dead letters, some selecting by tag or by condition."""
 
     def build(self) -> None:
         """Add producers and two groups."""
         chance, options = self.chance, self.world.options
         count = chance.choice((1, 2))
-        self.add_producers(count, pause_ms=self.pace_ms(count), at_once=chance.choice((1, 4)))
+        ways = self.world.random("ways of sending")
+        self.add_producers(
+            count,
+            pause_ms=self.pace_ms(count),
+            at_once=chance.choice((1, 4)),
+            batched=ways.choice((0.0, 0.0, 0.5)),
+            compressed=ways.choice((False, True)),
+        )
         # A member that begins beside a backlog has most to lose by a wrong start.
         late_ms = self.world.random("late members").choice((0.0, options.fault_ms / 2))
         self.groups.append(
@@ -283,12 +320,17 @@ class Clustering(BaseWorkload):
                     poisonous=chance.choice((0.0, 0.1)),
                     stay_ms=chance.choice((0.0, 0.0, 3_000.0)),
                     late_ms=late_ms,
+                    partly=ways.choice((False, False, True)),
+                    settings=ways.choice(((), (("pull_threshold_for_queue", 4),))),
                 ),
             )
         )
         if chance.random() < 0.4:
             tagged = Manners("tagged", TOPIC, 1, tags=frozenset({"a"}), late_ms=late_ms)
             self.groups.append(SimGroup(self.world, tagged))
+        if ways.random() < 0.3:
+            northern = Manners("northern", TOPIC, 1, where=("shop", "north"), late_ms=late_ms)
+            self.groups.append(SimGroup(self.world, northern))
 
 
 class Orderly(BaseWorkload):
@@ -351,12 +393,28 @@ class Pulling(BaseWorkload):
         self.add_producers(1, pause_ms=self.pace_ms(1), at_once=chance.choice((1, 4)))
         stay_ms = chance.choice((0.0, 4_000.0))
         settings = (("auto_commit_interval_ms", 1_000),)
-        lite = Manners("lite", TOPIC, options.members, stay_ms=stay_ms, settings=settings)
+        seeking = self.world.random("seeks").choice((0.0, 0.1))
+        lite = Manners(
+            "lite", TOPIC, options.members, stay_ms=stay_ms, settings=settings, seeking=seeking
+        )
         self.groups.append(SimLiteGroup(self.world, lite))
         self.groups.append(SimPullGroup(self.world, Manners("puller", TOPIC, 1)))
 
 
+class Broadcasting(BaseWorkload):
+    """Members that each get everything, with offsets of their own, beside a group that shares."""
+
+    def build(self) -> None:
+        """Add producers and both groups."""
+        chance, options = self.chance, self.world.options
+        self.add_producers(1, pause_ms=self.pace_ms(1), batched=chance.choice((0.0, 0.5)))
+        viewers = Manners("viewers", TOPIC, options.members, late_ms=chance.choice((0.0, 1_000.0)))
+        self.groups.append(SimBroadcastGroup(self.world, viewers))
+        self.groups.append(SimGroup(self.world, Manners("sharers", TOPIC, 1)))
+
+
 WORKLOADS: dict[str, type[BaseWorkload]] = {
+    "broadcasting": Broadcasting,
     "clustering": Clustering,
     "delayed": Delayed,
     "orderly": Orderly,
