@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from typing import Any, NamedTuple
 
-from rocketstream.errors import StoreError
+from rocketstream.errors import RocketMQError, StoreError
 from rocketstream.protocol.bodies import TopicConfig
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
 from rocketstream.server.broker import Broker, BrokerConfig
@@ -22,6 +22,7 @@ from rocketstream.testing.sim.world import STORE_DIR, Node, World
 NAMESRV_PORT = 9876
 BROKER_PORT = 10911
 _READ_AT_ONCE = 32
+QUEUES_MAX = 5
 
 
 class StoredMessage(NamedTuple):
@@ -59,6 +60,7 @@ class Cluster:
         world.cluster = self
         self._ready_incarnation = 0
         self._stopping: asyncio.Task[None] | None = None
+        self._adding: asyncio.Task[None] | None = None
 
     @property
     def namesrv_addr(self) -> str:
@@ -75,6 +77,21 @@ class Cluster:
     def create_topic(self, name: str, queues: int | None = None) -> None:
         """Register a topic to be made when the broker first runs; to be called before the run."""
         self._topics[name] = queues or self._world.options.queues
+
+    def add_queue(self) -> bool:
+        """Have the first topic have one queue more; return whether it is asked for."""
+        name = next(iter(self._topics), "")
+        broker = self.broker
+        if broker is None or not self.is_ready or self._topics.get(name, QUEUES_MAX) >= QUEUES_MAX:
+            return False
+        count = self._topics[name] = self._topics[name] + 1
+        config = TopicConfig(name, read_queue_nums=count, write_queue_nums=count)
+        self._adding = self.node.loop.create_task(self._put(broker, config), name="add-queue")
+        return True
+
+    async def _put(self, broker: Broker, config: TopicConfig) -> None:
+        with contextlib.suppress(RocketMQError, OSError):  # an operator tries again, or does not
+            await broker.controller.put_topic(config)
 
     def restart_broker(self) -> None:
         """Restart the broker as an operator does; stopping lets it persist its state.

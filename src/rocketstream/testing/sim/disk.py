@@ -99,7 +99,11 @@ class Disk:
     Attributes:
         trouble: which faults happen now.
         counts: faults that happened, by kind.
+        watch: called with what a process has just done (``write``, ``sync``, ``rename``,
+            ``unlink``) to which file; it may end the process there and raise.
     """
+
+    watch: Callable[[str, str], None] | None = None
 
     def __init__(self, chance: random.Random, now_ms: Callable[[], int]) -> None:
         self.trouble = Trouble()
@@ -424,7 +428,13 @@ class SimFiles(Files):
         pages[position : position + size] = data if size == len(data) else data[:size]
         inode.room = max(inode.room, position + size)
         inode.modified_ms = disk.now_ms()
+        self._done("write", self._open[handle][0])
         return size
+
+    def _done(self, what: str, name: str) -> None:
+        watch = self._disk.watch
+        if watch is not None:
+            watch(what, name)
 
     def pread(self, handle: int, count: int, position: int) -> bytes:
         """See ``Files``."""
@@ -457,6 +467,7 @@ class SimFiles(Files):
     def sync(self, handle: int) -> None:
         """See ``Files``."""
         self._disk.sync(self._inode(handle))
+        self._done("sync", self._open[handle][0])
 
     def map(self, handle: int, size: int) -> FileMap:
         """See ``Files``."""
@@ -516,10 +527,12 @@ class SimFiles(Files):
         if missing_ok and name not in self._check().files:
             return
         self._check().change("unlink", name)
+        self._done("unlink", name)
 
     def replace(self, source: Path, target: Path) -> None:
         """See ``Files``."""
         self._check().change("rename", _name(source), _name(target))
+        self._done("rename", _name(target))
 
     def sync_directory(self, path: Path) -> None:
         """See ``Files``."""

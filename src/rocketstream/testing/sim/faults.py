@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Callable
 
@@ -10,6 +11,19 @@ from rocketstream.testing.sim.disk import Disk, Trouble
 from rocketstream.testing.sim.world import Node, World
 
 _HOUR_MS = 3_600_000
+MOMENTS = (
+    ("write", "/commitlog/"),
+    ("sync", "/commitlog/"),
+    ("write", "/consumequeue/"),
+    ("sync", "/consumequeue/"),
+    ("write", "/checkpoint"),
+    ("sync", "/checkpoint"),
+    ("write", "/config/"),
+    ("rename", "/config/"),
+    ("unlink", ""),
+)
+"""What the broker has just done when it is ended at a write, and the files it did it to."""
+_STOPS_WITHIN_S = 5.0
 _CUT_WITHIN_S = 30.0
 """A connection chosen to be cut usually carries the drawn number of bytes within this time."""
 _FOUND_OUT_S = 45.0
@@ -57,6 +71,10 @@ class Faults:
             "EIO on sync": lambda: self._trouble(eio_sync=0.2),
             "disk full": lambda: self._trouble(full=True),
             "bit flip": self._flip,
+            "broker stopped": self._stop,
+            "queue added": self._add_queue,
+            "broker killed at a write": lambda: self._strike(self._kill),
+            "broker power loss at a write": lambda: self._strike(self._power),
         }
 
     def begin(self) -> None:
@@ -85,6 +103,7 @@ class Faults:
         world.network.heal()
         for place in list(self._flipped):
             self._put_right(*place)
+        self._broker.disk.watch = None
         for node in world.nodes.values():
             node.disk.trouble = Trouble()
             jump_ms = -node.clock.skew_ms
@@ -209,6 +228,39 @@ class Faults:
         node.lose_power()
         node.restart_later(self._chance.choice((0.5, 2.0, 6.0)))
         return self._told(f"{node.name} loses power")
+
+    def _stop(self) -> bool:
+        """Stop the broker as an operator does, and start it again."""
+        cluster = self._world.cluster
+        if not cluster.is_ready:
+            return False
+        cluster.restart_broker()
+        return self._told("the broker is stopped and started", _STOPS_WITHIN_S)
+
+    def _strike(self, end: Callable[[Node], bool]) -> bool:
+        """End the broker where it has just changed a file; counted when it happens."""
+        broker, world = self._broker, self._world
+        kind = self._chance.choice(MOMENTS)
+        left = self._chance.randint(1, 4)
+
+        def watch(what: str, name: str) -> None:
+            nonlocal left
+            if what != kind[0] or kind[1] not in name or not broker.is_alive:
+                return
+            left -= 1
+            if not left:
+                broker.disk.watch = None
+                end(broker)
+                by = "killed" if end == self._kill else "power loss"
+                world.faults[f"broker {by} at a write"] += 1
+                raise OSError(errno.EBADF, "this simulated process has just ended")
+
+        broker.disk.watch = watch
+        return False
+
+    def _add_queue(self) -> bool:
+        """Have the workload's topic have one queue more, as an operator does."""
+        return self._world.cluster.add_queue() and self._told("a queue is added")
 
     def _pause(self, node: Node) -> bool:
         if not node.is_alive or node.loop.is_paused:

@@ -32,11 +32,16 @@ FAULT_KINDS = (
     "EIO on sync",
     "disk full",
     "bit flip",
+    "broker stopped",
+    "queue added",
+    "broker killed at a write",
+    "broker power loss at a write",
 )
 """The kinds of fault a run can have."""
 
 COUNTED = (
     *FAULT_KINDS[:15],
+    *FAULT_KINDS[22:],
     "short write",
     "short read",
     "EIO on write",
