@@ -10,6 +10,7 @@ import pytest
 from rocketstream.testing.history.events import (
     CommitSeen,
     Event,
+    GroupDeclared,
     ListenerReturned,
     MessageDelivered,
     SendAcknowledged,
@@ -19,7 +20,7 @@ from rocketstream.testing.history.events import (
 from rocketstream.testing.sim.cluster import Cluster
 from rocketstream.testing.sim.consuming import Manners, SimGroup
 from rocketstream.testing.sim.options import Options, draw_options
-from rocketstream.testing.sim.producing import delay_of_level
+from rocketstream.testing.sim.producing import SimProducer, delay_of_level
 from rocketstream.testing.sim.runs import run_world, simulated
 from rocketstream.testing.sim.workload import TOPIC, WORKLOADS, BaseWorkload
 from tests.unit.store.kit import put
@@ -79,6 +80,48 @@ def test_the_clustering_workload_fails_messages() -> None:
             if isinstance(event, MessageDelivered) and event.queue.topic == "%RETRY%crowd"
         ]
     assert failed
+
+
+def test_the_clustering_workload_selects_batches_compresses_and_acknowledges_in_part() -> None:
+    """Each of its ways comes in some of a few seeds."""
+    groups: dict[str, GroupDeclared] = {}
+    partly = batched = compressed = False
+    for seed in range(12):
+        options = replace(draw_options(seed, "clustering"), faults=(), fault_ms=1_000, messages=5)
+        with simulated(seed, options) as world:
+            Cluster(world)
+            workload = WORKLOADS["clustering"](world)
+            groups |= {group.manners.group: group.declared for group in workload.groups}
+            partly |= any(group.manners.partly for group in workload.groups)
+            for producer in workload.producers:
+                assert isinstance(producer, SimProducer)
+                batched |= producer.habits.batched > 0
+                compressed |= producer.habits.compressed
+    assert groups["tagged"].tags == {"a"}
+    assert groups["northern"].where == ("shop", "north")
+    assert partly
+    assert batched
+    assert compressed
+
+
+def test_the_asking_workload_gets_replies() -> None:
+    options = replace(draw_options(1, "asking"), faults=(), fault_ms=5_000)
+    with simulated(1, options) as world:
+        Cluster(world)
+        workload = WORKLOADS["asking"](world)
+        result = run_world(world, workload)
+        assert result.ok, result.report()
+        replies = sum(int(each.node.kept.get("replies", 0)) for each in workload.producers)
+        assert replies == result.messages
+
+
+def test_every_member_of_the_broadcasting_workload_gets_everything() -> None:
+    options = replace(draw_options(2, "broadcasting"), faults=(), fault_ms=5_000, members=2)
+    history = calm_run("broadcasting", options)
+    sent = {event.key for event in history if isinstance(event, SendInvoked)}
+    for member in ("viewers-0", "viewers-1"):
+        seen = {e.key for e in history if isinstance(e, MessageDelivered) and e.member == member}
+        assert seen == sent
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rocketstream import OffsetStore, ReadOffsetType, aio
+from rocketstream import OffsetStore, ReadOffsetType, aio, create_reply_message
 from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext
 from rocketstream.errors import RocketMQError
 from rocketstream.model import (
@@ -34,6 +34,7 @@ from rocketstream.testing.history.events import (
     MemberLeft,
     OffsetReset,
 )
+from rocketstream.testing.sim.producing import reply_to
 from rocketstream.testing.sim.world import Node, World
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
@@ -282,6 +283,32 @@ class _Listener:
         if not manners.orderly and self._chance.random() < SLOW_SHARE:
             work_s *= SLOW_TIMES  # the messages behind it are finished, and may be committed
         await asyncio.sleep(work_s)
+
+
+class SimAnsweringGroup(SimGroup):
+    """A group whose members answer the requests they consume."""
+
+    def listener(self, node: Node, recorder: Recorder) -> Callable[..., Awaitable[Any]]:
+        """Return a listener that records its messages, and sends a reply for each."""
+        own = _Listener(self, node, recorder)
+        producer = aio.Producer("answerers", **node.client())
+        starting = asyncio.Lock()
+        started = False
+
+        async def answer(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+            nonlocal started
+            status = await own.at_once(messages)
+            for message in messages:
+                reply = create_reply_message(message, reply_to(message.keys or ""))
+                with contextlib.suppress(RocketMQError):  # who asks gives up, and says so
+                    async with starting:
+                        if not started:
+                            await producer.start()
+                            started = True
+                    await producer.send(reply)
+            return status
+
+        return answer
 
 
 class SimBroadcastGroup(SimGroup):

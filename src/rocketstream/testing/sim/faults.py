@@ -46,6 +46,7 @@ class Faults:
         self._chance = world.random("faults")
         self._active = False
         self._flipped: list[tuple[str, int, int]] = []
+        self._strikes: list[tuple[tuple[str, str], int, Callable[[Node], bool]]] = []
         broker = world.cluster.node
         self._broker: Node = broker
         self._table: dict[str, Callable[[], bool]] = {
@@ -238,25 +239,25 @@ class Faults:
         return self._told("the broker is stopped and started", _STOPS_WITHIN_S)
 
     def _strike(self, end: Callable[[Node], bool]) -> bool:
-        """End the broker where it has just changed a file; counted when it happens."""
-        broker, world = self._broker, self._world
-        kind = self._chance.choice(MOMENTS)
-        left = self._chance.randint(1, 4)
-
-        def watch(what: str, name: str) -> None:
-            nonlocal left
-            if what != kind[0] or kind[1] not in name or not broker.is_alive:
-                return
-            left -= 1
-            if not left:
-                broker.disk.watch = None
-                end(broker)
-                by = "killed" if end == self._kill else "power loss"
-                world.faults[f"broker {by} at a write"] += 1
-                raise OSError(errno.EBADF, "this simulated process has just ended")
-
-        broker.disk.watch = watch
+        """Have the broker end where it changes a file next but a few; counted when it happens."""
+        self._strikes.append((self._chance.choice(MOMENTS), self._chance.randint(1, 4), end))
+        self._broker.disk.watch = self._has_done
         return False
+
+    def _has_done(self, what: str, name: str) -> None:
+        """End the broker, which has just done something to a file, where that is drawn."""
+        if not self._broker.is_alive:
+            return
+        for number, ((kind, part), left, end) in enumerate(self._strikes):
+            if kind != what or part not in name:
+                continue
+            self._strikes[number] = (kind, part), left - 1, end
+            if left == 1:
+                del self._strikes[number]
+                end(self._broker)
+                by = "killed" if end == self._kill else "power loss"
+                self._world.faults[f"broker {by} at a write"] += 1
+                raise OSError(errno.EBADF, "this simulated process has just ended")
 
     def _add_queue(self) -> bool:
         """Have the workload's topic have one queue more, as an operator does."""

@@ -24,6 +24,7 @@ TAGS = ("a", "b")
 SHOPS = ("north", "south")
 BATCH_MAX = 5
 COMPRESSED_FROM = 64
+REPLY_TIMEOUT_MS = 5_000
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -100,14 +101,14 @@ class SimProducer(Sender):
     def __init__(
         self, world: World, name: str, habits: Habits, decided: dict[str, bool] | None = None
     ) -> None:
-        self._habits = habits
+        self.habits = habits
         self._decided = {} if decided is None else decided
         self._chance = world.random(f"producer {name}")
         super().__init__(world, name)
 
     async def _main(self, node: Node) -> None:
         recorder = Recorder(lambda: self._world.now_ms, node.record)
-        habits, kept = self._habits, node.kept
+        habits, kept = self.habits, node.kept
         settings = node.client(
             retry_times_when_send_failed=habits.retries,
             retry_times_when_send_async_failed=habits.retries,
@@ -130,7 +131,7 @@ class SimProducer(Sender):
         kept["busy"] = False
 
     async def _send(self, producer: aio.Producer, recorder: Recorder) -> None:
-        habits, chance = self._habits, self._chance
+        habits, chance = self.habits, self._chance
         if chance.random() < habits.batched:
             await self._send_batch(producer, recorder)
             return
@@ -157,13 +158,13 @@ class SimProducer(Sender):
         properties = {"shop": chance.choice(SHOPS), "number": str(node.kept["sent"])}
         tags = chance.choice(TAGS)
         return Message(
-            self._habits.topic, body, tags=tags, keys=key, properties=properties, delay_level=level
+            self.habits.topic, body, tags=tags, keys=key, properties=properties, delay_level=level
         )
 
     def _sending(
         self, recorder: Recorder, message: Message, due_ms: float, tries_max: int | None = None
     ) -> Sending:
-        habits = self._habits
+        habits = self.habits
         return recorder.sending(
             message.keys or "",
             habits.topic,
@@ -175,7 +176,7 @@ class SimProducer(Sender):
 
     async def _send_batch(self, producer: aio.Producer, recorder: Recorder) -> None:
         """Send several messages as one record of the wire: all of them are stored, or none."""
-        left = self._habits.messages - self.node.kept["sent"]
+        left = self.habits.messages - self.node.kept["sent"]
         batch = [self._message() for _ in range(min(left, self._chance.randint(1, BATCH_MAX)))]
         if not batch:
             return
@@ -208,6 +209,34 @@ class SimProducer(Sender):
             sending.failed(error)
         else:
             sending.acknowledged(result if has_place else None)
+
+
+class SimAsker(SimProducer):
+    """A process that sends requests and waits for their replies; a reply must be its request's."""
+
+    async def _finish(
+        self,
+        sending: Sending,
+        producer: aio.Producer,
+        message: Message,
+        shard: str | None,
+        *,
+        has_place: bool,
+    ) -> None:
+        try:
+            reply = await producer.request(message, timeout_ms=REPLY_TIMEOUT_MS)
+        except RocketMQError as error:
+            sending.failed(error)
+            return
+        sending.acknowledged()
+        self.node.kept["replies"] = self.node.kept.get("replies", 0) + 1
+        if reply.body != reply_to(message.keys or ""):
+            self._world.fail(f"{message.keys} was answered with {reply.body!r}")
+
+
+def reply_to(key: str) -> bytes:
+    """Return the reply to a request."""
+    return b"reply to " + key.encode()
 
 
 class _LocalTransactions(TransactionListener):

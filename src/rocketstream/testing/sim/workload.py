@@ -28,12 +28,13 @@ from rocketstream.testing.history.events import (
 )
 from rocketstream.testing.sim.consuming import (
     Manners,
+    SimAnsweringGroup,
     SimBroadcastGroup,
     SimGroup,
     SimLiteGroup,
     SimPullGroup,
 )
-from rocketstream.testing.sim.producing import Habits, SimProducer
+from rocketstream.testing.sim.producing import Habits, SimAsker, SimProducer
 from rocketstream.testing.sim.world import START_MS, Node, World
 
 BROKER = "broker-a"
@@ -94,13 +95,15 @@ class BaseWorkload:
 
     # --- for those who build ----------------------------------------------------------------------
 
-    def add_producers(self, count: int, **habits: object) -> None:
+    def add_producers(
+        self, count: int, kind: type[SimProducer] = SimProducer, **habits: object
+    ) -> None:
         """Add producers that share the messages of the run."""
         each = max(1, self.world.options.messages // count)
         for _ in range(count):
             name = f"producer-{len(self.producers)}"
             own = Habits(TOPIC, each, **habits)  # type: ignore[arg-type]
-            self.producers.append(SimProducer(self.world, name, own, self._decided))
+            self.producers.append(kind(self.world, name, own, self._decided))
 
     def pace_ms(self, producers: int) -> float:
         """Return a pause (ms) that spreads the sends over the time of faults, or a short one."""
@@ -413,7 +416,22 @@ class Broadcasting(BaseWorkload):
         self.groups.append(SimGroup(self.world, Manners("sharers", TOPIC, 1)))
 
 
+class Asking(BaseWorkload):
+    """Requests that wait for replies, and a group that answers."""
+
+    def build(self) -> None:
+        """Add processes that ask and a group that answers."""
+        chance, options = self.chance, self.world.options
+        count = chance.choice((1, 2))
+        self.add_producers(
+            count, SimAsker, pause_ms=self.pace_ms(count), at_once=chance.choice((1, 4))
+        )
+        manners = Manners("answerers", TOPIC, options.members)
+        self.groups.append(SimAnsweringGroup(self.world, manners))
+
+
 WORKLOADS: dict[str, type[BaseWorkload]] = {
+    "asking": Asking,
     "broadcasting": Broadcasting,
     "clustering": Clustering,
     "delayed": Delayed,
