@@ -99,11 +99,11 @@ class Disk:
     Attributes:
         trouble: which faults happen now.
         counts: faults that happened, by kind.
-        watch: called with what a process has just done (``write``, ``sync``, ``rename``,
+        on_change: called with what a process has just done (``write``, ``sync``, ``rename``,
             ``unlink``) to which file; it may end the process there and raise.
     """
 
-    watch: Callable[[str, str], None] | None = None
+    on_change: Callable[[str, str], None] | None = None
 
     def __init__(self, chance: random.Random, now_ms: Callable[[], int]) -> None:
         self.trouble = Trouble()
@@ -432,9 +432,9 @@ class SimFiles(Files):
         return size
 
     def _done(self, what: str, name: str) -> None:
-        watch = self._disk.watch
-        if watch is not None:
-            watch(what, name)
+        on_change = self._disk.on_change
+        if on_change is not None:
+            on_change(what, name)
 
     def pread(self, handle: int, count: int, position: int) -> bytes:
         """See ``Files``."""

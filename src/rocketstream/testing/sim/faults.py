@@ -22,7 +22,7 @@ MOMENTS = (
     ("rename", "/config/"),
     ("unlink", ""),
 )
-"""What the broker has just done when it is ended at a write, and the files it did it to."""
+"""Changes of files that the broker may be ended at: the kind of change, and a part of the name."""
 _STOPS_WITHIN_S = 5.0
 _CUT_WITHIN_S = 30.0
 """A connection chosen to be cut usually carries the drawn number of bytes within this time."""
@@ -104,7 +104,7 @@ class Faults:
         world.network.heal()
         for place in list(self._flipped):
             self._put_right(*place)
-        self._broker.disk.watch = None
+        self._broker.disk.on_change = None
         for node in world.nodes.values():
             node.disk.trouble = Trouble()
             jump_ms = -node.clock.skew_ms
@@ -241,7 +241,7 @@ class Faults:
     def _strike(self, end: Callable[[Node], bool]) -> bool:
         """Have the broker end where it changes a file next but a few; counted when it happens."""
         self._strikes.append((self._chance.choice(MOMENTS), self._chance.randint(1, 4), end))
-        self._broker.disk.watch = self._has_done
+        self._broker.disk.on_change = self._has_done
         return False
 
     def _has_done(self, what: str, name: str) -> None:
