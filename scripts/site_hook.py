@@ -19,7 +19,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from scripts import doc_links, site_names  # noqa: E402 - mkdocs loads this file by its path
+from scripts import api_pages, doc_links, site_names  # noqa: E402 - mkdocs loads this file by its path
 
 _PLACES = {page: path for path, page in doc_links.ROOT_PAGES.items()}
 
@@ -38,6 +38,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are not in docs/."""
     for path, page in doc_links.ROOT_PAGES.items():
         text = (ROOT / path).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=text))
+    for module in api_pages.MODULES:
+        page, text = api_pages.page_of(module), api_pages.text_of(module)
         files.append(File.generated(config, page, content=text))
     return files
 

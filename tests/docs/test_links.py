@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from scripts import doc_links
+from scripts import api_pages, doc_links
 from tests.tidy.source import ROOT
 
 FOLDERS = ("docs", "examples", "benchmarks", "demo")
@@ -104,4 +104,4 @@ def test_every_page_is_in_the_navigation_of_the_site_once() -> None:
     named = pages_of(yaml.safe_load(text_of("mkdocs.yml"))["nav"])
     docs = ROOT / "docs"
     there = {str(path.relative_to(docs)) for path in docs.rglob("*.md")}
-    assert sorted(named) == sorted({*there, *doc_links.ROOT_PAGES.values()})
+    assert sorted(named) == sorted({*there, *doc_links.ROOT_PAGES.values(), *api_pages.PAGES})
