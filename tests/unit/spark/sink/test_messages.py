@@ -219,11 +219,13 @@ def test_large_offsets_and_slices_are_read_as_well() -> None:
 
 def test_a_time_of_delivery_is_in_milliseconds() -> None:
     at = datetime.datetime(2033, 5, 18, 3, 33, 20, 123_999, datetime.UTC)
-    block = block_of(
-        {"body": ([b"a", b"b"],), "deliverTime": ([at, None], pa.timestamp("us", "UTC"))}
-    )
-    assert own(sent(block)) == [{"TIMER_DELIVER_MS": "2000000000123"}, {}]
-    assert (block.timed, block.delayed.tolist()) == (True, [True, False])
+    first = datetime.datetime(1970, 1, 1, 0, 0, 0, 1_000, datetime.UTC)
+    times = ([at, None, first], pa.timestamp("us", "UTC"))
+    block = block_of({"body": ([b"a", b"b", b"c"],), "deliverTime": times})
+    assert own(sent(block)) == [
+        {"TIMER_DELIVER_MS": "2000000000123"}, {}, {"TIMER_DELIVER_MS": "1"},
+    ]  # fmt: skip
+    assert (block.timed, block.delayed.tolist()) == (True, [True, False, True])
 
 
 def test_reserved_names_are_refused_or_left_out() -> None:
@@ -278,7 +280,7 @@ def test_reserved_names_are_refused_or_left_out() -> None:
         ({"body": ([b"a"],), "delayLevel": ([-1],)}, "delayLevel is not from 0 to"),
         ({"body": ([b"a"],), "flag": ([2**31],)}, "flag is not from -2147483648 to 2147483647"),
         (
-            {"body": ([b"a"],), "deliverTime": ([0], pa.timestamp("us", "UTC"))},
+            {"body": ([b"a"],), "deliverTime": ([999], pa.timestamp("us", "UTC"))},
             "deliverTime is before 1970",
         ),
     ],
@@ -386,6 +388,14 @@ def test_rows_of_one_lane_keep_their_order() -> None:
     assert [run.block.ends.tolist() for run in found] == [
         list(itertools.accumulate(sizes(run))) for run in found
     ]
+
+
+def test_rows_of_several_topics_go_to_any_queue_of_their_own() -> None:
+    block = block_of({"body": ([b"0", b"1", b"2"],), "topic": (["T", "U", "T"],)})
+    assert told(list(runs(block, None, lambda topic: QUEUES, queue_of_key))) == {
+        ("T", None, False): [b"0", b"2"],
+        ("U", None, False): [b"1"],
+    }
 
 
 def test_equal_sharding_keys_go_where_the_client_sends_them() -> None:

@@ -141,9 +141,9 @@ def numbered(count: int, queue: MessageQueue | None = None) -> list[tuple[bytes,
     return [(b"%d" % number, queue) for number in range(count)]
 
 
-def test_requests_overlap_up_to_the_bound(a: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker answers only when four are waiting, so fewer under way would hang."""
-    a.waits_for = 4
+@pytest.fixture
+def flying(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many requests are under way after each that is sent."""
     flying: list[int] = []
     submit = Sender._submit
 
@@ -152,6 +152,12 @@ def test_requests_overlap_up_to_the_bound(a: FakeBroker, monkeypatch: pytest.Mon
         flying.append(len(sender._flying))
 
     monkeypatch.setattr(Sender, "_submit", submitted)
+    return flying
+
+
+def test_requests_overlap_up_to_the_bound(a: FakeBroker, flying: list[int]) -> None:
+    """The broker answers only when four are waiting, so fewer under way would hang."""
+    a.waits_for = 4
     assert send(numbered(20), FakeRoutes([A0, A1], {"a": a.address}), sendsInFlight="4") == 20
     assert max(flying) == 4
     assert (a.most_held, sorted(a.bodies())) == (4, sorted(b"%d" % n for n in range(20)))
@@ -168,12 +174,12 @@ def test_a_message_is_on_its_way_when_send_returns(a: FakeBroker) -> None:
         sender.finish()
 
 
-def test_messages_under_way_are_bounded_too(a: FakeBroker) -> None:
+def test_messages_under_way_are_bounded_too(a: FakeBroker, flying: list[int]) -> None:
     """The answer to a batch names each message; a client that only sends would fill the buffers."""
     a.waits_for = 2
     half = limits.SENDS_MESSAGES_MAX // 2
     sent = send(numbered(10), FakeRoutes([A0], {"a": a.address}), count=half)
-    assert (sent, a.most_held) == (10 * half, 2)
+    assert (sent, max(flying)) == (10 * half, 2)
 
 
 def test_an_ordered_queue_has_one_request_under_way(a: FakeBroker) -> None:
@@ -218,6 +224,22 @@ def test_another_broker_takes_what_one_cannot(a: FakeBroker, b: FakeBroker) -> N
     both = FakeRoutes([A0, B0], {"a": a.address, "b": b.address})
     assert send([(b"x", A0)], both) == 1
     assert (a.bodies(), b"x" in b.bodies(), busy) == ([b"x"], False, [])
+
+
+def test_only_a_message_that_can_go_nowhere_else_waits_for_its_next_try(
+    a: FakeBroker, b: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ordered one, for its own broker."""
+    waited: list[Patience] = []
+    monkeypatch.setattr(Patience, "pause", lambda patience: waited.append(patience))
+    busy: list[ResponseCode] = []
+    a.refuse = lambda body: busy.pop() if busy else 0
+    routes = FakeRoutes([A0, B0], {"a": a.address, "b": b.address})
+    for body, queue, waits in ((b"x", None, 0), (b"y", A0, 1)):
+        busy.append(ResponseCode.SYSTEM_BUSY)
+        assert send([(body, queue)], routes) == 1
+        assert len(waited) == waits
+    assert (a.bodies(), b.bodies()) == ([b"y"], [b"x"])
 
 
 def test_a_broker_that_moved_is_found_at_its_new_address(
