@@ -130,7 +130,7 @@ class Calls:
                 self._wake(1)
 
     def finished(self, wait_ms: float) -> list[Call]:
-        """Return the calls that are finished or left behind; waits at most ``wait_ms`` for one.
+        """Return the calls that are finished or left behind; waits ``wait_ms`` and a tick for one.
 
         Raises:
             ClientStateError: too many calls of this process hang.
@@ -144,7 +144,7 @@ class Calls:
                     found, self._finished = self._finished, []
                     return found
                 begun = self._begun
-                self._done.wait(min(TICK_MS, until_ms - now_ms) / 1000)
+                self._done.wait(TICK_MS / 1000)
                 self._grow(self._clock.monotonic_ms() - now_ms, self._begun - begun)
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from rocketstream.errors import ClientStateError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt, assemble_message
 from rocketstream.spark.listener.calls import Call, Calls, LeftBehind, ThreadCalls, new_calls
+from rocketstream.testing.clock import ManualClock
 
 Q = MessageQueue("T", "b", 0)
 LONG_MS = 20_000
@@ -191,6 +192,18 @@ def test_a_call_that_hangs_is_left_behind_and_the_next_goes_on(
     assert back == {0: True, 1: False, 2: False}
     assert left.count == 1
     release.set()
+
+
+def test_one_thread_takes_the_place_of_one_that_hangs(left: LeftBehind) -> None:
+    """However many calls wait: no more are made at once than the user allows."""
+    clock = ManualClock()
+    calls = CountedRunners(listener_of(sync_listener), 1, SHORT_MS, clock, left)
+    calls.submit([call(number) for number in range(3)])
+    with calls._lock:
+        calls._next()
+    clock.advance(SHORT_MS)
+    (hanging,) = calls.finished(0)
+    assert (hanging.key, hanging.left, calls._runners) == (0, True, 1)
 
 
 @pytest.mark.allow_leaks  # as above

@@ -13,7 +13,12 @@ from rocketstream import PushConsumer
 from rocketstream.admin import Admin
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.errors import BrokerError, ClientStateError, ConfigurationError
+from rocketstream.errors import (
+    BrokerError,
+    ClientStateError,
+    ConfigurationError,
+    RouteNotFoundError,
+)
 from rocketstream.model import ConsumeConcurrentlyStatus, MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.listener import claim as claiming
@@ -151,6 +156,18 @@ def test_a_group_with_live_members_is_refused_and_they_are_named(
             claim(cluster, "taken").begin()
         assert other.client_id in str(caught.value)
         assert live_members(admin, "taken") == {other.client_id}
+
+
+def test_a_group_that_no_broker_makes_by_itself_has_to_be_made_first() -> None:
+    """Without its retry topic no failed message could go back."""
+    with (
+        EmbeddedCluster(auto_create_groups=False) as strict,
+        BlockingAdminClient(strict.namesrv_addr) as admin,
+    ):
+        mine = GroupClaim("strange", {}, nameServer=strict.namesrv_addr, retryTimeoutMs="0")
+        with pytest.raises(RouteNotFoundError, match="create group 'strange' first"):
+            mine.begin()
+        assert live_members(admin, "strange") == frozenset()
 
 
 def test_a_group_is_claimed_once(cluster: EmbeddedCluster) -> None:

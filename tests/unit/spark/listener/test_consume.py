@@ -12,6 +12,7 @@ import pytest
 
 from rocketstream.admin import Admin
 from rocketstream.client.admin.blocking import BlockingAdminClient
+from rocketstream.columns.table import COLUMNS
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
@@ -284,6 +285,44 @@ def test_only_what_a_listener_leaves_open_can_be_set(cluster: EmbeddedCluster) -
     ):
         with pytest.raises(ConfigurationError, match="give it to consume"):
             setting()
+
+
+class Frame:
+    """A DataFrame of messages, which keeps how it is distributed."""
+
+    def __init__(self, writer: Writer, is_streaming: bool) -> None:
+        self.isStreaming = is_streaming
+        self.writeStream = self.write = writer
+        self.distributed: list[tuple[str, ...]] = []
+        self.sparkSession = SimpleNamespace(
+            conf=SimpleNamespace(get=lambda name, default: default),
+            dataSource=SimpleNamespace(register=lambda source: None),
+            createDataFrame=lambda rows, schema: None,
+        )
+        types = [SimpleNamespace(simpleString=lambda kind=kind: kind) for kind in COLUMNS.values()]
+        fields = [SimpleNamespace(name=n, dataType=t) for n, t in zip(COLUMNS, types, strict=True)]
+        self.schema = SimpleNamespace(fields=fields)
+
+    def repartition(self, *names: str) -> Frame:
+        self.distributed.append(names)
+        return self
+
+
+def test_a_stream_is_consumed_by_a_writer_that_claims_and_a_batch_by_sparks_own() -> None:
+    """A batch moves no offsets, so it holds no group."""
+    writer = Writer()
+    options: dict[str, Any] = {"group": "g", "nameServer": "h:1"}
+    assert isinstance(consume(Frame(writer, True), listener, **options), ConsumingWriter)
+    assert consume(Frame(writer, False), listener, **options) is writer
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_the_rows_of_a_queue_are_in_one_task_where_they_are_consumed_in_order(
+    orderly: bool,
+) -> None:
+    frame = Frame(Writer(), is_streaming=True)
+    consume(frame, listener, orderly=orderly, group="g", nameServer="h:1")
+    assert frame.distributed == [("topic", "brokerName", "queueId")] * orderly
 
 
 def test_a_claim_is_a_claim_or_a_yes_or_no() -> None:

@@ -75,6 +75,14 @@ def test_rows_of_spark_40_are_consumed_alike() -> None:
     assert (given.body, given.born_timestamp) == (b"hello", BORN_MS)
 
 
+def test_times_without_a_zone_are_in_that_of_the_machine() -> None:
+    """Unlike record batches, rows have such ones."""
+    here = BORN.astimezone().replace(tzinfo=None)
+    given = row(bornTimestamp=here, storeTimestamp=here)
+    ((_, message),) = Messages(check_columns(ALL), "g").of(Row(**given))
+    assert (message.born_timestamp, message.store_timestamp) == (BORN_MS, BORN_MS)
+
+
 def test_a_retried_message_has_its_first_topic_back_but_its_queue_is_the_retry_topics() -> None:
     """Covers C-261."""
     retried = row(
