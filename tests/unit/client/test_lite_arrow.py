@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,11 +16,14 @@ from rocketstream.client.consumer.lite.batches import Batches, Doubtful
 from rocketstream.client.consumer.lite.queues import LiteCache, LiteQueue
 from rocketstream.client.consumer.pull_answer import Records, records_of
 from rocketstream.client.consumer.settings import LitePullConsumerSettings
+from rocketstream.columns import decode
 from rocketstream.columns.table import named
 from rocketstream.errors import RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import GetMinOffsetResponseHeader
+from rocketstream.protocol.message_ext import decode_messages
 from rocketstream.protocol.record import RECORD_BYTES_MIN
 from tests.unit.client.consumers import lite
 from tests.unit.client.fake_broker import GROUP, TOPIC, FakeBroker, found
@@ -160,6 +164,54 @@ def test_messages_of_an_answer_that_was_looked_into_are_rows_too(broker: FakeBro
         rows = poll_rows(consumer, 4)
     assert offsets(rows) == [10, 11, 12, 13]
     assert {row["error"] for row in rows} == {None}
+
+
+def inflated(numbers: list[int]) -> RemotingCommand:
+    """An answer with compressed messages."""
+    answer = found(numbers)
+    answer.body = b"".join(
+        record(n, zlib.compress(b"%d" % n), b"", TOPIC.encode(), sys_flag=1, queue_id=0)
+        for n in numbers
+    )
+    return answer
+
+
+@pytest.mark.parametrize("sought", [False, True])
+def test_an_answer_too_large_for_one_batch_comes_in_several(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, sought: bool
+) -> None:
+    """Once each; and what is left of it not at all, where the caller goes on elsewhere."""
+    monkeypatch.setattr(decode, "BATCH_BODY_BYTES_MAX", 1)
+    least = RemotingCommand.response(0, None, GetMinOffsetResponseHeader(0))
+    broker.on[RequestCode.GET_MIN_OFFSET] = lambda _: least
+    Script(broker, at11=[inflated([11, 12, 13])], at20=[found([20])])
+    with in_columns(broker) as consumer:
+        assert offsets(poll_rows(consumer, 2)) == [10, 11]
+        if sought:
+            consumer.seek(MQ, 20)
+        assert offsets(poll_rows(consumer, 1)) == [20 if sought else 12]
+        assert sought or offsets(poll_rows(consumer, 1)) == [13]
+    assert len(broker.wait_for(PULL, 1, lambda asked: asked.ext["queueOffset"] == "11")) == 1
+
+
+def test_a_body_that_cannot_be_inflated_is_told_to_whoever_wants_bodies() -> None:
+    """Also of an answer that was looked into: as an error where no column is there for it."""
+    (broken,) = decode_messages(
+        record(5, b"no zlib", b"", TOPIC.encode(), sys_flag=1, queue_id=0), "broker-a"
+    )
+
+    def rows(*names: str) -> list[dict[str, Any]]:
+        cache, (queue,) = cache_of(MQ)
+        cache.arrived(queue, 0, [broken], 6, 10)
+        batch = Batches(cache.lend(9, 1 << 20), named(names), check_crc=True).read()
+        assert batch is not None
+        return list(batch.to_pylist())
+
+    with pytest.raises(RemoteProtocolError, match="offset 5 of "):
+        rows("queueOffset", "body")
+    (told,) = rows("queueOffset", "body", "error")
+    assert (told["queueOffset"], told["error"] is None) == (5, False)
+    assert rows("queueOffset", "error") == [{"queueOffset": 5, "error": None}]
 
 
 # --- asyncio --------------------------------------------------------------------------------------

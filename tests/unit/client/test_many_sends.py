@@ -150,11 +150,17 @@ def test_a_queue_of_a_key_has_one_request_under_way() -> None:
     asyncio.run(case())
 
 
-def test_after_a_failure_nothing_more_is_sent_and_the_rest_can_be_sent_again() -> None:
+def test_after_a_failure_nothing_more_is_sent_and_the_rest_can_be_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A table is there as a whole, so all of it is accounted for, in whatever chunks it is."""
+    monkeypatch.setattr(limits, "SEND_MANY_WAITING_MAX", 2)
+
     async def case() -> None:
         sender = Scripted()
         bodies = [b"%d" % number for number in range(10_000)]
-        sending, _ = begin(sender, bodies, tags="A")
+        parts = pa.chunked_array([bodies[:6_000], bodies[6_000:8_000], bodies[8_000:]])
+        sending, _ = begin(sender, pa.table({"body": parts}), tags="A")
         task = asyncio.create_task(run(sending))
         await passes()
         sender.answer()
@@ -187,8 +193,11 @@ def test_after_a_failure_nothing_more_is_sent_and_the_rest_can_be_sent_again() -
 
 
 @pytest.mark.parametrize("size", [1_000, 20_000])
-def test_a_reader_is_read_no_further_after_a_failure(size: int) -> None:
+def test_a_reader_is_read_no_further_after_a_failure(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All that was read is accounted for, also where it is looked at in parts."""
+    monkeypatch.setattr(limits, "SEND_MANY_WAITING_MAX", 2)
 
     async def case() -> None:
         read = 0

@@ -31,7 +31,6 @@ class Doubtful(Exception):  # noqa: N818, it is an order to look into it
     """Records of a queue are missing: its answers must be looked into."""
 
     def __init__(self, queue: MessageQueue) -> None:
-        super().__init__(queue)
         self.queue = queue
 
 
