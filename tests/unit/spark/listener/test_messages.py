@@ -135,10 +135,10 @@ def test_a_null_is_named_with_the_place_of_its_row() -> None:
 
 @pytest.mark.parametrize("odd", ["", "a\x01b", "a\x02b"])
 def test_properties_that_their_text_would_change_are_those_of_the_row(odd: str) -> None:
-    given = row(properties={"mine": odd})
+    given = row(properties={"mine": odd, odd: odd})
     ((_, plain), (_, other)) = Messages(check_columns(ALL), "g").of(batch(row(), given))
     assert plain.properties == {"UNIQ_KEY": "U", "TAGS": "a"}
-    assert other.properties == {"mine": odd}
+    assert other.properties == {"mine": odd, odd: odd}
 
 
 def test_properties_of_large_types_are_those_of_the_row() -> None:
