@@ -6,7 +6,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketstream.columns import records as taking_apart
@@ -137,6 +137,7 @@ items = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(items | st.none(), max_size=5), st.integers(0, 8), st.integers(0, 12))
 def test_both_ways_take_the_same_messages_out(
     sent: list[list[BatchItem] | None], begin: int, end: int

@@ -25,6 +25,7 @@ ranges = st.dictionaries(
 # --- one micro-batch ------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(queues, st.tuples(st.integers(0, 10**6), st.integers(0, 10**6))),
     st.integers(1, 10**6),
@@ -127,6 +128,7 @@ def test_a_partition_holds_no_more_than_it_may() -> None:
 # --- offsets by time ------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 20), max_size=60).map(sorted),
     st.integers(0, 21),
@@ -234,6 +236,7 @@ def test_marks_survive_their_text_and_offsets_without_any_are_read() -> None:
     assert StreamOffset.from_json(old) == StreamOffset({A: 5}, {A: 1})
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 255))
 def test_a_changed_byte_of_an_offset_is_refused_or_changes_nothing(at: int, change: int) -> None:
     """Covers S 2.2: no disk or object store tells Spark; a greater number would skip messages."""

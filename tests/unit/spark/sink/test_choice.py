@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketstream.columns.messages import cut
@@ -109,6 +109,7 @@ def test_all_mistakes_of_a_schema_are_told_at_once(
         assert text in str(told.value)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 120), st.integers(1, 9))
 def test_cuts_are_whole_consecutive_within_bounds_and_as_long_as_they_can_be(
     sizes: list[int], bytes_max: int, count_max: int

@@ -6,7 +6,7 @@ import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketstream.columns.messages import new_ids
@@ -19,6 +19,7 @@ def generator(address: bytes = bytes(4)) -> UniqueIdGenerator:
     return UniqueIdGenerator(address, 0x7A31, 0x5FFD2B27, lambda now: now - now % 2_000_000_000)
 
 
+@settings(deadline=None)
 @given(ADDRESSES, st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2**42)), max_size=5))
 def test_they_are_those_that_would_be_made_one_by_one(
     address: bytes, requests: list[tuple[int, int]]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketstream.client.producer.policy import queue_of_key
@@ -154,6 +154,7 @@ ROW = st.tuples(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(ROW, min_size=1, max_size=12), st.booleans(), st.data())
 def test_any_rows_and_any_part_of_them_are_the_bytes_of_the_protocol(
     rows: list[Any], listed: bool, data: st.DataObject
