@@ -284,6 +284,20 @@ def test_an_idle_connection_the_broker_closed_is_replaced_unnoticed(a: FakeBroke
     assert a.bodies() == [b"before", b"after"]
 
 
+def test_the_next_task_of_a_worker_sends_over_the_connection_of_the_one_before(
+    a: FakeBroker,
+) -> None:
+    """Each micro-batch would connect anew, to each broker."""
+    chosen = options()
+    with FaultProxy(a.address) as proxy, new_pool(chosen) as pool:
+        for body in (b"one", b"two"):
+            with Sender(chosen, pool, FakeRoutes([A0], {"a": proxy.address})) as sender:
+                sender.send(PreparedSend(REQUESTS, "T", body, "", "", 0), None, 1)
+                sender.finish()
+        assert proxy.connections_total == 1
+    assert a.bodies() == [b"one", b"two"]
+
+
 @pytest.mark.parametrize(
     ("code", "outcome", "tries"),
     [
