@@ -294,7 +294,7 @@ def test_no_messages_are_sent_in_no_requests() -> None:
     sending, _ = begin(sender, [])
     result = asyncio.run(run(sending))
     assert (len(result), result.stored_count, sender.total) == (0, 0, 0)
-    assert result.rest.num_rows == 0
+    assert result.rest.num_rows == result.table().num_rows == 0
 
 
 def test_delay_levels_beyond_those_of_brokers_are_told_once(
