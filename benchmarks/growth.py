@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +18,7 @@ from benchmarks.harness import Figure, embedded_server, resident_mib, values
 from benchmarks.plots import Panel, Point, drawn
 from benchmarks.rounds import SHORT, Rounds, Rule, in_turn
 from benchmarks.setting import Settings, fill, fresh_group
-from benchmarks.sides import Side, Words, Worker
+from benchmarks.sides import Side, Words, Worker, processor_s
 from tests.interop.cluster import create_topic
 
 QUEUES = (1, 10, 100, 1_000)
@@ -193,16 +192,15 @@ def by_backlog(settings: Settings, rule: Rule) -> Measured:
                 place.topic("Backlog", 8)
             fill(own.namesrv_addr, "Backlog", wanted - stored, BACKLOG_BYTES)
             stored = wanted
-        began = time.perf_counter()
         with embedded_server(store) as own:
-            ready = time.perf_counter() - began
+            ready = processor_s([own.pid])
             place = Place("embedded broker", own.namesrv_addr, own.broker_addr, own.pid)
             read = Curve("backlog", axis, "lite-pull drain of the oldest", "msg/s", "drain-lite")
             told = {place.name: {"topic": "Backlog", "count": min(count, wanted)}}
             yield from at(wanted, read, [place], told, rule, fresh=True)
             held = resident_mib(own.pid, "RssAnon")
         for name, unit, value in (
-            ("start to ready", "s", ready),
+            ("start until ready, of a processor", "s", ready),
             ("memory of the broker, without the log's pages", "MiB", held),
         ):
             curve = Curve("held", axis, f"{name}, {unit}", unit, "")
@@ -241,22 +239,21 @@ def point_of(
     x: int, curve: Curve, place: str, rounds: Rounds | list[float], notes: dict[str, Any]
 ) -> tuple[Point, Figure]:
     """A point for the page, and the same as a figure."""
-    kept = values(rounds)
-    point = Point(
-        curve.panel, f"{curve.name}, {place}", x, statistics.median(kept), min(kept), max(kept),
-        notes.get("ours_cpu_us"), notes.get("ours_server_us"),
-    )  # fmt: skip
+    median = statistics.median(values(rounds))
+    costs = notes.get("ours_cpu_us"), notes.get("ours_server_us")
+    point = Point(curve.panel, f"{curve.name}, {place}", x, median, *costs)
     title = f"growth: {curve.axis} {x:,}, {curve.name}, {place}"
     return point, Figure(title, curve.unit, rounds, notes=notes)
 
 
-TITLE = "How cost grows: medians, ranges; dashed and dotted: processor µs of client and broker"
+TITLE = "How cost grows: processor µs a message of the client (solid) and of the broker (dotted)"
+COST = "µs a message"
 PANELS = (
-    Panel("queues", "queues of the topic", "msg/s"),
-    Panel("topics", "topics sent to in turn", "msg/s"),
-    Panel("groups", "groups reading at once, in one process", "msg/s, all together"),
-    Panel("members", "members of the group, in one process", "msg/s"),
-    Panel("sizes", "bytes of a body", "MiB/s", log=True),
-    Panel("backlog", "messages in the log, 100 B bodies", "msg/s"),
+    Panel("queues", "queues of the topic", COST),
+    Panel("topics", "topics sent to in turn", COST),
+    Panel("groups", "groups reading at once, in one process", COST),
+    Panel("members", "members of the group, in one process", COST),
+    Panel("sizes", "bytes of a body", COST, log=True),
+    Panel("backlog", "messages in the log, 100 B bodies", COST),
     Panel("held", "messages in the log, 100 B bodies", "s, MiB", log=True),
 )

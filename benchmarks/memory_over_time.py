@@ -34,7 +34,7 @@ def memory_over_time(settings: Settings) -> Iterator[Figure]:
             with Worker(job, round_timeout_s=TIMEOUT_S, timeout=TIMEOUT_S, **how) as worker:
                 worker.round(count=count // 100, group=fresh_group("cold"))
                 held = sampled(worker, count)
-            points += [Point(PANEL.name, name.strip("`"), at, mib, mib, mib) for at, mib in held]
+            points += [Point(PANEL.name, name.strip("`"), at, mib) for at, mib in held]
             drawn(points, [PANEL], settings.pictures / "memory-over-time.svg",
                   f"Client process, {count:,} messages of {BYTES} B")  # fmt: skip
             sizes = [mib for _, mib in held]

@@ -1,4 +1,4 @@
-"""A page of plots: how cost grows along an axis, or memory with time.
+"""A page of plots: how processor time grows along an axis, or memory with time.
 
 Law: draws points that others measured; matplotlib is imported only to draw.
 """
@@ -16,14 +16,12 @@ COLUMNS = 4
 
 @dataclass(frozen=True)
 class Point:
-    """A measured point: median and range of its rounds, and µs of client and broker a message."""
+    """A measured point: the median of its rounds; µs of client and broker a message."""
 
     panel: str
     series: str
     x: float
     y: float
-    low: float
-    high: float
     client_us: float | None = None
     server_us: float | None = None
 
@@ -71,22 +69,16 @@ def drawn(points: Sequence[Point], panels: Sequence[Panel], file: Path, title: s
 
 
 def _draw(place: Any, panel: Panel, points: Sequence[Point]) -> None:
-    """One panel: rates in their ranges; processor time of clients dashed, of brokers dotted."""
-    beside = None
+    """One panel: processor time of clients, that of brokers dotted; or what else was measured."""
     for number, series in enumerate(dict.fromkeys(each.series for each in points)):
         its = sorted((each for each in points if each.series == series), key=lambda each: each.x)
         xs, color = [each.x for each in its], f"C{number}"
+        clients, brokers = [each.client_us for each in its], [each.server_us for each in its]
+        ys = [each.y for each in its] if None in clients else clients
         form = "-" if panel.over_time else "o-"
-        place.plot(xs, [each.y for each in its], form, color=color, label=series, markersize=3)
-        lows, highs = [each.low for each in its], [each.high for each in its]
-        if lows != highs:
-            place.fill_between(xs, lows, highs, color=color, alpha=0.15, linewidth=0)
-        for form, costs in (
-            ("--", [each.client_us for each in its]), (":", [each.server_us for each in its])
-        ):  # fmt: skip
-            if None not in costs:
-                beside = beside or place.twinx()
-                beside.plot(xs, costs, form, color=color, linewidth=1)
+        place.plot(xs, ys, form, color=color, label=series, markersize=3)
+        if None not in brokers:
+            place.plot(xs, brokers, "o:", color=color, markersize=2)
     if not panel.over_time:
         place.set_xscale("log")
         xs = sorted({each.x for each in points})
@@ -97,14 +89,7 @@ def _draw(place: Any, panel: Panel, points: Sequence[Point]) -> None:
     if panel.log:
         place.set_yscale("log")
     else:
-        place.set_ylim(0, 1.3 * max(each.high for each in points))  # room for the legend
-        place.yaxis.set_major_formatter(lambda value, _: short(value))
-    if beside is not None:
-        if panel.log:
-            beside.set_yscale("log")
-        else:
-            beside.set_ylim(bottom=0)
-        beside.set_ylabel("µs a message (dashed, dotted)", fontsize=7)
+        place.set_ylim(0, 1.3 * place.get_ylim()[1])  # room for the legend
     place.grid(alpha=0.3)
     place.legend(fontsize=6, loc="best" if panel.log else "upper left")
 

@@ -226,10 +226,10 @@ def test_the_page_has_the_marks_and_names_suites_that_there_are() -> None:
 
 
 def test_a_page_of_plots_is_drawn_from_points(tmp_path: Path) -> None:
-    points = [Point("queues", "sends", x, 10.0 * x, 9.0, 11.0, 20.0, 30.0) for x in (1, 10, 100)]
+    points = [Point("queues", "sends", x, 10.0 * x, 20.0, 30.0) for x in (1, 10, 100)]
     panels = [Panel("queues", "queues", "msg/s"), Panel("topics", "topics without points", "")]
     panels.append(Panel("memory", "seconds", "MiB", over_time=True))
-    points += [Point("memory", "poll_arrow", x, 50.0, 50.0, 50.0) for x in range(5)]
+    points += [Point("memory", "poll_arrow", x, 50.0) for x in range(5)]
     texts = []
     for _ in range(2):
         drawn(points, panels, tmp_path / "page.svg", "How cost grows")
