@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import __main__ as entry
 from benchmarks import work
 from benchmarks.__main__ import KEPT, pages
 from benchmarks.harness import Figure
@@ -207,6 +209,18 @@ def test_a_suite_measured_again_replaces_its_figures_and_leaves_the_others() -> 
     assert merged([one, two, start, gone], [drain, again], order) == [start, again, drain]
     found = merged([one, two, start], [other], order)
     assert found == [start, one, other, two], "another machine's stand beside them"
+
+
+def test_no_suite_of_the_short_table_begins_when_the_half_hour_is_nearly_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(entry, "QUICK_BEGIN_S", -1)
+    monkeypatch.setattr(entry, "squares_s", lambda: 0.3)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--results", str(tmp_path)])
+    assert entry.main() == 0
+    told = capsys.readouterr().err.splitlines()
+    assert told == [f"  {name} left out: the half hour is over" for name in README]
 
 
 def test_a_table_goes_between_its_marks_and_nowhere_else() -> None:
