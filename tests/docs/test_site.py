@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts import api_pages
 from scripts.check_site import problems, read, shown_otherwise
 from scripts.site_names import breakable
 
@@ -83,3 +84,17 @@ def test_a_list_that_became_a_paragraph_is_found() -> None:
 def test_a_long_name_in_a_table_is_broken_at_its_joints_alone(cell: str, shown: str) -> None:
     assert breakable(f"<table><td>{cell}</td></table>") == f"<table><td>{shown}</td></table>"
     assert breakable(f"<p>{cell}</p>") == f"<p>{cell}</p>"
+
+
+@pytest.mark.parametrize("module", api_pages.MODULES)
+def test_each_public_name_is_shown_once(module: str) -> None:
+    shown = api_pages.public(module)
+    assert len(shown) == len(set(shown)) > 4
+    page = api_pages.text_of(module)
+    assert [name for name in shown if page.count(f"::: {name}\n") != 1] == []
+
+
+def test_the_services_of_admin_follow_it() -> None:
+    """With the methods that users call, as ``admin.groups.why``."""
+    shown = [name.rpartition(".")[2] for name in api_pages.public("rocketstream.admin")]
+    assert shown[:6] == ["Admin", "Cluster", "Brokers", "Topics", "Groups", "Producers"]
