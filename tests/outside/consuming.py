@@ -127,7 +127,7 @@ def concurrently(task: Task, **settings: Any) -> None:
     consumer.register_message_listener(listener)
     with consumer:
         task.recorder.note("ready")
-        task.leaving.wait()
+        task.recorder.wait(task.leaving)
         task.recorder.note("stopping")
 
 
@@ -163,7 +163,7 @@ def orderly(task: Task) -> None:
     consumer.register_message_listener(listener, orderly=True)
     with consumer:
         task.recorder.note("ready")
-        task.leaving.wait()
+        task.recorder.wait(task.leaving)
         task.recorder.note("stopping")
 
 
@@ -204,7 +204,7 @@ async def _awaited(task: Task) -> None:
     consumer.register_message_listener(listener)
     async with consumer:
         task.recorder.note("ready")
-        await asyncio.to_thread(task.leaving.wait)
+        await asyncio.to_thread(task.recorder.wait, task.leaving)
         task.recorder.note("stopping")
 
 

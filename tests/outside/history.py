@@ -179,6 +179,7 @@ class History:
     faults: list[Fault] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     """Texts of what should not be: a server that does not start, an error of an unexpected kind."""
+    flush: str = "sync"
     send_timeout_s: float = 3.0
     retry_delay_s: float = 1.0
     calm: int | None = None
@@ -258,7 +259,10 @@ class History:
 
     def is_due(self, send: Send) -> bool:
         """Tell whether every group that wants the message is to get it."""
-        return send.is_stored and (send.how != "transaction" or self.is_committed(send))
+        is_safe = send.outcome == "SEND_OK" or not any(
+            fault.what == "failing-disk" for fault in self.faults
+        )
+        return is_safe and send.is_stored and (send.how != "transaction" or self.is_committed(send))
 
 
 def read(lines: Iterable[str]) -> History:
@@ -309,6 +313,7 @@ class _Reading:
         return made
 
     def _round(self, event: Mapping[str, Any]) -> None:
+        self._made.flush = event.get("flush", "sync")
         self._made.send_timeout_s = event["send_timeout_s"]
         self._made.retry_delay_s = event["retry_delay_s"]
         self._made.groups = [

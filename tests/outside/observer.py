@@ -48,7 +48,7 @@ def observe(watch: Watch) -> None:
     if not watch.leaving.is_set():
         _read_all(watch)
         (watch.quiet.parent / "read").touch()
-    watch.leaving.wait()
+    watch.recorder.wait(watch.leaving)
     watch.recorder.note("stopping")
 
 

@@ -96,8 +96,8 @@ class Process:
 
     def leave(self, timeout_s: float = 60.0) -> bool:
         """Have it leave in good order; kill it, and return False, where it does not in time."""
-        self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)
+        self.signal(signal.SIGTERM)
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:

@@ -96,7 +96,7 @@ class Work:
 
     def until_told(self) -> None:
         """Stay, as a service does that has nothing to send for a while."""
-        self.leaving.wait()
+        self.recorder.wait(self.leaving)
 
 
 def one_by_one(work: Work) -> None:

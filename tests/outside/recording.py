@@ -27,6 +27,12 @@ class Recorder:
         os.write(self._file, line.encode() + b"\n")
         return at
 
+    @staticmethod
+    def wait(event: threading.Event) -> None:
+        """Wait for an event; a signal that another thread took is handled soon too."""
+        while not event.wait(0.2):
+            pass
+
     def has_written(self, kind: str) -> bool:
         """Whether an event of a kind was written."""
         return kind in self._kinds

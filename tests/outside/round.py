@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import shutil
+import subprocess
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -118,7 +121,8 @@ class Round:
             cheat=setting.cheat,
         )
         self._notes = Recorder(folder / "history", "round")
-        self._lock = threading.RLock()
+        self._locks = defaultdict[str, threading.Lock](threading.Lock)
+        """One for each target: what happens to one waits for no other."""
         self._processes: dict[str, Process] = {}
         self._incarnations: dict[str, int] = {}
         self._posts = {post.name: post for post in setting.posts}
@@ -145,7 +149,8 @@ class Round:
         used = {post.group for post in self._setting.posts}
         groups = [group for group in GROUPS if group.name in used]
         self._notes.note(
-            "round", seed=self._setting.seed, send_timeout_s=3.0, retry_delay_s=1.0,
+            "round", seed=self._setting.seed, flush=self._setting.flush, send_timeout_s=3.0,
+            retry_delay_s=1.0,
             groups=[asdict(group) for group in (*groups, READER)],
         )  # fmt: skip
         self.cluster.start()
@@ -238,32 +243,32 @@ class Round:
         self._notes.note("fault", number=number, what=what, target=target)
 
     def _do_network(self, number: int, fault: Planned) -> None:
-        with self._lock:
+        with self._locks[NETWORK]:
             self._fault(number, fault.what, NETWORK)
             amount = f" {0.02 + fault.how_much * 0.2:.3f}" if fault.what == "slow" else ""
             self.cluster.network(fault.what + amount)
         pause(fault.for_s)
-        with self._lock:
+        with self._locks[NETWORK]:
             self.cluster.network("pass")
 
     def _do_shim(self, number: int, fault: Planned) -> None:
         control = shim.Control(self._setting.folder / "shim")
-        with self._lock:
-            self._fault(number, fault.what, BROKER)
+        with self._locks[BROKER]:
             control.begin(fault.what, fault.how_much)
+            self._fault(number, fault.what, BROKER)
         pause(fault.for_s)
-        with self._lock:
+        with self._locks[BROKER]:
             control.end(fault.what)
 
     def _freeze(self, number: int, fault: Planned) -> None:
-        with self._lock:
+        with self._locks[fault.target]:
             process = self._process(fault.target)
             if process is None or not process.is_running:
                 return
             self._fault(number, "freeze", self._subject(fault.target))
             process.freeze()
         pause(fault.for_s)
-        with self._lock:
+        with self._locks[fault.target]:
             if process.is_running:
                 process.go_on()
 
@@ -275,30 +280,39 @@ class Round:
 
     def _take_away(self, number: int, fault: Planned) -> None:
         """Kill a process, or have it leave, and start it again after a while."""
-        with self._lock:
+        with self._locks[fault.target]:
             process = self._process(fault.target)
             if process is None or not process.is_running:
                 return
-            if fault.what == "kill":
+            if fault.what in ("kill", "older-store"):
                 self._fault(number, "kill", self._subject(fault.target))
                 process.kill()
-            elif not self._leaves(number, fault.target, process):
-                return
+            else:
+                self._leaves(number, fault.target, process)
+            self._exchange(fault.what)
         pause(fault.for_s)
-        with self._lock:
+        with self._locks[fault.target]:
             if fault.target == BROKER:
                 self.cluster.start_broker()
             else:
                 self._start_post(self._posts[fault.target])
 
-    def _leaves(self, number: int, target: str, process: Process) -> bool:
+    def _exchange(self, what: str) -> None:
+        """Keep a copy of the store of a broker that is stopped, or put it in the store's place."""
+        store, copy = self.cluster.store, self._setting.folder / "store-copy"
+        if what == "older-store":
+            shutil.rmtree(store)
+            store, copy = copy, store
+        if what in ("copy-store", "older-store"):  # its log files are mostly holes
+            subprocess.run(["cp", "-a", "--sparse=always", store, copy], check=True, timeout=120)
+
+    def _leaves(self, number: int, target: str, process: Process) -> None:
         self._fault(number, "stop", self._subject(target))
         if process.leave():
-            return True
+            return
         text = f"{target} did not leave in good order:\n{process.tail()}"
         self._notes.note("problem", text=text)
         self._fault(number, "kill", self._subject(target))
-        return True
 
     def _calm_down(self) -> bool:
         """Wait until all that is promised for calm times has come; tell whether it has."""

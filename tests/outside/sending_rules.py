@@ -153,6 +153,29 @@ def producers_go_on(history: History) -> Iterator[str]:
             yield f"{send.ident} of {send.by}, sent in calm at {at}, was {send.outcome}"
 
 
+@promise("failed-flush", "A failed fsync acknowledges nothing any more")
+def failed_flush_is_final(history: History) -> Iterator[str]:
+    """From the moment the disk fails to the broker's restart no send is answered with SEND_OK."""
+    for fault in history.faults:
+        if fault.what != "failing-disk" or history.flush != "sync":
+            continue
+        until = min(
+            (
+                each.began
+                for each in history.faults
+                if each.target == "broker"
+                and each.what in ("kill", "stop")
+                and each.began > fault.began
+            ),
+            default=1 << 62,
+        )
+        for send in history.sends:
+            is_during = fault.began < send.began and (send.ended or until) < until
+            if is_during and send.outcome == "SEND_OK":
+                at = since_start(history, send.began)
+                yield f"{send.ident}, sent at {at} to a disk that fails, is SEND_OK"
+
+
 @promise(
     "seen-after-commit",
     "A transactional message is seen only after its commit, and never after a rollback",

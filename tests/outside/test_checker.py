@@ -110,6 +110,10 @@ def a_send_that_takes_too_long(made: History) -> None:
     change(made, "m1", ended=at(25))
 
 
+def acknowledged_without_a_disk(made: History) -> None:
+    made.faults += [Fault("failing-disk", "broker", at(0.5), at(1)), Fault("kill", "broker", at(9))]
+
+
 def no_send_succeeds_in_calm(made: History) -> None:
     made.sends.append(send("later", "plain", None, 80, outcome="UNKNOWN"))
 
@@ -219,6 +223,7 @@ PLANTED: tuple[tuple[str, Callable[[History], None]], ...] = (
     ("key-order", a_key_out_of_order),
     ("bounded", a_send_without_an_end),
     ("bounded", a_send_that_takes_too_long),
+    ("failed-flush", acknowledged_without_a_disk),
     ("goes-on", no_send_succeeds_in_calm),
     ("seen-after-commit", seen_after_a_rollback),
     ("seen-after-commit", seen_before_its_commit),

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.outside import edn, kafka_rules
+from tests.outside import edn, kafka_rules, shim
 from tests.outside.faults import BROKER, NETWORK, Planned
 from tests.outside.history import History
-from tests.outside.round import ALL, SMALL, Round, Setting
+from tests.outside.round import ALL, KEYED, SMALL, Round, Setting
 from tests.outside.rules import check
 
 FEW = tuple(
@@ -44,6 +44,30 @@ def test_one_fault_of_each_kind_breaks_no_guarantee(package: Path, tmp_path: Pat
     groups = {delivery.group for delivery in history.deliveries}
     assert groups == {"many", "ordered", "pulled", "booked", "reader"}
     assert sum(send.is_stored for send in history.sends) > 50
+
+
+@pytest.mark.long
+def test_a_disk_that_is_slow_and_fails_and_a_clock_that_jumps_break_no_guarantee(
+    package: Path, tmp_path: Path
+) -> None:
+    library = shim.compiled(tmp_path)
+    if library is None:
+        pytest.skip("no C compiler makes the disk that fails")
+    faults = (
+        Planned(1.0, "slow-disk", BROKER, 2.0, 0.5),
+        Planned(3.5, "clock", BROKER, 0.0, 0.9),
+        Planned(5.0, "clock", BROKER, 0.0, 0.2),
+        Planned(7.0, "failing-disk", BROKER, 1.5),
+        Planned(9.0, "kill", BROKER, 0.2),
+    )
+    posts = tuple(post for post in SMALL if post.topic != KEYED)
+    variables = shim.Control(tmp_path / "shim").variables(library)
+    setting = Setting(
+        tmp_path, package, seconds=12, posts=posts, faults=faults, variables=variables
+    )
+    history = Round(setting).run()
+    assert judged(history) == []
+    assert any(send.outcome != "SEND_OK" for send in history.sends)
 
 
 @pytest.mark.long
