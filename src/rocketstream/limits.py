@@ -225,6 +225,9 @@ so only those that ask for more, such as the Spark source, see the difference.""
 # --- client ---------------------------------------------------------------------------------------
 QUEUE_RELEASE_WAIT_MS: Final = 1_000
 """How long a queue that a rebalance gives up waits for listener calls that run (C-179)."""
+HAND_BACK_WAIT_MS: Final = 30_000
+"""For so long a member whose connection is back asks before it commits: whoever had its queues
+meanwhile commits last, and further, when a rebalance, every 20 s at least, has them given back."""
 LOCAL_TRANSACTIONS_MAX: Final = 64
 """Plain local transactions that an asyncio producer runs at once, each on a thread; others wait."""
 OFFSET_CHECK_INTERVAL_MS: Final = 60_000

@@ -46,12 +46,12 @@ def test_a_queue_that_is_put_back_is_behind_nobody() -> None:
     """And one that has caught up is so no more."""
     queue = QueueOffset()
     queue.note(5, increase_only=True)
-    queue.was_told(9)
+    queue.was_told(9, 0.0)
     assert (queue.ahead, queue.is_behind(), queue.is_changed()) == (9, True, False)
     queue.note(3, increase_only=False)
     assert (queue.ahead, queue.is_behind(), queue.is_changed()) == (-1, False, True)
     queue.note(5, increase_only=True)
-    queue.was_told(7)
+    queue.was_told(7, 0.0)
     queue.note(6, increase_only=True)
     assert queue.ahead == 7
     queue.note(7, increase_only=True)

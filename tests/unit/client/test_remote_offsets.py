@@ -11,7 +11,7 @@ from rocketstream.client.consumer.offsets import store as offset_store
 from rocketstream.client.consumer.offsets.store import RemoteBrokerOffsetStore
 from rocketstream.client.instance.routes import BrokerAddress
 from rocketstream.errors import RequestTimeoutError, RouteNotFoundError, SystemBusyError
-from rocketstream.limits import OFFSET_CHECK_INTERVAL_MS, OFFSET_CHECKS_MAX
+from rocketstream.limits import HAND_BACK_WAIT_MS, OFFSET_CHECK_INTERVAL_MS, OFFSET_CHECKS_MAX
 from rocketstream.model import MessageQueue
 from tests.unit.client.offset_brokers import MASTER, SLAVE, made, mq, run
 
@@ -398,7 +398,37 @@ def test_who_was_cut_off_says_nothing_lower_than_what_somebody_else_did() -> Non
         await store.persist([mq()])
         assert brokers.sent[2:] == [(MASTER, mq(), 68)]
         assert not store.overtaken([mq()])
-        assert brokers.asked == [mq(), mq(1)]
+        assert brokers.asked == [mq(), mq(1), mq(1), mq()]
+
+    run(use())
+
+
+def test_who_was_cut_off_asks_until_whoever_had_its_queue_must_have_given_it_back() -> None:
+    """Covers C-324: that member says where it is last, after this one was back and had asked."""
+
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 118)
+        await say(store, mq())
+        store.connection_lost(MASTER)
+        brokers.stored[mq()] = 90
+        await say(store, mq())
+        brokers.sent.clear()
+        brokers.stored[mq()] = 121
+        assert store.piggyback_offset(mq()) == 0, "a pull would say it too"
+        store.update_offset(mq(), 119)
+        await say(store, mq())
+        assert not brokers.sent
+        assert store.overtaken([mq()]) == {mq(): 121}
+        store.update_offset(mq(), 122)
+        brokers.clock.advance(HAND_BACK_WAIT_MS)
+        await say(store, mq())
+        assert brokers.offsets() == [122]
+        assert store.piggyback_offset(mq()) == 122
+        brokers.asked.clear()
+        store.update_offset(mq(), 123)
+        await say(store, mq())
+        assert not brokers.asked
 
     run(use())
 
@@ -407,13 +437,16 @@ def test_pulls_carry_nothing_of_a_queue_that_somebody_else_may_have_had() -> Non
     """Covers C-211: other queues of the topic may be known again before it is asked about."""
 
     async def use() -> None:
-        _, store = made()
+        brokers, store = made()
         store.update_offset(mq(), 2)
         store.update_offset(mq(1), 2)
         await say(store, mq(), mq(1))
         store.connection_lost(MASTER)
         await store.persist([mq(1)])
-        assert (store.piggyback_offset(mq()), store.piggyback_offset(mq(1))) == (0, 2)
+        brokers.clock.advance(HAND_BACK_WAIT_MS)
+        store.update_offset(mq(1), 3)
+        await store.persist([mq(1)])
+        assert (store.piggyback_offset(mq()), store.piggyback_offset(mq(1))) == (0, 3)
 
     run(use())
 

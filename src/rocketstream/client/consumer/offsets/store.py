@@ -16,7 +16,12 @@ from typing import TypeVar
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.instance.routes import unknown_broker
 from rocketstream.errors import RocketMQError, TransportError
-from rocketstream.limits import OFFSET_CHECK_INTERVAL_MS, OFFSET_CHECKS_MAX, QUEUES_AT_ONCE
+from rocketstream.limits import (
+    HAND_BACK_WAIT_MS,
+    OFFSET_CHECK_INTERVAL_MS,
+    OFFSET_CHECKS_MAX,
+    QUEUES_AT_ONCE,
+)
 from rocketstream.model import MessageQueue
 
 logger = logging.getLogger("rocketstream.client")
@@ -178,12 +183,13 @@ class QueueOffset:
         stored: what the broker has, as it last confirmed or told; None where that is not known.
         acked: what it acknowledged last; None where something else was noted since.
         ahead: what the broker has where another member of the group is further; -1 where none is.
-        is_doubted: another member may have had the queue since its broker was asked.
+        is_doubted: another member may have had the queue since its broker was asked, or may still
+            have it and say where it is when it gives it back.
         is_repeated: a commit was acknowledged, and nothing since can undo it: the next one counts.
     """
 
-    __slots__ = ("_lowered_from", "_stored_ms", "acked", "ahead", "is_doubted", "is_repeated",
-                 "noted", "stored")  # fmt: skip
+    __slots__ = ("_doubted_until_ms", "_lowered_from", "_stored_ms", "acked", "ahead", "is_doubted",
+                 "is_repeated", "noted", "stored")  # fmt: skip
 
     def __init__(self) -> None:
         self.noted = -1
@@ -192,6 +198,7 @@ class QueueOffset:
         self.ahead = -1
         self.is_doubted = self.is_repeated = False
         self._stored_ms = 0.0
+        self._doubted_until_ms: float | None = 0.0
         self._lowered_from = -1
 
     def note(self, offset: int, *, increase_only: bool) -> None:
@@ -243,9 +250,11 @@ class QueueOffset:
         if self.stored != self.noted:
             self.stored = None
 
-    def was_told(self, stored: int | None) -> None:
+    def was_told(self, stored: int | None, now_ms: float) -> None:
         """Take in what the broker says it has; None for nothing."""
-        self.is_doubted = False
+        if self._doubted_until_ms is None:
+            self._doubted_until_ms = now_ms + HAND_BACK_WAIT_MS
+        self.is_doubted = now_ms < self._doubted_until_ms
         if stored is None or (self.stored is not None and stored < self.stored):
             # A former owner said less after this one, or the broker has forgotten it.
             self.stored = None
@@ -254,7 +263,7 @@ class QueueOffset:
 
     def unconfirmed(self) -> None:
         """Forget what the broker confirmed: it may have lost that, and given the queue away."""
-        self.stored = self.acked = None
+        self.stored = self.acked = self._doubted_until_ms = None
         self.is_doubted, self.is_repeated = True, False
 
     def _is_put_back(self) -> bool:
@@ -360,7 +369,7 @@ class RemoteBrokerOffsetStore(Offsets):
         self._instance.outages.worked("asking for offsets of", self._group, "in", mq)
         if self._instance.links.losses(channel) != losses:
             return False
-        queue.was_told(stored)
+        queue.was_told(stored, self._now_ms())
         return True
 
     def overtaken(self, mqs: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
@@ -409,9 +418,13 @@ class RemoteBrokerOffsetStore(Offsets):
         changed = self._changed(mqs)
         doubted = [(mq, queue) for mq, queue in changed if queue.is_doubted]
         if doubted:
+            unknown: set[MessageQueue] = set()
             for part in _parts(doubted):
-                await asyncio.gather(*(self._ask(mq, queue) for mq, queue in part))
-            changed = [pair for pair in self._changed(mqs) if not pair[1].is_doubted]
+                told = await asyncio.gather(*(self._ask(mq, queue) for mq, queue in part))
+                unknown.update(
+                    mq for (mq, _), is_told in zip(part, told, strict=True) if not is_told
+                )
+            changed = [pair for pair in self._changed(mqs) if pair[0] not in unknown]
         # A 4.x broker that gets the first two commits of a topic and group at once may keep one
         # only (commitOffset makes the table of the pair unguarded): so one goes alone until it is
         # acknowledged, and each is said once more in the next round.
