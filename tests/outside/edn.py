@@ -3,7 +3,7 @@
 A key is a queue, by number; a value is a message, by number. Sends are ``:send``, each call of a
 listener and each poll is a ``:poll``. Calls of a process that overlap are processes of their own,
 and so is whatever follows an operation nobody knows the end of, as Jepsen has it. Left out is what
-that workload has no word for: groups with tags or conditions, and what came by a retry topic. A
+that workload has no word for: groups with tags or conditions, and what is tried again. A
 send without an answer has the key under which its message was seen, and -1 where it never was. A
 message of a transaction, or with a delay, gets its place after its send: its offset is nil.
 """
@@ -134,7 +134,7 @@ def _sends(history: History, keys: Numbers, values: Numbers) -> Iterator[_Span]:
 
 
 def _is_plain(delivery: Delivery) -> bool:
-    return delivery.place.topic == delivery.content.topic
+    return delivery.place.topic == delivery.content.topic and not delivery.tries
 
 
 def _polls(history: History, keys: Numbers, values: Numbers) -> Iterator[_Span]:

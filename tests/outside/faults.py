@@ -51,7 +51,6 @@ DISK = (
     Kind("slow-disk", BROKER, 2, 1, 5),
     Kind("clock", BROKER, 2, 0, 0),
 )
-FULL = (Kind("full-disk", BROKER, 2, 1, 4),)
 
 
 def plan(

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from tests.outside.history import SECOND
 
+JVM_TERMINATED = 143
+"""Exit code of a JVM that SIGTERM ended, after its own end in good order."""
+
 
 class EndedError(Exception):
     """A process ended, or said nothing, before it said what was waited for."""
@@ -104,7 +107,7 @@ class Process:
             self.kill()
             return False
         self._close()
-        return self._process.returncode == 0
+        return self._process.returncode in (0, JVM_TERMINATED)
 
     def _close(self) -> None:
         for stream in (self._process.stdin, self._process.stdout):

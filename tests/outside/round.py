@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tests.outside import shim
+from tests.outside import disk, shim
 from tests.outside.cluster import Cluster, worker
 from tests.outside.faults import BROKER, KINDS, NETWORK, Kind, Planned, plan
 from tests.outside.history import Group, History, Send, read
@@ -102,6 +103,8 @@ class Setting:
     store: Path | None = None
     faults: Sequence[Planned] | None = None
     variables: dict[str, str] = field(default_factory=dict)
+    java: Sequence[str] = ()
+    """How Java's workers are started, where there are any."""
 
 
 class Round:
@@ -191,6 +194,12 @@ class Round:
         self._incarnations[name] = self._incarnations.get(name, 0) + 1
         home = self._setting.folder / "homes" / name
         home.mkdir(exist_ok=True)
+        if role.startswith("java-"):
+            by, folder = self._by(name), self._setting.folder
+            words = (role, by, folder, self.cluster.namesrv_addr, settings["topic"], group)
+            line = [*self._setting.java, *map(str, words)]
+            self._processes[name] = Process(by, line, folder / "logs" / f"{by}.log", os.environ)
+            return
         self._processes[name] = worker(
             self._by(name), role, self._setting.folder, self.cluster.namesrv_addr,
             {**self._environment, "HOME": str(home)}, settings,
@@ -229,6 +238,8 @@ class Round:
         try:
             if fault.target == NETWORK:
                 self._do_network(number, fault)
+            elif fault.what == "full-disk":
+                self._fill_disk(number, fault)
             elif fault.what in shim.FAULTS:
                 self._do_shim(number, fault)
             elif fault.what == "freeze":
@@ -259,6 +270,13 @@ class Round:
         pause(fault.for_s)
         with self._locks[BROKER]:
             control.end(fault.what)
+
+    def _fill_disk(self, number: int, fault: Planned) -> None:
+        ballast = self.cluster.store.parent / "ballast"
+        self._fault(number, fault.what, BROKER)
+        disk.fill(ballast)
+        pause(fault.for_s)
+        ballast.unlink(missing_ok=True)
 
     def _freeze(self, number: int, fault: Planned) -> None:
         with self._locks[fault.target]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.outside import edn, kafka_rules, shim
+from tests.outside import disk, edn, kafka_rules, shim
 from tests.outside.faults import BROKER, NETWORK, Planned
 from tests.outside.history import History
 from tests.outside.round import ALL, KEYED, SMALL, Round, Setting
@@ -68,6 +68,24 @@ def test_a_disk_that_is_slow_and_fails_and_a_clock_that_jumps_break_no_guarantee
     history = Round(setting).run()
     assert judged(history) == []
     assert any(send.outcome != "SEND_OK" for send in history.sends)
+
+
+@pytest.mark.long
+def test_a_disk_that_is_full_for_a_while_breaks_no_guarantee(package: Path, tmp_path: Path) -> None:
+    """The broker is killed while it is full, and has to begin without room."""
+    faults = (
+        Planned(1.0, "full-disk", BROKER, 3.0),
+        Planned(6.0, "full-disk", BROKER, 5.0),
+        Planned(7.0, "kill", BROKER, 0.5),
+        Planned(9.5, "kill", "many-a", 0.5),
+    )
+    with disk.small(tmp_path / "disk", 44) as is_there:
+        if not is_there:
+            pytest.skip("this user may mount no tmpfs")
+        store = tmp_path / "disk" / "store"
+        setting = Setting(tmp_path, package, seconds=13, posts=FEW, faults=faults, store=store)
+        assert judged(Round(setting).run()) == []
+    assert "no room" in (tmp_path / "serve.log").read_text("utf-8")
 
 
 @pytest.mark.long
