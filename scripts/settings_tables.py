@@ -291,9 +291,9 @@ def table_text(table: Table) -> str:
 
 def push_consumer_text() -> str:
     """Return the source of the push consumer with an attribute for each of its settings."""
-    rows = [f"    {each.name} = Setting[{keyword_type(each)}]()\n" for each in PUSH.fields]
+    rows = [f"    {each.name}: Setting[{keyword_type(each)}] = Setting()\n" for each in PUSH.fields]
     text = PUSH_CONSUMER.read_text(encoding="utf-8")
-    return re.sub(r"(    \w+ = Setting\[.+\]\(\)\n)+", "".join(rows), text)
+    return re.sub(r"(    \w+: Setting\[.+\] = Setting\(\)\n)+", "".join(rows), text)
 
 
 def files() -> dict[Path, str]:

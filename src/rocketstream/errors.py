@@ -250,7 +250,7 @@ class BrokerError(RocketMQError):
             address=address,
         )  # fmt: skip
         self.code = code
-        self.remark = remark or ""
+        self.remark: str = remark or ""
         self.address = address
 
 
@@ -284,6 +284,8 @@ class AccessDeniedError(NoPermissionError):
             right; without, it answers these keys nothing at all.
     """
 
+    knows_who: bool
+
     condition = "ACCESS_DENIED"
 
     def __init__(self, code: int, remark: str | None, address: str = "", asked: str = "") -> None:
@@ -294,7 +296,7 @@ class AccessDeniedError(NoPermissionError):
         text = _cut(
             f"{where}: {said} (access control, code {code}{what}); {hint}", limits.REMARK_CHARS_MAX
         )
-        self.args = (text,)
+        self.args: tuple[Any, ...] = (text,)
 
 
 class TopicNotExistError(BrokerError):
@@ -317,7 +319,7 @@ class LiteTopicSetupError(BrokerError):
     def __init__(self, refusal: BrokerError, topic: str, group: str) -> None:
         super().__init__(refusal.code, refusal.remark, refusal.address)
         self.parameters.update(topic=topic, group=group)
-        self.args = (
+        self.args: tuple[Any, ...] = (
             f"lite topics of {topic!r} were asked for as group {group!r}, and refused: {refusal}; "
             f"the broker must have the topic with the attribute +message.type=LITE, and the group "
             f"with +lite.bind.topic={topic} (mqadmin updateTopic -a, updateSubGroup -a)",

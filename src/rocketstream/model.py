@@ -161,6 +161,8 @@ class Message:
 
     __slots__ = ("body", "flag", "properties", "topic")
 
+    properties: dict[str, str]
+
     def __init__(
         self,
         topic: str,
@@ -178,11 +180,11 @@ class Message:
         wait_store_msg_ok: bool = True,
     ) -> None:
         # One comparison each where all is usual: every send makes a message.
-        self.topic = topic if type(topic) is str else _checked("topic", topic, str)
+        self.topic: str | Any = topic if type(topic) is str else _checked("topic", topic, str)
         if type(body) is not bytes:
             body = _encoded(body) if isinstance(body, str) else _body_bytes(body)
-        self.body = body
-        self.flag = 0
+        self.body: bytes = body
+        self.flag: Any = 0
         if flag:
             self.flag = _checked("flag", flag, int)
             if not -(2**31) <= flag < 2**31:  # it is four bytes of a record

@@ -72,11 +72,11 @@ class LoopThread:
         self._pid = os.getpid()
         # A callback scheduled under the lock is scheduled before the stop, so it runs or is
         # cancelled, but is never forgotten.
-        self.locks = Locks()
+        self.locks: Locks = Locks()
         """The locks that this thread and users' threads take by turns."""
         self._lock = self.locks.make()
         self._closed = False
-        self.loop = loop_factory()
+        self.loop: asyncio.AbstractEventLoop = loop_factory()
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         try:
             self._thread.start()

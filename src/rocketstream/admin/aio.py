@@ -104,14 +104,14 @@ class Admin:
         )
         self._under_way: dict[Future[Any], Stop | None] = {}
         self._closed = False
-        self.cluster = Cluster(self._call, self._admin.cluster)
-        self.brokers = Brokers(self._call, self._admin.brokers)
-        self.topics = Topics(self._call, self._admin.topics)
-        self.groups = Groups(self._call, self._admin.groups)
-        self.producers = Producers(self._call, self._admin.producers)
-        self.messages = Messages(self._call, self._admin.messages)
-        self.letters = Letters(self._call, self._admin.letters)
-        self.changes = Changes(self._call, self._admin.changes)
+        self.cluster: Cluster = Cluster(self._call, self._admin.cluster)
+        self.brokers: Brokers = Brokers(self._call, self._admin.brokers)
+        self.topics: Topics = Topics(self._call, self._admin.topics)
+        self.groups: Groups = Groups(self._call, self._admin.groups)
+        self.producers: Producers = Producers(self._call, self._admin.producers)
+        self.messages: Messages = Messages(self._call, self._admin.messages)
+        self.letters: Letters = Letters(self._call, self._admin.letters)
+        self.changes: Changes = Changes(self._call, self._admin.changes)
 
     def __repr__(self) -> str:
         closed = ", closed" if self._closed else f", {len(self._under_way)} calls under way"

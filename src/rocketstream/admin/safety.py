@@ -53,7 +53,7 @@ from rocketstream.protocol.headers import (
 if sys.platform != "win32":
     import fcntl
 
-logger = logging.getLogger("rocketstream.admin")
+logger: logging.Logger = logging.getLogger("rocketstream.admin")
 
 FILE_NAME: Final = "audit.jsonl"
 OWNER_ONLY: Final = 0o600
@@ -97,8 +97,8 @@ class AuditLog:
         approved: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.path = Path(path) if path is not None else default_audit_path()
-        self.who = who or user_name()
+        self.path: Path = Path(path) if path is not None else default_audit_path()
+        self.who: str = who or user_name()
         self.face = face
         self.approved = approved
         self._clock = clock

@@ -143,13 +143,13 @@ class Reach:
         producer_settings: dict[str, Any] | None = None,
     ) -> None:
         self.client = client
-        self.wire = AdminWire(client, timeout_ms)
+        self.wire: AdminWire = AdminWire(client, timeout_ms)
         self.timeout_ms = timeout_ms
         self.clock = clock
         self.read_only = read_only
         self.masking = masking
-        self.producer_settings = producer_settings or {}
-        self.memory = SweepMemory()
+        self.producer_settings: dict[str, Any] = producer_settings or {}
+        self.memory: SweepMemory = SweepMemory()
         self.is_closed = False
         self._audit = audit
 

@@ -17,7 +17,7 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -55,7 +55,7 @@ _HIDDEN: Final = frozenset(
 class Part(BaseModel):
     """A part of an answer."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
 
 
 class Answer(Part):

@@ -61,7 +61,7 @@ _match = option("--match TEXT", "Only settings whose name contains this.")
 
 # --- clusters -------------------------------------------------------------------------------------
 
-cluster = Commands("cluster", help="Clusters: their brokers and name servers.")
+cluster: Commands = Commands("cluster", help="Clusters: their brokers and name servers.")
 
 
 @cluster.command("list", cls=Watched, epilog="Example: `rocketstream cluster list --json`")
@@ -148,7 +148,7 @@ def print_name_servers(rows: list[NameServerRow]) -> None:
 
 # --- brokers --------------------------------------------------------------------------------------
 
-broker = Commands("broker", help="Brokers: load, disk, version, settings.")
+broker: Commands = Commands("broker", help="Brokers: load, disk, version, settings.")
 
 
 @broker.command("list", cls=Watched, epilog="Example: `rocketstream broker list --watch`")
@@ -285,7 +285,9 @@ def print_settings(settings: dict[str, str], match: str | None, as_json: bool) -
 
 # --- name servers ---------------------------------------------------------------------------------
 
-name_server = Commands("namesrv", help="Name servers: what each of them knows, their settings.")
+name_server: Commands = Commands(
+    "namesrv", help="Name servers: what each of them knows, their settings."
+)
 
 
 @name_server.command(
@@ -327,7 +329,7 @@ def name_server_config(order: bool, match: str | None, namesrv: str, as_json: bo
 
 # --- producers ------------------------------------------------------------------------------------
 
-producer = Commands("producer", help="Connected producers.")
+producer: Commands = Commands("producer", help="Connected producers.")
 
 
 @producer.command("list", cls=Watched, epilog="Example: `rocketstream producer list`")

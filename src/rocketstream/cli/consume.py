@@ -149,7 +149,7 @@ class Printer:
         self._changed = threading.Condition()
         self._done = False
         self._holding = False
-        self.count = 0
+        self.count: int = 0
         self.failure: Exception | None = None
 
     def listen(self, messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:

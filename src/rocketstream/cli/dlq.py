@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rocketstream.admin import Admin, LetterCause, LetterFilter, RedrivePlan, RedriveResult
     from rocketstream.protocol.message_ext import MessageExt
 
-dlq = Commands("dlq", help="Dead letters: what groups gave up.")
+dlq: Commands = Commands("dlq", help="Dead letters: what groups gave up.")
 _UNKNOWN_ORIGIN = "(origin not known)"
 _CAUSES_NAMED_MAX = 8
 _TOLD_EVERY = 1_000

@@ -54,7 +54,7 @@ _CHANGES: Final = (
     "resume",
     "delete",
 )
-group = Commands(
+group: Commands = Commands(
     "group",
     help="Consumer groups and how far behind they are.",
     later={name: f"group_changes:{name}" for name in _CHANGES},

@@ -46,7 +46,9 @@ from rocketstream.errors import RocketMQError
 if TYPE_CHECKING:
     from rocketstream.admin import SearchPage, ShownMessage, TraceTimeline
 
-message = Commands("message", help="Messages: find, follow and trace them, see who consumed them.")
+message: Commands = Commands(
+    "message", help="Messages: find, follow and trace them, see who consumed them."
+)
 _BODY_CELLS: Final = 40
 _ENDED = {
     "most": "there are more",
@@ -57,7 +59,7 @@ _ENDED = {
 
 # --- shared with dead letters -----------------------------------------------------
 
-mask = option(
+mask: Final = option(
     "--mask FILE",
     "Masking rules (TOML): which parts of messages are not to be seen. Where a rule "
     "cannot be applied nothing of the body is shown.",
@@ -65,8 +67,8 @@ mask = option(
     envvar="ROCKETSTREAM_MASK",
     show_envvar=True,
 )
-message_id = argument("ID", "The sender's id of the message, or the broker's.", to="msg_id")
-conditions = together(
+message_id: Final = argument("ID", "The sender's id of the message, or the broker's.", to="msg_id")
+conditions: Final = together(
     option('--tag "A || B"', "Only with this tag, or these."),
     option("--sql CONDITION", 'Only where this holds, like "price > 5".'),
     option("--grep TEXT", "Only with this text in body or a property."),

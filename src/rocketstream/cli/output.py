@@ -39,7 +39,7 @@ class _Look:
         self.wide = False
 
 
-look = _Look()
+look: Final = _Look()
 """``look.wide``: tables take their full width on every terminal; ``--wide`` sets it."""
 
 

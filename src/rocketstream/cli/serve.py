@@ -321,7 +321,7 @@ def _check_tls(given: dict[str, Any]) -> None:
 
 # --- the files ------------------------------------------------------------------------------------
 
-store = Commands("store", help="The files of a message store on this machine.")
+store: Commands = Commands("store", help="The files of a message store on this machine.")
 
 
 @store.command(epilog="Example: `rocketstream store check --store ./store --rate 50`")

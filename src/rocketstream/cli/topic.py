@@ -24,7 +24,7 @@ from rocketstream.cli.output import print_json, print_line, render
 from rocketstream.cli.tables import Column, Count, Name
 from rocketstream.errors import ClientStateError
 
-topic = Commands(
+topic: Commands = Commands(
     "topic", help="Create, change and delete topics, list them, see what their queues hold."
 )
 _marks = together(

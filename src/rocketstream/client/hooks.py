@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rocketstream.model import Message, MessageQueue, SendResult
     from rocketstream.protocol.message_ext import MessageExt
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 CONSUME_CONTEXT_TYPE = "ConsumeContextType"
 """Key of ``ConsumeMessageContext.properties`` that holds a ``ConsumeReturnType``'s name (C-258)."""
@@ -272,7 +272,7 @@ class ConsumeHooks(Hooks[ConsumeMessageHook]):
     """Around listener calls."""
 
     __slots__ = ()
-    methods = ("consume_message_before", "consume_message_after")
+    methods: tuple[str, ...] = ("consume_message_before", "consume_message_after")
 
     def before(self, context: ConsumeMessageContext) -> None:
         """Call all before a listener."""
@@ -298,7 +298,7 @@ class SendHooks(Hooks[SendMessageHook]):
     """Around tries of a send."""
 
     __slots__ = ()
-    methods = ("send_message_before", "send_message_after")
+    methods: tuple[str, ...] = ("send_message_before", "send_message_after")
 
     def before(self, context: SendMessageContext) -> None:
         """Call all before a try."""
@@ -313,7 +313,7 @@ class EndTransactionHooks(Hooks[EndTransactionHook]):
     """At the end of transactions."""
 
     __slots__ = ()
-    methods = ("end_transaction",)
+    methods: tuple[str, ...] = ("end_transaction",)
 
     def end(self, context: EndTransactionContext) -> None:
         """Call all."""
@@ -324,7 +324,7 @@ class FilterHooks(Hooks[FilterMessageHook]):
     """After pulls."""
 
     __slots__ = ()
-    methods = ("filter_message",)
+    methods: tuple[str, ...] = ("filter_message",)
 
     def filter(self, context: FilterMessageContext) -> list[MessageExt]:
         """Call all and return what they have left in ``context.messages``."""
@@ -336,7 +336,7 @@ class CheckForbiddenHooks(Hooks[CheckForbiddenHook]):
     """Before tries of a send."""
 
     __slots__ = ()
-    methods = ("check_forbidden",)
+    methods: tuple[str, ...] = ("check_forbidden",)
 
     def check(self, context: CheckForbiddenContext) -> None:
         """Call all; the first that raises ends the send with what it raised."""

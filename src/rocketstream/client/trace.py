@@ -60,7 +60,7 @@ from rocketstream.protocol.trace import (
 )
 from rocketstream.settings import check_values
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 PRODUCE = "PRODUCE"
 CONSUME = "CONSUME"
@@ -111,11 +111,11 @@ class AsyncTraceDispatcher:
         trace_topic: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.group = f"{GROUP_PREFIX}-{group[:_GROUP_CHARS_MAX]}-{kind}-{next(_numbers)}"
-        self.trace_topic = trace_topic if trace_topic and trace_topic.strip() else TRACE_TOPIC
+        self.group: str = f"{GROUP_PREFIX}-{group[:_GROUP_CHARS_MAX]}-{kind}-{next(_numbers)}"
+        self.trace_topic: str = trace_topic if trace_topic and trace_topic.strip() else TRACE_TOPIC
         self.clock = clock
-        self.is_cloud = config.access_channel == CLOUD
-        self.dropped = 0
+        self.is_cloud: bool = config.access_channel == CLOUD
+        self.dropped: int = 0
         """Records thrown away because too many were waiting."""
         servers = ";".join(config.name_servers()) if _has_servers(config) else ""
         self._config = replace(

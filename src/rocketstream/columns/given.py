@@ -51,6 +51,8 @@ class Given:
         MessageInvalidError: values that no column can have.
     """
 
+    streams: bool
+
     def __init__(self, bodies: Any, more: Mapping[str, Any]) -> None:
         table, self.streams = _table_of(bodies)
         if table is None:
@@ -62,10 +64,12 @@ class Given:
         types = [_type_of(field.name, field.type) for field in table.schema]
         count = None if self.streams else len(table)
         self._added = [_added(name, value, count) for name, value in wanted.items()]
-        self.columns = {name: place for place, name in enumerate([*names, *wanted])}
+        self.columns: dict[Any | str, int] = {
+            name: place for place, name in enumerate([*names, *wanted])
+        }
         self._schema = pa.schema(list(zip(names, types, strict=True)))
         self._table = table
-        self.is_between = True
+        self.is_between: bool = True
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, some thousands at a time."""

@@ -75,7 +75,7 @@ class Layout:
         first = self._read(_FIRST, at)
         offsets = first["queueOffset"].astype(np.int64)
         wrapped = (first["sysFlag"] & WRAPPED) == WRAPPED
-        self.wrapped = bool(wrapped.any())
+        self.wrapped: bool = bool(wrapped.any())
         wanted = _wanted(offsets, piece, pieces, wrapped)
         if not wanted.all():
             at, piece, first = at[wanted], piece[wanted], first[wanted]

@@ -155,7 +155,7 @@ class Encoder:
         self._rules = rules
         self._new_ids = new_ids
         self._beyond = beyond
-        self.rows = 0
+        self.rows: int = 0
         """How many rows became messages, which is also the number of the next one."""
 
     def block(self, batch: pa.RecordBatch) -> Block:

@@ -75,9 +75,9 @@ class Undecodable:
         self.offset_msg_id = getattr(head, "offset_msg_id", None)
         self.properties_bytes = getattr(head, "properties_bytes", None)
         self.message_queue = queue
-        self.topic = queue.topic
-        self.broker_name = queue.broker_name
-        self.queue_id = queue.queue_id
+        self.topic: str = queue.topic
+        self.broker_name: str = queue.broker_name
+        self.queue_id: int = queue.queue_id
         self.queue_offset = offset
         self.error = error
         self.stored_body = record

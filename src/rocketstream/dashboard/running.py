@@ -118,7 +118,7 @@ class DashboardServer:
         self._socket = _listening_socket(host, port)
         host, port = self._socket.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"{'http' if certificate is None else 'https'}://{shown}:{port}/"
+        self.url: str = f"{'http' if certificate is None else 'https'}://{shown}:{port}/"
         self._server = uvicorn.Server(config)
         self._thread: LoopThread | None = None
         self._served: concurrent.futures.Future[None] | None = None

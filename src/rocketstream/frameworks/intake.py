@@ -24,7 +24,7 @@ from rocketstream.model import (
 )
 from rocketstream.protocol.message_ext import MessageExt
 
-logger = logging.getLogger("rocketstream.frameworks")
+logger: logging.Logger = logging.getLogger("rocketstream.frameworks")
 
 UNACKED_MAX = 1_000
 """Most messages in a framework's hands at once: as many as listener calls there may be."""
@@ -82,7 +82,7 @@ class Delivery:
     __slots__ = ("answer", "begun", "message")
 
     def __init__(self, message: MessageExt, loop: asyncio.AbstractEventLoop) -> None:
-        self.message = message
+        self.message: MessageExt = message
         self.begun: asyncio.Future[None] = loop.create_future()
         self.answer: asyncio.Future[int | None] = loop.create_future()
 

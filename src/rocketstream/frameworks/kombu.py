@@ -39,14 +39,14 @@ try:
     from kombu.transport import TRANSPORT_ALIASES, virtual
     from kombu.utils.json import dumps, loads
     from kombu.utils.uuid import uuid
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
-        f"a kombu transport needs the package kombu ({error}): pip install 'rocketstream[celery]'"
-    ) from error
+        f"a kombu transport needs the package kombu ({_error}): pip install 'rocketstream[celery]'"
+    ) from _error
 
 __all__ = ["TopicChannel", "Transport", "group_of", "topic_of"]
 
-logger = logging.getLogger("rocketstream.frameworks")
+logger: logging.Logger = logging.getLogger("rocketstream.frameworks")
 
 NAMESRV_PORT = 9876
 VISIBILITY_TIMEOUT_S = 3_600.0
@@ -359,14 +359,18 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     default_port = NAMESRV_PORT
     driver_type = "rocketmq"
     driver_name = "rocketstream"
-    implements = virtual.Transport.implements.extend(
+    implements: ClassVar[Any] = virtual.Transport.implements.extend(
         asynchronous=True, exchange_type=frozenset(["direct", "topic"])
     )
-    connection_errors = (*virtual.Transport.connection_errors, TransportError, SendError)
+    connection_errors: ClassVar[tuple[type[Exception], ...]] = (
+        *virtual.Transport.connection_errors,
+        TransportError,
+        SendError,
+    )
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
         super().__init__(client, **kwargs)
-        self.state = self.global_state
+        self.state: Any = self.global_state
         self._lock = threading.Lock()
         self._producer: Producer | None = None
         self._loop: LoopThread | None = None

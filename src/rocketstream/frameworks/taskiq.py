@@ -28,12 +28,12 @@ from rocketstream.model import Message
 
 try:
     from taskiq import AckableMessage, AsyncBroker, BrokerMessage
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
-        f"a Taskiq broker needs the package taskiq ({error}): pip install 'rocketstream[taskiq]'"
-    ) from error
+        f"a Taskiq broker needs the package taskiq ({_error}): pip install 'rocketstream[taskiq]'"
+    ) from _error
 
-logger = logging.getLogger("rocketstream.frameworks")
+logger: logging.Logger = logging.getLogger("rocketstream.frameworks")
 
 __all__ = ["DELAY_LEVELS_S", "RocketMQBroker"]
 
@@ -91,7 +91,7 @@ class RocketMQBroker(AsyncBroker):
         super().__init__()
         check_unacked(("max_unacked", max_unacked), ("ack_limit_s", ack_limit_s))
         self.topic = topic
-        self.group = group or f"{topic}-workers"
+        self.group: str = group or f"{topic}-workers"
         self._config = config or ClientConfig()
         if namesrv_addr is not None:
             self._config = replace(self._config, namesrv_addr=namesrv_addr)

@@ -76,15 +76,15 @@ class RemotingCommand:
         body: bytes | memoryview = b"",
         serialize_type: SerializeType = SerializeType.JSON,
     ) -> None:
-        self.code = code
-        self.opaque = opaque
-        self.flag = flag
-        self.language = language
-        self.version = version
-        self.remark = remark
-        self.ext_fields = ext_fields
-        self.body = body
-        self.serialize_type = serialize_type
+        self.code: int = code
+        self.opaque: int = opaque
+        self.flag: int = flag
+        self.language: int = language
+        self.version: int = version
+        self.remark: str | None = remark
+        self.ext_fields: dict[str, str] | None = ext_fields
+        self.body: bytes | memoryview = body
+        self.serialize_type: SerializeType = serialize_type
 
     @classmethod
     def request(

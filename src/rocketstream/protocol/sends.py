@@ -140,17 +140,17 @@ class PreparedSend:
         max_reconsume_times: int | None = None,
     ) -> None:
         self._requests = requests
-        self.topic = topic
-        self.body = body
-        self.properties = properties
-        self.msg_id = msg_id
-        self.born_timestamp = born_timestamp
-        self.flag = flag
-        self.sys_flag = sys_flag
-        self.code = code
-        self.is_plain = code == _CODE and not reconsume_times and max_reconsume_times is None
-        self.reconsume_times = reconsume_times
-        self.max_reconsume_times = max_reconsume_times
+        self.topic: str = topic
+        self.body: bytes | memoryview = body
+        self.properties: str = properties
+        self.msg_id: str = msg_id
+        self.born_timestamp: int = born_timestamp
+        self.flag: int = flag
+        self.sys_flag: int = sys_flag
+        self.code: int = code
+        self.is_plain: bool = code == _CODE and not reconsume_times and max_reconsume_times is None
+        self.reconsume_times: int = reconsume_times
+        self.max_reconsume_times: int | None = max_reconsume_times
         self.unwrap: Callable[[MessageQueue], MessageQueue] | None = None
 
     def command(self, queue: MessageQueue) -> RemotingCommand:
@@ -235,7 +235,7 @@ class _Template:
     __slots__ = ("example", "text")
 
     def __init__(self, example: SendMessageRequestHeader) -> None:
-        self.example = example
+        self.example: SendMessageRequestHeader = example
         fields = example.to_ext_v2()
         before = b",".join(b'"%b":%b' % (name.encode(), _text(fields[name])) for name in "abcde")
         after = b",".join(
@@ -243,7 +243,7 @@ class _Template:
             for name in ("j", "k", "m", "n")
             if name in fields
         )
-        self.text = b"".join(
+        self.text: bytes = b"".join(
             (
                 b'{"code":%d,"extFields":{' % _CODE,
                 before,
@@ -265,10 +265,10 @@ class PlainSend(RemotingCommand):
         self.code = _CODE
         self.opaque = 0
         self.flag = 0
-        self.language = _PYTHON
+        self.language: int = _PYTHON
         self.version = VERSION
-        self.remark = None
-        self.body = send.body
+        self.remark: str | None = None
+        self.body: bytes | memoryview = send.body
         self.serialize_type = _JSON
         self._ext: dict[str, str] | None = None
         self._send = send
@@ -329,10 +329,10 @@ class StoredAnswer(RemotingCommand):
         self.code = 0
         self.opaque = opaque
         self.flag = FLAG_RESPONSE
-        self.language = form.language
-        self.version = form.version
-        self.remark = None
-        self.body = b""
+        self.language: int = form.language
+        self.version: int = form.version
+        self.remark: str | None = None
+        self.body: bytes | memoryview = b""
         self.serialize_type = _JSON
         self._ext: dict[str, str] | None = None  # once read it may have been changed
         self._form = form
@@ -365,16 +365,19 @@ class _Form:
         "version",
     )  # fmt: skip
 
+    language: int
+    version: int
+
     def __init__(
         self, pattern: bytes, groups: tuple[int, int, int, int, int], example: RemotingCommand
     ) -> None:
         self._match = re.compile(rb".{8}" + pattern, re.DOTALL).match
         self._groups = groups
         self._example = example.ext_fields or {}
-        self.names_transactions = groups[4] != groups[3]
+        self.names_transactions: bool = groups[4] != groups[3]
         self.language, self.version = example.language, example.version
-        self.region_id = self._example.get(PROPERTY_MSG_REGION) or DEFAULT_REGION
-        self.trace_on = self._example.get(PROPERTY_TRACE_ON) != "false"
+        self.region_id: str = self._example.get(PROPERTY_MSG_REGION) or DEFAULT_REGION
+        self.trace_on: bool = self._example.get(PROPERTY_TRACE_ON) != "false"
 
     def read(self, data: bytes | bytearray, at: int) -> tuple[int, StoredAnswer] | None:
         """Read the frame that begins at ``at``; return its end and the answer.

@@ -94,9 +94,9 @@ class SendAnswerPlan:
     __slots__ = ("_run", "region", "template")
 
     def __init__(self, region: str) -> None:
-        self.region = region
+        self.region: str = region
         region_text = plain_json.dumps(region).replace(b"%", b"%%")
-        self.template = (
+        self.template: bytes = (
             b'{"code":0,"extFields":{"msgId":"%b","queueId":"%d","queueOffset":"%d","MSG_REGION":'
             + region_text
             + b',"TRACE_ON":"true"},"flag":%d,"language":"PYTHON","opaque":%d,'
@@ -144,10 +144,10 @@ class SendAnswer(RemotingCommand):
         self.code = 0
         self.opaque = 0
         self.flag = FLAG_RESPONSE
-        self.language = _PYTHON
+        self.language: int = _PYTHON
         self.version = VERSION
-        self.remark = None
-        self.body = b""
+        self.remark: str | None = None
+        self.body: bytes | memoryview = b""
         self.serialize_type = _JSON
         self._ext: dict[str, str] | None = None
         self._plan = plan

@@ -18,7 +18,7 @@ from rocketstream.protocol.headers import Header
 from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import AnswerSteps
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 
 class AnswerInParts(NamedTuple):

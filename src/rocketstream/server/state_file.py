@@ -17,7 +17,7 @@ from rocketstream._util.workers import Workers
 from rocketstream.errors import StoreError
 from rocketstream.server.store import ConfigFile, MessageStore
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 T = TypeVar("T")
 
 SOON_S = 0.1

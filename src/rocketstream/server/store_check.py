@@ -68,8 +68,8 @@ class StoreCheck:
                 f"{root} has no commitlog/: give the directory of a store, which with several "
                 "brokers is that of one of them"
             )
-        self.records = 0
-        self.is_live = False
+        self.records: int = 0
+        self.is_live: bool = False
         self._root = root
         self._rate = bytes_a_second
         self._files = files

@@ -10,7 +10,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSource
 
@@ -29,8 +29,13 @@ class _Absent:
 
 limits: Any = _limits
 """pyspark's module of read limits; None before 4.2."""
-AvailableNow: Any = limits.SupportsTriggerAvailableNow if limits else _Absent
-"""The base class of stream readers that know ``availableNow``."""
+if TYPE_CHECKING:
+
+    class AvailableNow:
+        """The base class of stream readers that know ``availableNow``."""
+
+else:
+    AvailableNow = limits.SupportsTriggerAvailableNow if limits else _Absent
 
 DEBUG_VARIABLE: Final = "ROCKETSTREAM_DEBUG"
 """If set in the environment of Spark's Python workers, every traceback is left whole."""

@@ -13,7 +13,7 @@ from rocketstream.columns.table import described
 from rocketstream.errors import DataLossError
 from rocketstream.model import MessageQueue
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 
 def report_loss(

@@ -13,7 +13,7 @@ from typing import TypeVar
 from rocketstream._util.clock import Clock
 from rocketstream.errors import RocketMQError
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 T = TypeVar("T")
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 
 CORES: Final = os.cpu_count() or 1

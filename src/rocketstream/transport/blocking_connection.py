@@ -72,7 +72,7 @@ class BlockingConnection:
         timed_out: a request timed out, which closed it.
     """
 
-    timed_out = False
+    timed_out: bool = False
 
     def __init__(
         self,

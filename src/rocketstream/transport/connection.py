@@ -30,7 +30,7 @@ from rocketstream.protocol.command import OPAQUE_MASK, AfterResponse, BeforeRequ
 from rocketstream.protocol.framing import FrameDecoder
 from rocketstream.transport.sharing import AnswerSteps
 
-logger = logging.getLogger("rocketstream.transport")
+logger: logging.Logger = logging.getLogger("rocketstream.transport")
 
 RequestHandler = Callable[["Connection", RemotingCommand], AnswerSteps | None]
 """Takes a request.
@@ -112,10 +112,10 @@ class Connection(asyncio.BaseProtocol):
         address: str = "",
     ) -> None:
         self.attributes: dict[Any, Any] = {}
-        self.peer = address
+        self.peer: str = address
         self.peer_host: tuple[str, int] = ("", 0)
         self.local_host: tuple[str, int] = ("", 0)
-        self.is_encrypted = False
+        self.is_encrypted: bool = False
         self.close_reason: str | None = None
         self._address = address
         self._loop = loop

@@ -19,7 +19,7 @@ from rocketstream.protocol.framing import FrameDecoder
 from rocketstream.transport.connection import Connection, ConnectionLimits, RequestHandler
 from rocketstream.transport.sharing import AnswerSteps, Sharing
 
-logger = logging.getLogger("rocketstream.transport")
+logger: logging.Logger = logging.getLogger("rocketstream.transport")
 
 FramesTaker = Callable[[Connection, bytes | bytearray, int, Callable[[], bool]], int]
 """Takes requests straight from the received bytes.
@@ -67,7 +67,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         self._read_to = memoryview(b"")
         # State shown to the object it shares the server with (see ``Sharer``).
         self.is_waiting = False
-        self.holds_since_s = math.inf
+        self.holds_since_s: float = math.inf
 
     # --- reading ----------------------------------------------------------------------------------
 

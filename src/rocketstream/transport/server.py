@@ -30,7 +30,7 @@ from rocketstream.transport.served import FramesTaker, ServedConnection
 from rocketstream.transport.sharing import Sharing
 from rocketstream.transport.tls import TLS_MODES, TlsMode
 
-logger = logging.getLogger("rocketstream.transport")
+logger: logging.Logger = logging.getLogger("rocketstream.transport")
 
 TLS_FIRST_BYTE = b"\x16"
 _BACKLOG = 1024
@@ -96,7 +96,7 @@ class RemotingServer:
         if tls_mode == "enforcing" and ssl_context is None:
             raise ConfigurationError("tls_mode='enforcing' needs an ssl_context with a certificate")
         self.host = host
-        self.port = port
+        self.port: int = port
         self.connections: dict[Connection, None] = {}  # in order of arrival, also for closing
         self._refused: dict[Connection, None] = {}
         self._on_request = on_request

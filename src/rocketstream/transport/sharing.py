@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 
-logger = logging.getLogger("rocketstream.transport")
+logger: logging.Logger = logging.getLogger("rocketstream.transport")
 
 Steps: TypeAlias = Generator[None, None, Any]
 """Work in steps: at each ``yield`` its caller may do something else."""
@@ -113,7 +113,7 @@ class Sharing:
         self._holders: dict[Sharer, None] = {}
         self._unseen_bytes = 0
         self._look_timer: asyncio.TimerHandle | None = None
-        self.bytes_held = 0
+        self.bytes_held: int = 0
         """Bytes all connections held at the last survey."""
 
     # --- time -------------------------------------------------------------------------------------

@@ -280,9 +280,9 @@ class Sender:
         self._waiting: deque[Notice] = deque()
         self._closed = False
         self._sending = False
-        self.sent = 0
+        self.sent: int = 0
         """How many notices were accepted."""
-        self.given_up = 0
+        self.given_up: int = 0
         """How many notices nobody accepted, or did not fit the queue."""
         self._thread = threading.Thread(
             target=self._run, name=f"rocketstream-webhook-{webhook.name}", daemon=True

@@ -168,7 +168,7 @@ class Model:
         self._known: dict[str, GroupState] = {}
         self._topics: dict[str, TopicState] = {}
         self._changes: list[VerdictChange] = []
-        self.update = Update(None, MappingProxyType({}))
+        self.update: Update = Update(None, MappingProxyType({}))
         """The value that readers get."""
 
     def window(self, group: str) -> list[GroupState]:

@@ -58,7 +58,7 @@ from rocketstream.protocol import names
 if TYPE_CHECKING:
     from rocketstream.protocol.bodies import ConsumerConnection
 
-logger = logging.getLogger("rocketstream.admin")
+logger: logging.Logger = logging.getLogger("rocketstream.admin")
 
 TOLD_AGAIN_MAX: Final = 5
 """How often members get the request again if they commit between storing and sending it.

@@ -223,7 +223,7 @@ class CauseCount:
 
     def __init__(self) -> None:
         self._by_place: dict[CauseKey, dict[CauseKey, Tally]] = {}
-        self.letters = 0
+        self.letters: int = 0
 
     def add(self, letter: MessageExt, *, is_redriven: bool = False) -> None:
         """Count a letter."""

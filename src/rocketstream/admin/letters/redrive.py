@@ -51,7 +51,7 @@ from rocketstream.protocol.properties import (
 if TYPE_CHECKING:
     from rocketstream.client.producer.producer import Producer
 
-logger = logging.getLogger("rocketstream.admin")
+logger: logging.Logger = logging.getLogger("rocketstream.admin")
 
 SHOWN_MAX: Final = 10
 """How many letters a plan shows."""
@@ -179,7 +179,7 @@ class RedriveLock:
         for queue in sorted(queues):
             self._by_broker.setdefault(queue.broker_name, set()).add(queue)
         self._renewed_at = 0.0
-        self.is_lost = False
+        self.is_lost: bool = False
         """Whether others may have the queues by now: then nothing may be done with them any more.
         """
 
@@ -292,13 +292,15 @@ class Redrive:
         self._by = progress
         self._progress = progress or progress_group(self._wanted, to)
         names.check_consumer_group(self._progress)
-        self.topic = names.dlq_topic(group)
+        self.topic: str = names.dlq_topic(group)
         if to == self.topic:
             raise ConfigurationError(
                 f"to is {to!r}, the topic the dead letters are in: name another"
             )
         try:
-            self.queues = self._client.subscribe_queues(self.topic, refresh=True)
+            self.queues: list[MessageQueue] = self._client.subscribe_queues(
+                self.topic, refresh=True
+            )
         except RouteNotFoundError:
             raise RouteNotFoundError(
                 f"group {group!r} has no dead letters: there is no topic {self.topic!r}",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstream import limits
 from rocketstream.admin.wire import questions
+from rocketstream.admin.wire.looking import AdminWire
 from rocketstream.errors import BrokerError, OffsetNotFoundError, RemoteProtocolError
 from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.codes import ResponseCode
@@ -51,7 +52,7 @@ class Lookup:
 
     def __init__(self, reach: Reach) -> None:
         self._client = reach.client
-        self.wire = reach.wire
+        self.wire: AdminWire = reach.wire
 
     def by_id(
         self, topic: str, msg_id: str, masters: Mapping[str, str], most: int = MESSAGES_MAX

@@ -103,7 +103,7 @@ class Masking:
     """
 
     def __init__(self, rules: Sequence[Rule] = (), key: bytes | None = None) -> None:
-        self.rules = tuple(rules)
+        self.rules: tuple[Rule, ...] = tuple(rules)
         self._key = key if key is not None else secrets.token_bytes(32)
 
     def __bool__(self) -> bool:

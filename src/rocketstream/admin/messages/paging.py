@@ -36,7 +36,9 @@ class Pages:
     def __init__(
         self, ranges: Mapping[MessageQueue, Range], *, newest_first: bool, wanted: int
     ) -> None:
-        self.ranges = {queue: span for queue, span in ranges.items() if span[0] < span[1]}
+        self.ranges: dict[MessageQueue, Range] = {
+            queue: span for queue, span in ranges.items() if span[0] < span[1]
+        }
         self._newest_first = newest_first
         self._aside: dict[MessageQueue, Range] = {}
         self._read: dict[MessageQueue, deque[MessageExt]] = {}

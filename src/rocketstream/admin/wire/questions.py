@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from rocketstream.admin.state import TopicQueue, known_ms
 from rocketstream.client.instance.questions import Question
@@ -125,12 +125,12 @@ SYSTEM_TOPIC_NAMES = _asks(
 )
 """Cluster and broker names, registered as topics."""
 NAMESRV_CONFIG = _asks(Code.GET_NAMESRV_CONFIG, _properties)
-namesrv_settings_of = _asks_with(
+namesrv_settings_of: Final = _asks_with(
     Code.GET_KVLIST_BY_NAMESPACE,
     GetKVListByNamespaceRequestHeader,
     lambda b: KVTable.decode(b).table,
 )
-route_of = _asks_with(
+route_of: Final = _asks_with(
     Code.GET_ROUTEINFO_BY_TOPIC,
     partial(GetRouteInfoRequestHeader, accept_standard_json_only=True),
     TopicRouteData.decode,
@@ -155,48 +155,50 @@ DELAY_OFFSETS = _asks(Code.GET_ALL_DELAY_OFFSET, lambda b: DelayOffsetTable.deco
 RUNTIME = _asks(Code.GET_BROKER_RUNTIME_INFO, lambda b: KVTable.decode(b).table)
 BROKER_CONFIG = _asks(Code.GET_BROKER_CONFIG, _properties)
 PRODUCERS = _asks(Code.GET_ALL_PRODUCER_INFO, ProducerTableInfo.decode)
-producer_connection_of = _asks_with(
+producer_connection_of: Final = _asks_with(
     Code.GET_PRODUCER_CONNECTION_LIST,
     GetProducerConnectionListRequestHeader,
     ProducerConnection.decode,
 )
 """Refused where the group has none."""
-ends_of = _asks_with(Code.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequestHeader, _topic_queues)
-consumers_of = _asks_with(
+ends_of: Final = _asks_with(
+    Code.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequestHeader, _topic_queues
+)
+consumers_of: Final = _asks_with(
     Code.QUERY_TOPIC_CONSUME_BY_WHO,
     QueryTopicConsumeByWhoRequestHeader,
     lambda b: GroupList.decode(b).group_list,
 )
 """Groups with progress in a topic, or members subscribing it."""
-connection_of = _asks_with(
+connection_of: Final = _asks_with(
     Code.GET_CONSUMER_CONNECTION_LIST,
     GetConsumerConnectionListRequestHeader,
     ConsumerConnection.decode,
 )
-stats_of = _asks_with(
+stats_of: Final = _asks_with(
     Code.GET_CONSUME_STATS,
     GetConsumeStatsRequestHeader,
     ConsumeStats.decode,
     CONSUME_STATS_PATIENCE,
 )
-span_of = _asks_with(
+span_of: Final = _asks_with(
     Code.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequestHeader, QueryConsumeTimeSpanBody.decode
 )
-running_of = _asks_with(
+running_of: Final = _asks_with(
     Code.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequestHeader, ConsumerRunningInfo.decode
 )
 """The broker asks the member itself."""
-status_of = _asks_with(
+status_of: Final = _asks_with(
     Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
     GetConsumerStatusRequestHeader,
     lambda b: GetConsumerStatusBody.decode(b).consumer_table,
 )
 """Offsets by member, as members report them."""
-entries_of = _asks_with(
+entries_of: Final = _asks_with(
     Code.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader, read_queue_entries
 )
 """Entries of a queue's index, fewer where a file of it ends."""
-message_at = _asks_with(
+message_at: Final = _asks_with(
     Code.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader, lambda b: decode_messages(b)[0]
 )
 """The message at an offset of the commit log."""

@@ -103,8 +103,8 @@ class Top(App[None]):
         why: finds out why a group is behind; may block for seconds, and runs on a thread.
     """
 
-    ENABLE_COMMAND_PALETTE = False
-    CSS = """
+    ENABLE_COMMAND_PALETTE: ClassVar[bool] = False
+    CSS: ClassVar[str] = """
     Screen { layout: vertical; }
     #head { height: auto; text-style: bold; }
     #alarm { height: auto; background: darkred; color: white; display: none; }

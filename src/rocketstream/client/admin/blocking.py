@@ -91,7 +91,7 @@ class BlockingAdminClient:
         ssl_context: ssl.SSLContext | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.name_servers = _name_servers(namesrv_addr)
+        self.name_servers: list[str] = _name_servers(namesrv_addr)
         self.timeout_ms = timeout_ms
         self._servers = NameServers(self.name_servers)
         self._clock = clock

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from rocketstream.checks import check_range, checks_calls
 from rocketstream.client.instance import questions
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 CREATE_TOPIC_TRIES = 5
 UNIT_FLAG = 1
@@ -289,23 +289,23 @@ class AsyncAdmin:
     All raise ClientStateError unless running.
     """
 
-    create_topic = asked(MQAdmin.create_topic)
-    search_offset = asked(MQAdmin.search_offset)
-    max_offset = asked(MQAdmin.max_offset)
-    min_offset = asked(MQAdmin.min_offset)
-    earliest_msg_store_time = asked(MQAdmin.earliest_msg_store_time)
-    view_message = asked(MQAdmin.view_message)
-    query_message = asked(MQAdmin.query_message)
+    create_topic: Final = asked(MQAdmin.create_topic)
+    search_offset: Final = asked(MQAdmin.search_offset)
+    max_offset: Final = asked(MQAdmin.max_offset)
+    min_offset: Final = asked(MQAdmin.min_offset)
+    earliest_msg_store_time: Final = asked(MQAdmin.earliest_msg_store_time)
+    view_message: Final = asked(MQAdmin.view_message)
+    query_message: Final = asked(MQAdmin.query_message)
 
 
 @checks_calls()
 class SyncAdmin:
     """The same, blocking."""
 
-    create_topic = blocking(AsyncAdmin.create_topic)
-    search_offset = blocking(AsyncAdmin.search_offset)
-    max_offset = blocking(AsyncAdmin.max_offset)
-    min_offset = blocking(AsyncAdmin.min_offset)
-    earliest_msg_store_time = blocking(AsyncAdmin.earliest_msg_store_time)
-    view_message = blocking(AsyncAdmin.view_message)
-    query_message = blocking(AsyncAdmin.query_message)
+    create_topic: Final = blocking(AsyncAdmin.create_topic)
+    search_offset: Final = blocking(AsyncAdmin.search_offset)
+    max_offset: Final = blocking(AsyncAdmin.max_offset)
+    min_offset: Final = blocking(AsyncAdmin.min_offset)
+    earliest_msg_store_time: Final = blocking(AsyncAdmin.earliest_msg_store_time)
+    view_message: Final = blocking(AsyncAdmin.view_message)
+    query_message: Final = blocking(AsyncAdmin.query_message)

@@ -104,7 +104,7 @@ class AllocateMessageQueueByConfig(_Shown):
     name = "CONFIG"
 
     def __init__(self, message_queues: Sequence[MessageQueue]) -> None:
-        self.message_queues = list(message_queues)
+        self.message_queues: list[MessageQueue] = list(message_queues)
 
     def allocate(
         self,
@@ -123,7 +123,7 @@ class AllocateMessageQueueByMachineRoom(_Shown):
     name = "MACHINE_ROOM"
 
     def __init__(self, consumer_idcs: Sequence[str]) -> None:
-        self.consumer_idcs = frozenset(consumer_idcs)
+        self.consumer_idcs: frozenset[str] = frozenset(consumer_idcs)
 
     def allocate(
         self,
@@ -281,8 +281,8 @@ class OwnQueue:
     __slots__ = ("leaving", "message_queue")
 
     def __init__(self, message_queue: MessageQueue) -> None:
-        self.message_queue = message_queue
-        self.leaving = False
+        self.message_queue: MessageQueue = message_queue
+        self.leaving: bool = False
 
     @property
     def is_free(self) -> bool:

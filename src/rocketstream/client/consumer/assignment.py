@@ -35,7 +35,7 @@ from rocketstream.limits import QUEUE_RELEASE_WAIT_MS, QUEUES_AT_ONCE
 from rocketstream.model import ConsumeFromWhere, MessageModel, MessageQueue
 from rocketstream.protocol.names import RETRY_PREFIX
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 TWICE_EXPECTED = 6
 """So many rounds in a row a broker may name this member twice: two minutes, by default."""

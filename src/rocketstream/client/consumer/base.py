@@ -40,7 +40,7 @@ from rocketstream.model import MessageModel, MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.subscription import EXPRESSION_TAG
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 
 M = TypeVar("M")

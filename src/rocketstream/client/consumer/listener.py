@@ -40,7 +40,7 @@ class ConsumeConcurrentlyContext:
     __slots__ = ("_ack_index", "_delay_level", "message_queue")
 
     def __init__(self, message_queue: MessageQueue) -> None:
-        self.message_queue = message_queue
+        self.message_queue: MessageQueue = message_queue
         self._ack_index = ACK_ALL
         self._delay_level = 0
 
@@ -87,8 +87,8 @@ class ConsumeOrderlyContext:
     __slots__ = ("_suspend_millis", "auto_commit", "message_queue")
 
     def __init__(self, message_queue: MessageQueue) -> None:
-        self.message_queue = message_queue
-        self.auto_commit = True
+        self.message_queue: MessageQueue = message_queue
+        self.auto_commit: bool = True
         self._suspend_millis = USE_SETTING
 
     def __repr__(self) -> str:

@@ -80,14 +80,18 @@ class ProcessQueue:
         "queue_offset_max",
     )
 
+    flow_controlled: bool
+    leaving: bool
+    dropped: bool
+
     def __init__(self, message_queue: MessageQueue, now_ms: float) -> None:
-        self.message_queue = message_queue
+        self.message_queue: MessageQueue = message_queue
         self.leaving = self.dropped = self.flow_controlled = False
-        self.body_bytes = 0
-        self.queue_offset_max = 0
-        self.passed_to = 0
-        self.last_pull_ms = now_ms
-        self.last_consume_ms = now_ms
+        self.body_bytes: int = 0
+        self.queue_offset_max: int = 0
+        self.passed_to: int = 0
+        self.last_pull_ms: float = now_ms
+        self.last_consume_ms: float = now_ms
         self._messages: dict[int, MessageExt] = {}
         # Ascending offsets; finished ones leave lazily from the front, so the smallest is O(1).
         self._order: deque[int] = deque()

@@ -317,8 +317,8 @@ class Stall:
     __slots__ = ("answers", "offset")
 
     def __init__(self) -> None:
-        self.answers = 0
-        self.offset = -1
+        self.answers: int = 0
+        self.offset: int = -1
 
     def stood(self, offset: int) -> int:
         """An answer to a pull at ``offset`` led nowhere; return the pause before the next, ms."""

@@ -42,7 +42,7 @@ from rocketstream.protocol.message_ext import MessageExt, before_damage, read_pu
 from rocketstream.protocol.properties import PROPERTY_MAX_OFFSET, PROPERTY_MIN_OFFSET
 from rocketstream.protocol.subscription import EXPRESSION_TAG, SUB_ALL
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 LOSSES_TOLD_EVERY_MS = 10_000
 """After a loss that is told, the further ones of its queue are summed up for so long."""

@@ -33,7 +33,7 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import retry_topic
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 QUICK_ANSWER_MS = 100
 """A broker with nothing to tell holds a pull for seconds; one that answers sooner does not hold."""
@@ -154,7 +154,7 @@ class Puller(Generic[Q]):
         *,
         check: SubscriptionCheck | None = None,
     ) -> None:
-        self.requests = PullRequests(instance, group)
+        self.requests: PullRequests = PullRequests(instance, group)
         self.paused = False
         self._instance = instance
         self._group = group

@@ -73,16 +73,18 @@ class AssignedQueue(OwnQueue):
         "thresholds",
     )
 
+    leaving: bool
+
     def __init__(
         self, process_queue: ProcessQueue, offset: int, thresholds: Thresholds, links: QueueLinks
     ) -> None:
         super().__init__(process_queue.message_queue)
-        self.process_queue = process_queue
-        self.pull_offset = offset
-        self.epoch = 0
-        self.thresholds = thresholds
+        self.process_queue: ProcessQueue = process_queue
+        self.pull_offset: int = offset
+        self.epoch: int = 0
+        self.thresholds: Thresholds = thresholds
         self.finished: deque[MessageExt] = deque()
-        self.lock = threading.Lock()
+        self.lock: threading.Lock = threading.Lock()
         self._links = links
         self._began_ms: float | None = None
         self._under_way = 0
@@ -290,7 +292,7 @@ class OrderlyQueue(AssignedQueue):
     ) -> None:
         super().__init__(process_queue, offset, thresholds, links)
         self.former = former
-        self.spared = False
+        self.spared: bool = False
 
     @property
     def is_free(self) -> bool:

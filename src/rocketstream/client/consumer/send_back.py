@@ -40,7 +40,7 @@ from rocketstream.protocol.namespace import wrap_namespace
 from rocketstream.protocol.properties import encode_properties
 from rocketstream.protocol.sends import PreparedSend
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 T = TypeVar("T")
 

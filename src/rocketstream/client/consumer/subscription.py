@@ -29,7 +29,7 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import GetConsumerConnectionListRequestHeader
 from rocketstream.protocol.subscription import build_subscription, subscription_hint
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 ASKED_EVERY_MS = 60_000
 """A topic is compared no more often than this."""

@@ -45,7 +45,7 @@ from rocketstream.transport.connection import Connection
 
 T = TypeVar("T")
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 FETCH_TIMEOUT_MS = 3_000
 _ANSWER_BYTES_MAX = 64 * 1024
@@ -72,7 +72,7 @@ class MQClientAPI:
         self._outages = outages
         self._timeout_ms = config.api_timeout_ms
         self._vip = config.vip_channel_enabled
-        self.name_servers = NameServers(())
+        self.name_servers: NameServers = NameServers(())
         self.set_name_servers(config.name_servers())
 
     def set_name_servers(self, addresses: Sequence[str]) -> bool:

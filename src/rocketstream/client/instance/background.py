@@ -20,7 +20,7 @@ from rocketstream.errors import ClientStateError, RocketMQError
 T = TypeVar("T")
 _Job = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 CUT_OFF_AFTER_MS = 100
 """So long after its tasks were cancelled, not by its own end, an instance counts as cut off."""

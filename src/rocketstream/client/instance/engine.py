@@ -49,8 +49,8 @@ class Engine:
         self.loop = loop
         self.thread = thread
         self.loop_thread_id = loop_thread_id
-        self.locks = Locks() if thread is None else thread.locks
-        self.users = 1
+        self.locks: Locks = Locks() if thread is None else thread.locks
+        self.users: int = 1
         self._forks = _forks
         self._key = key
 

@@ -25,7 +25,7 @@ from rocketstream.protocol.headers import CheckTransactionStateRequestHeader
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import CLIENT_INNER_PRODUCER_GROUP
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 UNBALANCED_RETRY_MS = 1_000
 """Pause before a rebalance that could not take all its queues is repeated (C-153)."""

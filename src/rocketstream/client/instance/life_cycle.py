@@ -43,7 +43,7 @@ from rocketstream.errors import (
 )
 from rocketstream.settings import not_assignable
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 M = TypeVar("M")
 P = ParamSpec("P")
@@ -80,7 +80,7 @@ class LifeLock:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self._starter: int | None = None
         self._is_unwanted = False
 
@@ -437,7 +437,7 @@ class SyncClient(Client[M], ABC):
         A start that is interrupted when the machine runs already ends as a running client does:
         a listener may have finished messages by then.
         """
-        self.state = ServiceState.START_FAILED
+        self.state: ServiceState = ServiceState.START_FAILED
         engine: Engine | None = None
         made: list[M] = []
 
@@ -554,7 +554,7 @@ class AsyncClient(Client[M], ABC):
 
     async def _start_here(self) -> Started[M]:
         """Start on the running loop; a start that fails leaves nothing behind."""
-        self.state = ServiceState.START_FAILED
+        self.state: ServiceState = ServiceState.START_FAILED
         engine: Engine | None = None
         try:
             engine = await loop_engine(self.config, self._clock)

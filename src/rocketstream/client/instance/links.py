@@ -29,7 +29,7 @@ from rocketstream.protocol.subscription import EXPRESSION_TAG
 from rocketstream.transport.client import RemotingClient
 from rocketstream.transport.connection import Connection
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 RECONNECT_MS = (500, 1_000, 2_000)
 """Pauses before a broker whose connection was lost is tried again; the last one stays. Each is cut

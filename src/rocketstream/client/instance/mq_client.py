@@ -25,7 +25,7 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.transport.client import RemotingClient
 from rocketstream.transport.connection import Connection
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 
 class MQClientInstance:
@@ -54,14 +54,14 @@ class MQClientInstance:
         self.config = config
         self.client_id = client_id
         self.clock = clock
-        self.routes = RouteTable()
-        self.groups = Groups()
-        self.outages = OutageLog(clock, client_id, self.groups)
-        self.background = Background(client_id, self.outages)
-        self.callbacks = CallbackExecutor(config.callback_threads())
-        self.replies = AwaitedReplies()
-        self.stats = ConsumerStats(clock, config.effective_namespace())
-        self.remoting = RemotingClient(
+        self.routes: RouteTable = RouteTable()
+        self.groups: Groups = Groups()
+        self.outages: OutageLog = OutageLog(clock, client_id, self.groups)
+        self.background: Background = Background(client_id, self.outages)
+        self.callbacks: CallbackExecutor = CallbackExecutor(config.callback_threads())
+        self.replies: AwaitedReplies = AwaitedReplies()
+        self.stats: ConsumerStats = ConsumerStats(clock, config.effective_namespace())
+        self.remoting: RemotingClient = RemotingClient(
             on_request=self._asked,
             ssl_context=config.tls_context(),
             connect_timeout_ms=config.connect_timeout_ms,
@@ -70,12 +70,14 @@ class MQClientInstance:
             on_open=self._connected,
             on_close=self._disconnected,
         )
-        self.api = MQClientAPI(self.remoting, config, self.outages)
-        self.route_updates = RouteUpdates(self.groups, self.api, self.routes, self.outages)
-        self.heartbeats = Heartbeats(
+        self.api: MQClientAPI = MQClientAPI(self.remoting, config, self.outages)
+        self.route_updates: RouteUpdates = RouteUpdates(
+            self.groups, self.api, self.routes, self.outages
+        )
+        self.heartbeats: Heartbeats = Heartbeats(
             client_id, self.groups, self.api, self.routes, self.outages, self.background
         )
-        self.links = BrokerLinks(
+        self.links: BrokerLinks = BrokerLinks(
             self.remoting,
             self.groups,
             self.routes,
@@ -84,7 +86,7 @@ class MQClientInstance:
             self.outages,
             self.background,
         )
-        self.remote_control = RemoteControl(
+        self.remote_control: RemoteControl = RemoteControl(
             config, clock, self.groups, self.api, self.replies, self.background
         )
         self._starting: asyncio.Task[None] | None = None

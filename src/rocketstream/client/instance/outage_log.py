@@ -14,7 +14,7 @@ from rocketstream._util.clock import Clock
 from rocketstream.client.instance.groups import Groups
 from rocketstream.errors import RouteNotFoundError, TransportError
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 Subject = tuple[object, ...]
 """The subject of an outage, as words of a log line: ("pull of", queue)."""

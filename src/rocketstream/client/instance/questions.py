@@ -151,7 +151,7 @@ class NameServers:
     """
 
     def __init__(self, addresses: Sequence[str]) -> None:
-        self.addresses = list(addresses)
+        self.addresses: list[str] = list(addresses)
         self._preferred = 0
 
     def replace(self, addresses: Sequence[str]) -> None:

@@ -46,7 +46,7 @@ from rocketstream.protocol.properties import PROPERTY_ARRIVE_TIME, PROPERTY_CORR
 from rocketstream.protocol.record import RecordFields, encode_record
 from rocketstream.transport.connection import Connection, refuse_request
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 PROPERTY_PRODUCER_GROUP = "PGROUP"
 _TASK_FRAMES_MAX = 50

@@ -22,7 +22,7 @@ from rocketstream.client.otel import names
 from rocketstream.client.otel.names import AttributeValue
 from rocketstream.protocol.message_ext import MessageExt
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 Carrier = Mapping[str, str] | MessageExt | str | None
 """Where a trace context stands: properties, a message, or the value of ``traceparent`` alone."""
@@ -52,23 +52,23 @@ class Telemetry:
         *,
         create_spans: bool = True,
     ) -> None:
-        self.tracer = trace.get_tracer("rocketstream", __version__, tracer_provider)
+        self.tracer: trace.Tracer = trace.get_tracer("rocketstream", __version__, tracer_provider)
         self.create_spans = create_spans
         self._propagator = propagator
         meter = metrics.get_meter("rocketstream", __version__, meter_provider)
-        self.sent = meter.create_counter(
+        self.sent: metrics.Counter = meter.create_counter(
             names.SENT_MESSAGES, "{message}", "Messages a producer attempted to send."
         )
-        self.consumed = meter.create_counter(
+        self.consumed: metrics.Counter = meter.create_counter(
             names.CONSUMED_MESSAGES, "{message}", "Messages given to the application."
         )
-        self.operation_duration = meter.create_histogram(
+        self.operation_duration: metrics.Histogram = meter.create_histogram(
             names.OPERATION_DURATION,
             "s",
             "How long sends and polls took.",
             explicit_bucket_boundaries_advisory=_SECONDS_BOUNDS,
         )
-        self.process_duration = meter.create_histogram(
+        self.process_duration: metrics.Histogram = meter.create_histogram(
             names.PROCESS_DURATION,
             "s",
             "How long processing took.",

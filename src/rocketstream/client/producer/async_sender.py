@@ -76,7 +76,7 @@ class AsyncSender:
         self.instance = instance
         self.policy = policy
         self.observer = observer
-        self.now = instance.clock.monotonic_ms
+        self.now: Callable[[], float] = instance.clock.monotonic_ms
 
     def send(
         self, prepared: PreparedSend, target: SendTarget, timeout_ms: float, on_done: SendDone

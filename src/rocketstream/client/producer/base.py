@@ -48,7 +48,7 @@ from rocketstream.transport.blocking_pool import BlockingPool
 if TYPE_CHECKING:
     from rocketstream.columns.given import Given
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 Messages = Message | Iterable[Message]
 
@@ -101,9 +101,9 @@ class ProducerMachine:
         instance.groups.add_producer(
             self._group, [settings.create_topic_key, *topics], joining.check
         )
-        self.sender = AsyncSender(instance, policy, joining.observer)
-        self.admin = MQAdmin(instance, config)
-        self.requests = Requests(self.sender, config.client_id())
+        self.sender: AsyncSender = AsyncSender(instance, policy, joining.observer)
+        self.admin: MQAdmin = MQAdmin(instance, config)
+        self.requests: Requests = Requests(self.sender, config.client_id())
         self._faults: FaultStrategy | None = None
         if settings.send_latency_fault_enable:
             self._faults = FaultStrategy(policy, instance, engine.loop)
@@ -139,7 +139,7 @@ class BlockingMachine(ProducerMachine):
 
     def __init__(self, engine: Engine, joining: Joining, clock: Clock) -> None:
         config = joining.config
-        self.pool = BlockingPool(
+        self.pool: BlockingPool = BlockingPool(
             connect_timeout_ms=config.connect_timeout_ms,
             ssl_context=config.tls_context(),
             before_request=config.before_request(),
@@ -148,7 +148,7 @@ class BlockingMachine(ProducerMachine):
             clock=clock,
         )
         super().__init__(engine, joining)
-        self.outbox = Outbox(engine, self.sender)
+        self.outbox: Outbox = Outbox(engine, self.sender)
 
 
 class LoopMachine(ProducerMachine):

@@ -24,7 +24,7 @@ from rocketstream.model import PROPERTY_WAIT, MessageQueue, SendResult
 from rocketstream.protocol.record import BATCH_RECORD_BYTES
 from rocketstream.protocol.sends import PreparedSend
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 Held = tuple[PreparedSend, SendDone]
 """A message, and what its sender is told by."""

@@ -274,8 +274,8 @@ class Begun:
     __slots__ = ("_earlier", "now", "waits")
 
     def __init__(self) -> None:
-        self.now = 0
-        self.waits = False
+        self.now: int = 0
+        self.waits: bool = False
         self._earlier: dict[int, int] = {}
 
     def flush(self, under_way: int) -> int:

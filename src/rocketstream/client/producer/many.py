@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rocketstream.columns.given import Given
     from rocketstream.columns.messages import Block, Run
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ class ManySends:
         self._flying = 0
         self._busy: set[MessageQueue] = set()
         self._changed: asyncio.Future[None] | None = None
-        self.result = SendManyResult()
+        self.result: SendManyResult = SendManyResult()
 
     @property
     def has_failed(self) -> bool:

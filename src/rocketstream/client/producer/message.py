@@ -53,7 +53,7 @@ from rocketstream.protocol.properties import (
 from rocketstream.protocol.record import BATCH_RECORD_BYTES, encode_batch
 from rocketstream.protocol.sends import PreparedSend, SendRequests
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 _STATUS_ORDER = list(SendStatus)
 _BODY_TYPES = (bytes, bytearray, memoryview)
@@ -464,8 +464,8 @@ class GatheredSend(PreparedSend):
             first.born_timestamp,
             code=RequestCode.SEND_BATCH_MESSAGE,
         )
-        self.members = members
-        self.unwrap = first.unwrap
+        self.members: Sequence[PreparedSend] = members
+        self.unwrap: Callable[[MessageQueue], MessageQueue] | None = first.unwrap
 
     def results(self, stored: SendResult) -> list[SendResult]:
         """Return what each of the messages would have got alone.

@@ -42,7 +42,7 @@ from rocketstream.protocol.headers import GetMaxOffsetRequestHeader
 from rocketstream.protocol.properties import PROPERTY_TRAN_MSG
 from rocketstream.protocol.sends import PreparedSend
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 SYNC, ASYNC, ONEWAY = "SYNC", "ASYNC", "ONEWAY"
 
@@ -63,9 +63,9 @@ class TryObserver:
 
     def __init__(self, config: ClientConfig, group: str, clock: Clock) -> None:
         self.clock = clock
-        self.send_hooks = SendHooks()
-        self.check_forbidden_hooks = CheckForbiddenHooks()
-        self.is_on = False
+        self.send_hooks: SendHooks = SendHooks()
+        self.check_forbidden_hooks: CheckForbiddenHooks = CheckForbiddenHooks()
+        self.is_on: bool = False
         self._faults: FaultStrategy | None = None
         self._config = config
         self._group = group
@@ -195,7 +195,7 @@ class FaultStrategy:
         self, policy: SendPolicy, instance: MQClientInstance, loop: asyncio.AbstractEventLoop
     ) -> None:
         settings = policy.settings
-        self.table = FaultTable(settings.latency_max, settings.not_available_duration)
+        self.table: FaultTable = FaultTable(settings.latency_max, settings.not_available_duration)
         self._policy = policy
         self._instance = instance
         self._loop = loop

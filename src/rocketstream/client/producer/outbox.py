@@ -33,7 +33,7 @@ from rocketstream.errors import ClientStateError, SendError, SendOutcome
 from rocketstream.model import MessageQueue, SendResult
 from rocketstream.protocol.sends import PreparedSend
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 _SENDS_PER_PASS = 64
 

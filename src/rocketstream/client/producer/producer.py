@@ -10,7 +10,7 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 from rocketstream.checks import checks_calls
 from rocketstream.client.admin.requests import SyncAdmin
@@ -82,10 +82,10 @@ class Producer(ProducerBase[BlockingMachine], SyncAdmin, SyncClient[BlockingMach
         ConfigurationError: a setting that cannot be used; the text names it.
     """
 
-    start = starting(AsyncProducer.start)
-    fetch_publish_message_queues = blocking(AsyncProducer.fetch_publish_message_queues)
-    queue_of = blocking(AsyncProducer.queue_of)
-    recall_message = blocking(AsyncProducer.recall_message)
+    start: ClassVar[Callable[[Any], None]] = starting(AsyncProducer.start)
+    fetch_publish_message_queues: Final = blocking(AsyncProducer.fetch_publish_message_queues)
+    queue_of: Final = blocking(AsyncProducer.queue_of)
+    recall_message: Final = blocking(AsyncProducer.recall_message)
 
     async def _make(self, engine: Engine) -> BlockingMachine:
         return self._joined(BlockingMachine(engine, self._joining(), self._clock))

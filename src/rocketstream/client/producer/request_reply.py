@@ -33,7 +33,7 @@ from rocketstream.protocol.properties import (
 )
 from rocketstream.protocol.sends import PreparedSend
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 _REPLY_TYPE = "reply"
 _ANNOUNCED = "rocketstream.announced"

@@ -18,7 +18,7 @@ from rocketstream.client.producer.gathering import Begun
 from rocketstream.errors import ClientStateError, SendError, SendOutcome, TooManyRequestsError
 from rocketstream.model import SendResult
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 # The names the base class and concurrent.futures.wait compare with.
 _RUNNING: Final = "RUNNING"
@@ -41,8 +41,8 @@ class CallbackThread:
     ) -> None:
         self._loop = loop
         self._loop_thread_id = loop_thread_id
-        self.locks = locks or Locks()
-        self.guard = self.locks.make()
+        self.locks: Locks = locks or Locks()
+        self.guard: Any = self.locks.make()
         """Held for a few steps wherever a future of this thread's producer changes."""
         self._executor = CallbackExecutor(1, "rocketstream-callbacks")
         self._collected: list[Call] = []

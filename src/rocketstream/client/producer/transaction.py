@@ -59,7 +59,7 @@ from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.protocol.properties import PROPERTY_PGROUP, PROPERTY_TRAN_MSG
 from rocketstream.protocol.sends import PreparedSend
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 CHECK_JOIN_S = 1.0
 EXECUTE = "executeLocalTransactionBranch"
@@ -224,7 +224,9 @@ class TransactionChecks:
         self._coroutines = asyncio.Semaphore(settings.check_thread_pool_max_size)
         self._held = 0
         self._instance: MQClientInstance | None = None
-        self.executor = CallbackExecutor(settings.check_thread_pool_max_size, "rocketstream-check")
+        self.executor: CallbackExecutor = CallbackExecutor(
+            settings.check_thread_pool_max_size, "rocketstream-check"
+        )
 
     def joined(self, instance: MQClientInstance) -> None:
         """Take the instance that brokers' questions come through."""

@@ -23,11 +23,11 @@ try:
     from airflow.providers.common.messaging.providers.base_provider import BaseMessageQueueProvider
     from airflow.sdk.bases.hook import BaseHook
     from airflow.triggers.base import BaseEventTrigger, TriggerEvent
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
-        f"a trigger needs Airflow 3 and its package common-messaging ({error}): "
+        f"a trigger needs Airflow 3 and its package common-messaging ({_error}): "
         "pip install 'rocketstream[airflow]'"
-    ) from error
+    ) from _error
 
 __all__ = ["BacklogProvider", "BacklogTrigger"]
 
@@ -72,12 +72,12 @@ class BacklogTrigger(BaseEventTrigger):  # type: ignore[misc]
         repeat_after_s: float = 900.0,
     ) -> None:
         super().__init__()
-        self.topics = checked_topics(topics)
-        self.group = checked_group(group)
+        self.topics: list[str] = checked_topics(topics)
+        self.group: str = checked_group(group)
         self.rocketmq_conn_id = rocketmq_conn_id
         self.namesrv_addr = namesrv_addr
-        self.poll_interval_s = checked_seconds("poll_interval_s", poll_interval_s)
-        self.repeat_after_s = checked_seconds("repeat_after_s", repeat_after_s)
+        self.poll_interval_s: float = checked_seconds("poll_interval_s", poll_interval_s)
+        self.repeat_after_s: float = checked_seconds("repeat_after_s", repeat_after_s)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class and its arguments, as Airflow's database keeps them: without keys."""

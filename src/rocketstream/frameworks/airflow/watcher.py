@@ -21,7 +21,7 @@ from rocketstream.frameworks.airflow.backlog import Backlog, Position
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.names import check_group, check_topic
 
-logger = logging.getLogger("rocketstream.frameworks")
+logger: logging.Logger = logging.getLogger("rocketstream.frameworks")
 
 NAMESRV_PORT = 9876
 _KEYS = {"access_key": "its login", "secret_key": "its password", "namesrv_addr": "its host"}

@@ -7,11 +7,11 @@ brokers of others, so this one uses its private modules, and supports one releas
 
 try:
     from faststream.__about__ import __version__ as _installed
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
-        f"a FastStream broker needs the package faststream ({error}): "
+        f"a FastStream broker needs the package faststream ({_error}): "
         "pip install 'rocketstream[faststream]'"
-    ) from error
+    ) from _error
 
 from rocketstream.frameworks.faststream.versions import check_version
 

@@ -71,7 +71,7 @@ class RocketMQPublishCommand(PublishCommand):
         )
         self.tags = tags
         self.keys = keys
-        self.delay_level = delay_level
+        self.delay_level: int = delay_level
         self.sharding_key = sharding_key
         self.timeout = timeout
         self.request = request

@@ -63,7 +63,7 @@ class RocketMQRouter(StreamRouter[MessageExt]):
             ``specification_tags``.
     """
 
-    broker_class = broker.RocketMQBroker
+    broker_class: type[broker.RocketMQBroker] = broker.RocketMQBroker
     broker: broker.RocketMQBroker
 
     def __init__(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from faststream._internal.parser import CodecProto
     from faststream._internal.types import CustomCallable
 
-logger = logging.getLogger("rocketstream.frameworks")
+logger: logging.Logger = logging.getLogger("rocketstream.frameworks")
 
 REQUEST_TIMEOUT_S = 3.0
 """How long a request waits for its reply: the producer's own default."""

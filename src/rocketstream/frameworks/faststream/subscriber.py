@@ -112,9 +112,9 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
     ) -> None:
         config.parser, config.decoder = parse_message, decode_body
         super().__init__(config, specification, calls)
-        self.group = config.group
-        self.expression = config.expression
-        self.is_orderly = config.orderly
+        self.group: str = config.group
+        self.expression: str | MessageSelector = config.expression
+        self.is_orderly: bool = config.orderly
         self._config = config
         self._intake: Intake | None = None
         self._arrived: asyncio.Queue[Delivery] = asyncio.Queue()

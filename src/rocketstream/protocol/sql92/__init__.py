@@ -32,8 +32,8 @@ class Expression:
     __slots__ = ("_evaluate", "parts", "text")
 
     def __init__(self, text: str, root: Node, parts: int) -> None:
-        self.text = text
-        self.parts = parts
+        self.text: str = text
+        self.parts: int = parts
         self._evaluate = root.evaluate
 
     def evaluate(self, properties: Mapping[str, str]) -> bool | None:

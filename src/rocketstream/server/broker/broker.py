@@ -60,7 +60,7 @@ from rocketstream.transport.server import RemotingServer
 from rocketstream.transport.sharing import AnswerSteps, Sharing
 from rocketstream.transport.tls import TlsMode
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 EXPIRE_INTERVAL_S = 10.0
 RETENTION_INTERVAL_S = 10.0
@@ -100,14 +100,14 @@ class Broker:
         config.check()
         files = files or Files()
         workers = workers or ThreadWorkers("rocketstream-config")
-        self.store = MessageStore(
+        self.store: MessageStore = MessageStore(
             store_dir,
             config.store,
             clock,
             files,
             workers,
         )
-        self.controller = BrokerController(config, self.store, clock)
+        self.controller: BrokerController = BrokerController(config, self.store, clock)
         self.recovery: RecoveryReport | None = None
         self._persistence = Persistence(self.controller, store_dir, files, workers)
         if config.acl is not None:

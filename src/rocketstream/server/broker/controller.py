@@ -23,6 +23,7 @@ from rocketstream.server.broker.core.locks import QueueLocks
 from rocketstream.server.broker.core.members import ConsumerMembers, ProducerMembers
 from rocketstream.server.broker.core.offsets import ConsumerOffsets
 from rocketstream.server.broker.core.schedule import DelaySchedule, parse_delay_levels
+from rocketstream.server.broker.core.stats import Counter
 from rocketstream.server.broker.core.topics import TopicTable
 from rocketstream.server.broker.editing import Edits
 from rocketstream.server.broker.statistics import BrokerStatistics
@@ -30,7 +31,7 @@ from rocketstream.server.store import MessageStore
 from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import Sharing, Steps
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 
 class Registrar(Protocol):
@@ -80,28 +81,28 @@ class BrokerController:
     """Access control; None grants every right to all peers."""
 
     def __init__(self, config: BrokerConfig, store: MessageStore, clock: Clock) -> None:
-        self.config = config
+        self.config: BrokerConfig = config
         self.store = store
         self.clock = clock
-        self.topics = TopicTable(auto_create=config.auto_create_topics)
-        self.groups = GroupTable(auto_create=config.auto_create_groups)
-        self.offsets = ConsumerOffsets()
-        self.consumers = ConsumerMembers()
-        self.filters = ConsumerFilters()
-        self.producers = ProducerMembers()
-        self.locks = QueueLocks()
-        self.schedule = DelaySchedule(parse_delay_levels(config.delay_levels))
-        self.edits = Edits()
+        self.topics: TopicTable = TopicTable(auto_create=config.auto_create_topics)
+        self.groups: GroupTable = GroupTable(auto_create=config.auto_create_groups)
+        self.offsets: ConsumerOffsets = ConsumerOffsets()
+        self.consumers: ConsumerMembers = ConsumerMembers()
+        self.filters: ConsumerFilters = ConsumerFilters()
+        self.producers: ProducerMembers = ProducerMembers()
+        self.locks: QueueLocks = QueueLocks()
+        self.schedule: DelaySchedule = DelaySchedule(parse_delay_levels(config.delay_levels))
+        self.edits: Edits = Edits()
         """Settings that were changed while the broker ran, in this run or an earlier one."""
         self.edits_generation = 0
-        self.statistics = BrokerStatistics(store, clock)
-        self.put_count = self.statistics.puts
+        self.statistics: BrokerStatistics = BrokerStatistics(store, clock)
+        self.put_count: Counter = self.statistics.puts
         self.started_ms = 0
-        self.started_monotonic_ms = 0.0
+        self.started_monotonic_ms: float = 0.0
         self._steady_base_ms = clock.now_ms() - int(clock.monotonic_ms())
-        self.host = config.advertise_host or config.host
+        self.host: str = config.advertise_host or config.host
         self.store_host_bytes = b""
-        self.port = config.broker_port
+        self.port: int = config.broker_port
         self.on_closed: list[Callable[[Connection], None]] = [self._member_closed]
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._making: dict[str, asyncio.Future[asyncio.Future[None]]] = {}

@@ -16,7 +16,7 @@ from rocketstream.protocol.sql92 import Expression
 from rocketstream.server.broker.core.consumer_filters import ConsumerFilters, is_tag_type
 from rocketstream.server.broker.core.long_poll import TagMatch
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 Accept = Callable[[bytes], bool]
 _LOOK_STEPS = 10
@@ -29,7 +29,7 @@ class Budget:
     __slots__ = ("left",)
 
     def __init__(self, steps: int) -> None:
-        self.left = steps
+        self.left: int = steps
 
     def is_spent(self) -> bool:
         """Whether the budget is used up; a test already begun is finished."""

@@ -16,7 +16,7 @@ from rocketstream.errors import StoreError
 from rocketstream.protocol.codes import ResponseCode
 from rocketstream.server.store import MessageStore
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 Outcome = Callable[[str | None], None]
 """Called with None when flushed; otherwise with ``timeout`` or the text of the failure."""

@@ -36,7 +36,7 @@ from rocketstream.server.state_file import (
 )
 from rocketstream.server.store import ConfigFile, Files
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 T = TypeVar("T")
 
 

@@ -28,7 +28,7 @@ from rocketstream.transport.client import RemotingClient
 from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import Steps
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 TIMEOUT_MS = 6_000
 UNREGISTER_TIMEOUT_MS = 1_000

@@ -29,7 +29,7 @@ from rocketstream.server.broker.core.schedule import DelayedEntry, queue_of_leve
 from rocketstream.server.broker.core.topics import SCHEDULE_TOPIC
 from rocketstream.server.broker.messages import MessageWriter, StoredMessage, copy_of, read_stored
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 BATCH = 64
 FAILURE_PAUSE_S = 0.1

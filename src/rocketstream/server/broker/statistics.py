@@ -53,17 +53,17 @@ class BrokerStatistics:
     def __init__(self, store: MessageStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self.puts = Counter()
+        self.puts: Counter = Counter()
         """Messages stored for clients: sends, retries, and delayed ones when due."""
-        self.gets = Counter()
+        self.gets: Counter = Counter()
         """Messages handed to consumers."""
-        self.found = Counter()
+        self.found: Counter = Counter()
         """Pulls that found messages."""
-        self.missed = Counter()
+        self.missed: Counter = Counter()
         """Pulls that found no message."""
         self.sharing: Sharing | None = None
         """Shares the loop between the steps of a sample; None takes it in one step."""
-        self.longest_get_ms = 0.0
+        self.longest_get_ms: float = 0.0
         self._pulled: dict[_GetKey, _Tally] = {}
         self._sent_back: dict[_BackKey, _Tally] = {}
         self._samples = SampledTotals()
@@ -74,9 +74,9 @@ class BrokerStatistics:
         self._rolled_ms = self._kept_ms = began_ms
         self._counted = (0, 0)
         now_ms = clock.now_ms()
-        self.days = DayCounts(since_ms=now_ms, day=_day(now_ms))
+        self.days: DayCounts = DayCounts(since_ms=now_ms, day=_day(now_ms))
         self._kept_days = self.days
-        self.generation = 0
+        self.generation: int = 0
         """Grows when the counts of days must be persisted."""
 
     # --- counting --------------------------------------------------------------------------------

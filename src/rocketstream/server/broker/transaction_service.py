@@ -56,7 +56,7 @@ from rocketstream.server.broker.messages import (
 from rocketstream.server.store import Place
 from rocketstream.transport.connection import Connection
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 HALF_QUEUE_ID = 0

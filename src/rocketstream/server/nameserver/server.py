@@ -20,7 +20,7 @@ from rocketstream.transport.connection import Connection
 from rocketstream.transport.server import RemotingServer
 from rocketstream.transport.tls import TlsMode
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 SCAN_INTERVAL_S = 10.0
 SETTINGS_INTERVAL_MS = 5_000
@@ -55,8 +55,8 @@ class NameServer:
         workers: Workers | None = None,
         guard: Guard | None = None,
     ) -> None:
-        self.routes = RouteTable()
-        self.settings = KeyValueTable()
+        self.routes: RouteTable = RouteTable()
+        self.settings: KeyValueTable = KeyValueTable()
         self._clock = clock
         self._workers = workers or ThreadWorkers("rocketstream-namesrv")
         self._file: StateFile[KVConfigSerializeWrapper] | None = None
@@ -69,7 +69,7 @@ class NameServer:
                 SETTINGS_INTERVAL_MS,
             )
         written = self._file.written if self._file else None
-        self.dispatcher = Dispatcher(
+        self.dispatcher: Dispatcher = Dispatcher(
             "name server",
             NameServerHandlers(self.routes, self.settings, clock, written).table(),
             guard=guard,

@@ -44,7 +44,7 @@ class CommitLog:
     def __init__(self, directory: Path, file_bytes: int, files: Files, via: Path) -> None:
         self.directory = directory
         self.file_bytes = file_bytes
-        self.end = 0
+        self.end: int = 0
         """Offset the next record gets, before a roll; earlier bytes can be read and flushed."""
         self.opened_end = 0
         """Where the log ended when it was opened: later records were written since, by this

@@ -74,25 +74,25 @@ class ConsumeQueue:
         via: Path,
         maps: QueueMaps,
     ) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
-        self.directory = directory
-        self.min_offset = 0
-        self.max_offset = 0
-        self.dirty = False
-        self.created = False
+        self.topic: str = topic
+        self.queue_id: int = queue_id
+        self.directory: Path = directory
+        self.min_offset: int = 0
+        self.max_offset: int = 0
+        self.dirty: bool = False
+        self.created: bool = False
         """Whether a file was created whose name may not be on the disk yet."""
-        self.synced_offset = 0
-        self.shown_offset = 0
+        self.synced_offset: int = 0
+        self.shown_offset: int = 0
         """Every unit before this offset is known to lie below the flushed end of the log."""
         self.told: set[int] = set()
         """Offsets whose damage the log names already."""
         self.nowhere: set[int] = set()
         """Offsets whose records were not found."""
-        self.counted_from = 0
+        self.counted_from: int = 0
         """Where the queue ended when the store was opened: later units are counted."""
-        self.counted_bytes = 0
-        self.counted_batched = 0
+        self.counted_bytes: int = 0
+        self.counted_batched: int = 0
         """Messages that came in a request with an earlier message."""
         self._file_bytes = file_bytes
         self._files = files

@@ -48,8 +48,8 @@ class LogFlusher:
         self._wanted = False
         self._stopping = False
         self._worker: Worker | None = None
-        self.flushed_offset = 0
-        self.flushed_timestamp = 0
+        self.flushed_offset: int = 0
+        self.flushed_timestamp: int = 0
         self.error: FlushFailedError | None = None
 
     def start(self, flushed_offset: int, flushed_timestamp: int) -> None:

@@ -42,14 +42,14 @@ class ConfigFile(Generic[T]):
         has_backup: bool = True,
     ) -> None:
         self.path = path
-        self.backup_path = path.with_name(path.name + ".bak")
-        self.broken_path = path.with_name(path.name + ".broken")
+        self.backup_path: Path = path.with_name(path.name + ".bak")
+        self.broken_path: Path = path.with_name(path.name + ".broken")
         self._temporary_path = path.with_name(path.name + ".tmp")
         self._parse = parse
         self._files = files or Files()
         self._has_backup = has_backup
         self._lock = threading.Lock()
-        self.needs_saving = False
+        self.needs_saving: bool = False
         """The loaded text is not in the file, or stands there without a checksum."""
 
     def save(self, text: str) -> None:

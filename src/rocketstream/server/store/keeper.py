@@ -45,7 +45,7 @@ class Keeper:
         files: Files,
         workers: Workers,
     ) -> None:
-        self.queues_guard = threading.Lock()
+        self.queues_guard: threading.Lock = threading.Lock()
         """Held while queues are synced, and while queue files are removed."""
         self._timestamp = timestamp
         self._checkpoint_path = log.directory.parent / "checkpoint"

@@ -98,7 +98,7 @@ class IndexFile:
         self._entries = entries
         self._entries_at = HEADER_BYTES + slots * 4
         self._reserved = 0
-        self.ready = 0
+        self.ready: int = 0
         """Below this count an entry can be added without reserving space."""
         fields = _HEADER.unpack_from(mapped.map)
         self.begin_timestamp: int = fields[0]
@@ -235,7 +235,7 @@ class KeyIndex:
         self._lock = threading.Lock()
         self._backlog: Iterator[Pending] | None = None
         self.pending: deque[Pending] = deque()
-        self.full_timestamp = 0
+        self.full_timestamp: int = 0
         """End timestamp of the newest full file on the disk, for the checkpoint."""
         self.failed: str | None = None
         """The reason why nothing is indexed now; :meth:`resume` tries again."""

@@ -23,12 +23,12 @@ class MappedFile:
     __slots__ = ("_files", "base", "fd", "map", "path", "size")
 
     def __init__(self, path: Path, base: int, size: int, files: Files, fd: int) -> None:
-        self.path = path
-        self.base = base
-        self.size = size
+        self.path: Path = path
+        self.base: int = base
+        self.size: int = size
         self._files = files
-        self.fd = fd
-        self.map = files.map(fd, size)
+        self.fd: int = fd
+        self.map: FileMap = files.map(fd, size)
 
     @classmethod
     def open(cls, path: Path, base: int, size: int, files: Files) -> MappedFile:

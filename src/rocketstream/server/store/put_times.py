@@ -33,7 +33,7 @@ class PutTimes:
     """Durations of puts in whole ms; those below 1 ms, nearly all, are not recorded singly."""
 
     def __init__(self) -> None:
-        self.longest_ms = 0
+        self.longest_ms: int = 0
         self._puts = 0
         self._slow: list[int] = []
         self._last: tuple[int, list[int]] | None = None

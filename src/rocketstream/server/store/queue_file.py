@@ -92,17 +92,17 @@ class QueueFile:
         maps: QueueMaps,
         queue: MapUser,
     ) -> None:
-        self.path = path
-        self.base = base
-        self.size = size
+        self.path: Path = path
+        self.base: int = base
+        self.size: int = size
         self.map: FileMap | None = None
-        self.used = False
+        self.used: bool = False
         """Whether the bytes were used since :class:`QueueMaps` last examined the file."""
-        self.end_seen = -1
+        self.end_seen: int = -1
         """End of the queue at that look: a queue that grew since counts as used."""
         self._files = files
         self._maps = maps
-        self.queue = queue
+        self.queue: MapUser = queue
         self._reserved = 0
 
     def create(self, via: Path, need: int) -> None:

@@ -109,7 +109,7 @@ class FoundUnits:
         self._delay_levels_ms = delay_levels_ms
         self._queues: dict[tuple[str, int], tuple[int, bytearray]] = {}
         self._count = 0
-        self.is_plain = True
+        self.is_plain: bool = True
         """Whether every added record is remembered."""
 
     def add(self, entry: DispatchEntry) -> None:

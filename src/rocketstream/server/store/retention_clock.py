@@ -38,7 +38,7 @@ class RetentionClock:
         self._wall_ms = 0
         self._monotonic_ms = 0.0
         self._saved_ms = 0.0
-        self.held_ms = 0
+        self.held_ms: int = 0
         self._left_ms = 0.0
 
     def start(self, wall_ms: int, monotonic_ms: float, known_ms: int) -> None:

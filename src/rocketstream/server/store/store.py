@@ -84,14 +84,14 @@ class MessageStore:
         workers: Workers | None = None,
     ) -> None:
         self.root = root
-        self.config = config
+        self.config: StoreConfig = config
         self.on_arrival: OnArrival | None = None
         """Called after a message is stored: topic, queue id, new max offset, tagsCode.
 
         The message can be read then; with sync flush, once it is flushed.
         """
-        self.put_times = PutTimes()
-        self.failed_puts = 0
+        self.put_times: PutTimes = PutTimes()
+        self.failed_puts: int = 0
         """Puts refused because the store was not writable."""
         self._shows_flushed_only = config.flush == "sync"
         self._clock = clock

@@ -34,7 +34,7 @@ from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.options.reading import matching
 from rocketstream.spark.patience import Patience, patiently
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 T = TypeVar("T")
 

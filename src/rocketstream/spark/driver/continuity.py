@@ -25,7 +25,7 @@ from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import QueueRange
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 ENDS_LIFETIME_MS: Final = 100
 """How old the known ends of queues may be."""

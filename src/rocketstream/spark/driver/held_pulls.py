@@ -24,7 +24,7 @@ from rocketstream.spark.driver.pulls import pull_one
 from rocketstream.spark.options import ReadOptions
 from rocketstream.transport.blocking_connection import BlockingConnection, wait_for_answers
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 HOLD_MS: Final = 15_000
 """How long a broker holds a pull: shorter than it lets a connection be idle."""

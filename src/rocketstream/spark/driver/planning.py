@@ -82,7 +82,7 @@ class Admission:
         self._sample = sample
         self._clock = clock
         self._triggered_at = float("-inf")
-        self.holds_back = False
+        self.holds_back: bool = False
         """Whether rows were made to wait for more rows the last time."""
 
     def admitted(self, begins: Mapping[MessageQueue, int], ends: Ends, *, final: bool) -> Ends:

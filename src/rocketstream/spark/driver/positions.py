@@ -24,7 +24,7 @@ from rocketstream.spark.options import (
 )
 from rocketstream.spark.scan import QueueRange
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 Offsets = dict[MessageQueue, int]
 

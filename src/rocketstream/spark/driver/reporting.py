@@ -23,7 +23,7 @@ from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.options import ReadOptions
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 REPORT_PAUSE_MS: Final = 1_000
 """How long a failed report is not tried again, unless a batch commits."""

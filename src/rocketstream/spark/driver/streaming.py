@@ -23,7 +23,7 @@ from rocketstream.spark.driver.reporting import Reporter, check_group
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.scan import QueueRange
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 IDLE_WAIT_MS: Final = 100
 """While nothing is new Spark asks again after 11 ms; we listen this long before we answer."""

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 FILTERED_STRIDE_MAX: Final = 4_096
 """With tags one answer skips 800 and more offsets (C-368), however few messages it contains."""

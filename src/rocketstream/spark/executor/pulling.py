@@ -50,8 +50,8 @@ class QueuePull:
 
     def __init__(self, span: QueueRange, stride_max: int) -> None:
         self.span = span
-        self.position = span.begin
-        self.in_flight = 0
+        self.position: int = span.begin
+        self.in_flight: int = 0
         self._stride_max = stride_max
         self._stride = min(FIRST_STRIDE, stride_max)
         self._blind = True

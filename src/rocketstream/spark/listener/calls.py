@@ -59,14 +59,14 @@ class Call:
     )  # fmt: skip
 
     def __init__(self, messages: Iterable[MessageExt], context: Context, key: object) -> None:
-        self.messages = list(messages)
-        self.context = context
-        self.key = key
+        self.messages: list[MessageExt] = list(messages)
+        self.context: Context = context
+        self.key: object = key
         self.answer: Any = None
         self.error: BaseException | None = None
-        self.left = False
-        self.started_ms = 0.0
-        self.generation = 0
+        self.left: bool = False
+        self.started_ms: float = 0.0
+        self.generation: int = 0
         self.task: asyncio.Task[None] | None = None
 
 
@@ -75,7 +75,7 @@ class LeftBehind:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.count = 0
+        self.count: int = 0
 
     def add(self, change: int) -> None:
         """Add ``change`` (1 or -1) to the number."""

@@ -52,7 +52,7 @@ from rocketstream.spark.driver.reporting import CLAIM_MARK
 from rocketstream.spark.options import CONNECT_OPTIONS, ConnectOptions, connect_options, known
 from rocketstream.spark.patience import Patience
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 LEAVING_MS: Final = 3_000
 """How long present members are waited for: a driver killed a moment ago still counts as one."""
@@ -274,7 +274,7 @@ class SparkMember(ConsumerInner):
         self._facts = facts
         self._instance = instance
         self._settings = settings
-        self.group = settings.consumer_group
+        self.group: str = settings.consumer_group
         self._orderly = orderly
         self._progress = progress
         self._directly = directly

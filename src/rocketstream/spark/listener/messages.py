@@ -265,7 +265,7 @@ class Replacement:
     __slots__ = ("_body", "_message", "_retry", "_sys_flag", "topic")
 
     def __init__(self, message: MessageExt, retry: RetryMessage) -> None:
-        self.topic = retry.topic
+        self.topic: str = retry.topic
         self._retry = retry
         self._message = message
         self._body, self._sys_flag = message.body, 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, Unpack, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -51,7 +51,7 @@ from rocketstream.spark.options import (
     known,
 )
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 SETTINGS: Final = frozenset(
     {
@@ -116,7 +116,8 @@ class SparkPushConsumer(SyncClient[None]):
             range.
     """
 
-    __setattr__ = object.__setattr__  # type: ignore[assignment]  # no settings are attributes here that could be misspelt
+    # No settings are attributes here that could be misspelt.
+    __setattr__: Callable[[Any, str, Any], None] = object.__setattr__  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -134,9 +135,9 @@ class SparkPushConsumer(SyncClient[None]):
         clock: Clock = SYSTEM_CLOCK,
         **settings: Unpack[SparkPushConsumerKeywords],
     ) -> None:
-        self.settings = checked_settings(group, settings)
-        self.checkpoint_location = str(checkpoint_location)
-        self.state = ServiceState.CREATE_JUST
+        self.settings: PushConsumerSettings = checked_settings(group, settings)
+        self.checkpoint_location: str = str(checkpoint_location)
+        self.state: ServiceState = ServiceState.CREATE_JUST
         self._given = frozenset(settings)
         self._spark = spark
         self._trigger = dict(trigger or {})

@@ -25,7 +25,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.names import RETRY_PREFIX
 from rocketstream.spark.driver.offsets import StreamOffset
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 T = TypeVar("T")
 

@@ -38,7 +38,7 @@ from rocketstream.spark.options import ConsumeOptions
 from rocketstream.spark.patience import Patience, patiently
 from rocketstream.spark.worker import pool
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 AT_ONCE: Final = 32
 """Most send-backs under way to one broker: few enough for the buffers of a socket."""

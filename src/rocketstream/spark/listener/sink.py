@@ -20,7 +20,7 @@ import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import cloudpickle
 from pyspark.sql import datasource as api
@@ -35,11 +35,14 @@ from rocketstream.spark.options import CONSUME_OPTIONS, ConsumeOptions, consume_
 from rocketstream.spark.setup.shipping import make_constants_picklable
 from rocketstream.spark.worker import kept, prepare
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 FORMAT: Final = "rocketmq-consumer"
 # Spark 4.0 has no Arrow writer for streams; its rows are consumed alike.
-_StreamWriter: Any = getattr(api, "DataSourceStreamArrowWriter", api.DataSourceStreamWriter)
+if TYPE_CHECKING:
+    _StreamWriter = api.DataSourceStreamArrowWriter
+else:
+    _StreamWriter = getattr(api, "DataSourceStreamArrowWriter", api.DataSourceStreamWriter)
 _OURS: Final = ("rocketstream", "__main__")
 _KIND: Final = "listeners"
 
@@ -124,7 +127,7 @@ class ConsumerWriter(_Writer, api.DataSourceArrowWriter):  # type: ignore[misc]
         """Do nothing: the messages of this attempt are consumed again."""
 
 
-class ConsumerStreamWriter(_Writer, _StreamWriter):  # type: ignore[misc]
+class ConsumerStreamWriter(_Writer, _StreamWriter):  # type: ignore[misc, valid-type]
     """Consumes a micro-batch."""
 
     def commit(self, messages: list[Any], batchId: int) -> None:

@@ -34,7 +34,7 @@ from rocketstream.spark.listener.send_back import Failed, SendBack
 from rocketstream.spark.options import ConsumeOptions
 from rocketstream.spark.worker import kept
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 _LATER: Final = ConsumeConcurrentlyStatus.RECONSUME_LATER
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT

@@ -16,7 +16,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import ConfigurationError, RocketMQError
 from rocketstream.spark.progress.tables import Row, failed
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 VERSION: Final = 1
 WAIT_MS: Final = 200

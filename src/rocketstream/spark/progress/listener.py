@@ -16,7 +16,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from rocketstream.spark.measures import OBSERVATION, Measures, ReadProgress
 
-logger = logging.getLogger("rocketstream.spark.progress")
+logger: logging.Logger = logging.getLogger("rocketstream.spark.progress")
 
 
 class ProgressListener(StreamingQueryListener):  # type: ignore[misc]

@@ -35,7 +35,7 @@ from rocketstream.spark.connections import admin_client
 from rocketstream.spark.options import WriteOptions
 from rocketstream.spark.patience import Patience, patiently
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 T = TypeVar("T")
 TIMER_VERSION: Final = version_ordinal(5, 0, 0)

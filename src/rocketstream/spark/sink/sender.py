@@ -47,7 +47,7 @@ from rocketstream.spark.sink.routes import Routes
 from rocketstream.transport.blocking_connection import BlockingConnection
 from rocketstream.transport.blocking_pool import BlockingPool
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 AVOIDED_MS: Final = 5_000
 """How long a broker that failed gets no messages that other brokers can take."""
@@ -117,7 +117,7 @@ class Sender:
             default_topic_queue_nums=options.default_topic_queue_nums,
             max_message_size=options.max_message_size,
         ).requests()
-        self.acknowledged = 0
+        self.acknowledged: int = 0
         """How many messages brokers have stored as safely as they are set up to."""
 
     def __enter__(self) -> Self:

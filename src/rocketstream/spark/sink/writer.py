@@ -31,7 +31,7 @@ from rocketstream.spark.worker import kept, pool, prepare
 if TYPE_CHECKING:
     import pyarrow as pa
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 # Set by Spark's StreamExecution for the jobs of a micro-batch.
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -41,6 +41,10 @@ _RESERVED: Final = "rename it, or give option reservedProperties=drop to leave s
 
 StreamArrowWriter: Any = getattr(api, "DataSourceStreamArrowWriter", None)
 """Spark's class; None before 4.1."""
+if TYPE_CHECKING:
+    _StreamWriter = api.DataSourceStreamArrowWriter
+else:
+    _StreamWriter = StreamArrowWriter or object
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,7 @@ class RocketMQWriter(api.DataSourceArrowWriter):  # type: ignore[misc]
         _say_aborted(messages)
 
 
-class RocketMQStreamWriter(StreamArrowWriter or object):  # type: ignore[misc]
+class RocketMQStreamWriter(_StreamWriter):  # type: ignore[misc, valid-type]
     """Sends the rows of a stream's micro-batches."""
 
     def __init__(self, sink: Sink) -> None:

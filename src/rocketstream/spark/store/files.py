@@ -250,7 +250,7 @@ class CommitLog:
     """
 
     def __init__(self, directories: Sequence[str]) -> None:
-        self.files = sorted(file for d in directories for file in based_files(d))
+        self.files: list[BasedFile] = sorted(file for d in directories for file in based_files(d))
         self._bases = [file.base for file in self.files]
         self._maps: dict[BasedFile, Array] = {}
 

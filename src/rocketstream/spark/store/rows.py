@@ -40,7 +40,7 @@ from rocketstream.spark.worker import prepare
 if TYPE_CHECKING:
     import pyarrow as pa
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 WINDOW_BYTES: Final = 64 * 1024 * 1024
 """How much of the log is handled together, which bounds how much index a task holds."""

@@ -47,7 +47,7 @@ from rocketstream.spark.store.files import (
     queue_ids,
 )
 
-logger = logging.getLogger("rocketstream.spark")
+logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 _MARKS: Final = struct.Struct(">qq")
 _MARGIN_MS: Final = 3_000
@@ -76,7 +76,7 @@ class Snapshot:
     def __init__(self, options: StoreOptions) -> None:
         self._options = options
         self._readers = OpenFiles()
-        self.log = CommitLog(options.commit_log_paths)
+        self.log: CommitLog = CommitLog(options.commit_log_paths)
         try:
             self._look()
         except BaseException:
@@ -90,7 +90,7 @@ class Snapshot:
     def _look(self) -> None:
         options = self._options
         store = options.store_path
-        self.indexes = {
+        self.indexes: dict[MessageQueue, QueueIndex] = {
             MessageQueue(topic, options.broker_name, queue_id): QueueIndex(
                 based_files(queue_directory(store, topic, queue_id)), self._readers
             )
@@ -106,8 +106,8 @@ class Snapshot:
                 "'commitLogPath' says where they are (several separated by commas)",
                 option="commitLogPath",
             )
-        self.highs = self._add_unindexed(ends)
-        self.lows = {
+        self.highs: dict[MessageQueue, int] = self._add_unindexed(ends)
+        self.lows: dict[MessageQueue, int] = {
             queue: _begin_of(index, self.highs[queue], self.log.begin)
             for queue, index in self.indexes.items()
         }

@@ -82,8 +82,8 @@ def _say(text: str) -> None:
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
         # The order of a set then is the same as in the campaign.
-        command = [sys.executable, "-m", "rocketstream.testing.sim", *sys.argv[1:]]
+        _command = [sys.executable, "-m", "rocketstream.testing.sim", *sys.argv[1:]]
         raise SystemExit(
-            subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": "0"}).returncode
+            subprocess.run(_command, env=os.environ | {"PYTHONHASHSEED": "0"}).returncode
         )
     raise SystemExit(main())

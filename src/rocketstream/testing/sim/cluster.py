@@ -54,8 +54,8 @@ class Cluster:
         self.broker: Broker | None = None
         self.nameserver: NameServer | None = None
         self.repair = False
-        self.namesrv = world.add_node("namesrv", self._run_name_server)
-        self.node = world.add_node("broker", self._run_broker)
+        self.namesrv: Node = world.add_node("namesrv", self._run_name_server)
+        self.node: Node = world.add_node("broker", self._run_broker)
         world.namesrv_addr = f"{self.namesrv.host}:{NAMESRV_PORT}"
         world.cluster = self
         self._ready_incarnation = 0

@@ -125,7 +125,7 @@ class SimGroup:
             where=manners.where,
         )
         self._declare()
-        self.nodes = [
+        self.nodes: list[Node] = [
             world.add_node(f"{manners.group}-{number}", self._main)
             for number in range(manners.members)
         ]

@@ -53,13 +53,13 @@ class Inode:
     __slots__ = ("data", "durable", "given", "modified_ms", "number", "room", "safe_size")
 
     def __init__(self, number: int) -> None:
-        self.number = number
-        self.data = Pages()
+        self.number: int = number
+        self.data: Pages = Pages()
         self.durable: bytes | None = None
-        self.room = 0
-        self.given = 0
-        self.safe_size = 0
-        self.modified_ms = 0
+        self.room: int = 0
+        self.given: int = 0
+        self.safe_size: int = 0
+        self.modified_ms: int = 0
 
     @property
     def is_clean(self) -> bool:
@@ -106,7 +106,7 @@ class Disk:
     on_change: Callable[[str, str], None] | None = None
 
     def __init__(self, chance: random.Random, now_ms: Callable[[], int]) -> None:
-        self.trouble = Trouble()
+        self.trouble: Trouble = Trouble()
         self.counts: Counter[str] = Counter()
         self.chance = chance
         self.now_ms = now_ms

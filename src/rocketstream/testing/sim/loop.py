@@ -51,8 +51,8 @@ class Scheduler:
     """
 
     def __init__(self, steps_max: int = STEPS_MAX) -> None:
-        self.now = 0.0
-        self.steps = 0
+        self.now: float = 0.0
+        self.steps: int = 0
         self._steps_max = steps_max
         self._heap: list[tuple[float, int, Any]] = []
         self._ready: deque[Any] = deque()

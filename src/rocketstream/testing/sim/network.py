@@ -53,7 +53,7 @@ class Host:
     def __init__(self, network: Network, address: str) -> None:
         self.network = network
         self.address = address
-        self.is_up = True
+        self.is_up: bool = True
         self.listeners: dict[int, SimServer] = {}
         self.endpoints: dict[int, Endpoint] = {}
         self._next_port = _EPHEMERAL_FIRST
@@ -104,7 +104,7 @@ class Network:
     ) -> None:
         self.scheduler = scheduler
         self.chance = chance
-        self.settings = settings or NetworkSettings()
+        self.settings: NetworkSettings = settings or NetworkSettings()
         self.hosts: dict[str, Host] = {}
         self._report = on_event
         self._blocked: set[tuple[str, str]] = set()
@@ -404,17 +404,17 @@ class Endpoint:
     )  # fmt: skip
 
     def __init__(self, host: Host, loop: SimLoop, local: tuple[str, int]) -> None:
-        self.host = host
+        self.host: Host = host
         self._loop = loop
-        self.local = local
+        self.local: tuple[str, int] = local
         self.remote: tuple[str, int] = ("", 0)
         self.peer: Endpoint | None = None
         self.transport: SimTransport | None = None
         self.unread: deque[bytes] = deque()
-        self.unread_bytes = 0
-        self.eof_in = False
-        self.is_gone = False
-        self.is_reading = False
+        self.unread_bytes: int = 0
+        self.eof_in: bool = False
+        self.is_gone: bool = False
+        self.is_reading: bool = False
         self._waking = False
         self.out: Stream | None = None
         self.incoming: Stream | None = None
@@ -538,15 +538,15 @@ class Stream:
 
     def __init__(self, network: Network, number: int, source: Endpoint, target: Endpoint) -> None:
         self._network = network
-        self.number = number
-        self.source = source
-        self.target = target
-        self.way = source.host.address, target.host.address
+        self.number: int = number
+        self.source: Endpoint = source
+        self.target: Endpoint = target
+        self.way: tuple[str, str] = source.host.address, target.host.address
         self.buffer: deque[bytes] = deque()
-        self.buffered = 0
-        self.in_flight = 0
+        self.buffered: int = 0
+        self.in_flight: int = 0
         self.held: deque[tuple[str, bytes]] = deque()
-        self.is_over = False
+        self.is_over: bool = False
         self._last_at = 0.0
         self._ended = False
         self._is_lost = False

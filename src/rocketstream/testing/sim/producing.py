@@ -70,7 +70,7 @@ class Sender:
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world
-        self.node = world.add_node(name, self._main)
+        self.node: Node = world.add_node(name, self._main)
         self.node.kept.update(sent=0, busy=True)
 
     @property

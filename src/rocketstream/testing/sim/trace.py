@@ -22,7 +22,7 @@ class Trace:
         self._now_s = now_s
         self._hash = hashlib.blake2b(digest_size=16)
         self._lines: list[str] | None = [] if keep else None
-        self.events = 0
+        self.events: int = 0
 
     @property
     def is_kept(self) -> bool:

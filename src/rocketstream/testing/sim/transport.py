@@ -59,7 +59,7 @@ class SimTransport(asyncio.Transport):
         super().__init__()
         self._loop = loop
         self._endpoint = endpoint
-        self.protocol = protocol
+        self.protocol: asyncio.Protocol = protocol
         self._closing = False
         self._lost = False
         self._paused = False

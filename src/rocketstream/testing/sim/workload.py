@@ -6,6 +6,7 @@ Law: the world is a workload's only source of chance.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -78,7 +79,7 @@ class BaseWorkload:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.chance = world.random("workload")
+        self.chance: random.Random = world.random("workload")
         self.producers: list[Sends] = []
         self.groups: list[SimGroup] = []
         self._committed: dict[tuple[str, MessageQueue], int] = {}

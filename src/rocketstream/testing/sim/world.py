@@ -84,10 +84,10 @@ class Node:
         self.world = world
         self.name = name
         self.host = host
-        self.incarnation = 0
+        self.incarnation: int = 0
         self.kept: dict[str, Any] = {}
-        self.clock = NodeClock(world.scheduler)
-        self.disk = Disk(world.random(f"disk of {name}"), self.clock.now_ms)
+        self.clock: NodeClock = NodeClock(world.scheduler)
+        self.disk: Disk = Disk(world.random(f"disk of {name}"), self.clock.now_ms)
         self._main = main
         self._machine: Host = world.network.add_host(host)
         self._chance = world.random(f"process {name}")
@@ -254,9 +254,9 @@ class World:
 
     def __init__(self, options: Options, *, keep_story: bool = False) -> None:
         self.options = options
-        self.seed = options.seed
-        self.scheduler = Scheduler()
-        self.trace = Trace(lambda: self.scheduler.now, keep=keep_story)
+        self.seed: int = options.seed
+        self.scheduler: Scheduler = Scheduler()
+        self.trace: Trace = Trace(lambda: self.scheduler.now, keep=keep_story)
         self.history: list[Any] = []
         self.healed = False
         self.power_lost = False
@@ -274,7 +274,7 @@ class World:
             slow_share=options.slow_share,
             split_share=options.split_share,
         )
-        self.network = Network(
+        self.network: Network = Network(
             self.scheduler, self.random("network"), settings, on_event=self.trace.add
         )
 

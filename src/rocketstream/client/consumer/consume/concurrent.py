@@ -51,11 +51,11 @@ class ConsumeRun:
     __slots__ = ("chunks", "claimed", "claims", "messages", "queue")
 
     def __init__(self, queue: AssignedQueue, messages: list[MessageExt], batch_size: int) -> None:
-        self.queue = queue
-        self.messages = messages
-        self.chunks = -(-len(messages) // batch_size)
-        self.claims = itertools.count()
-        self.claimed = 0
+        self.queue: AssignedQueue = queue
+        self.messages: list[MessageExt] = messages
+        self.chunks: int = -(-len(messages) // batch_size)
+        self.claims: itertools.count[int] = itertools.count()
+        self.claimed: int = 0
 
     def chunk(self, number: int, size: int) -> list[MessageExt]:
         """Return a chunk; empty past the last one."""

@@ -36,7 +36,7 @@ from rocketstream.protocol.names import RETRY_PREFIX
 from rocketstream.protocol.namespace import without_namespace
 from rocketstream.protocol.properties import PROPERTY_CONSUME_START_TIME, PROPERTY_RETRY_TOPIC
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 Status = ConsumeConcurrentlyStatus | ConsumeOrderlyStatus
 S = TypeVar("S", ConsumeConcurrentlyStatus, ConsumeOrderlyStatus)

@@ -47,7 +47,7 @@ from rocketstream.errors import ConfigurationError
 from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 LOCK_MAX_LIVE_VARIABLE = "ROCKETMQ_REBALANCE_LOCK_MAX_LIVE_MS"
 LOCK_INTERVAL_VARIABLE = "ROCKETMQ_REBALANCE_LOCK_INTERVAL_MS"

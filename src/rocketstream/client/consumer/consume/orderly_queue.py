@@ -11,9 +11,9 @@ import enum
 import math
 import operator
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rocketstream.client.consumer.process_queue import ProcessQueue
 from rocketstream.errors import InternalError
@@ -47,9 +47,9 @@ class Lease:
     __slots__ = ("live_ms", "locked", "locked_ms")
 
     def __init__(self, locked_ms: float, live_ms: float) -> None:
-        self.locked = True
-        self.locked_ms = locked_ms
-        self.live_ms = live_ms
+        self.locked: bool = True
+        self.locked_ms: float = locked_ms
+        self.live_ms: float = live_ms
 
     def renew(self, asked_ms: float) -> None:
         """Count the lease from when the broker was asked, which is before it kept the lock."""
@@ -96,7 +96,7 @@ class Stage(enum.Enum):
     OVER = "OVER"
 
     # By identity: a stage is looked up with every batch, and enum's own hash is Python.
-    __hash__ = object.__hash__
+    __hash__: Callable[[Any], int] = object.__hash__  # type: ignore[assignment]
 
 
 class TurnEvent(enum.Enum):
@@ -134,7 +134,7 @@ class TurnEvent(enum.Enum):
     DUE = "DUE"
     LEFT = "LEFT"
 
-    __hash__ = object.__hash__
+    __hash__: Callable[[Any], int] = object.__hash__  # type: ignore[assignment]
 
 
 _S, _E = Stage, TurnEvent
@@ -196,8 +196,8 @@ class OrderlyProcessQueue(ProcessQueue):
 
     def __init__(self, message_queue: MessageQueue, now_ms: float, lease: Lease | None) -> None:
         super().__init__(message_queue, now_ms)
-        self.lease = lease
-        self.stage = Stage.IDLE
+        self.lease: Lease | None = lease
+        self.stage: Stage = Stage.IDLE
         self._taken: dict[int, MessageExt] = {}
         self._waiting: deque[int] = deque()
 

@@ -26,7 +26,7 @@ from rocketstream.protocol.bodies import (
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 LOCK_TIMEOUT_MS = 1_000
 REFUSED_RETRY_MS = (500, 500, 1_000, 2_000)

@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 
 from rocketstream.protocol.names import LISTENER_THREAD_PREFIX, THREAD_GROUP_CHARS_MAX
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 _LOOK_S = 0.001
 """Work that waits for longer gets another worker."""
@@ -62,10 +62,10 @@ class WorkerPool(Generic[J]):
     def __init__(self, group: str, source: JobSource[J], size: int) -> None:
         self._name = pool_name(group)
         self._source = source
-        self.size = size
+        self.size: int = size
         self._loop = asyncio.get_running_loop()
-        self.mutex = threading.Lock()
-        self.stopping = False
+        self.mutex: threading.Lock = threading.Lock()
+        self.stopping: bool = False
         self._threads: list[threading.Thread] = []
         self._parked: list[threading.Lock] = []
         """The gates of the workers that wait for work."""
@@ -177,11 +177,11 @@ class TaskPool:
         self._do = work
         self._name = pool_name(group)
         self._numbers = itertools.count(1)
-        self.size = size
+        self.size: int = size
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._coming = False
-        self.stopping = False
+        self.stopping: bool = False
 
     def resize(self, size: int) -> None:
         """Have at most ``size`` tasks from now on."""

@@ -77,7 +77,7 @@ class LitePullConsumerBase(ConsumerBase[LitePullConsumerImpl, LitePullConsumerSe
         **settings: Unpack[LitePullConsumerKeywords],
     ) -> None:
         super().__init__(LitePullConsumerSettings, group, namesrv_addr, config, clock, {**settings})
-        self.filter_hooks = FilterHooks()
+        self.filter_hooks: FilterHooks = FilterHooks()
         checked_store(self.settings.offset_store)
         if self.settings.message_queue_listener is not None:
             listener_function(self.settings.message_queue_listener)

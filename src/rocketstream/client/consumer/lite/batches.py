@@ -54,7 +54,7 @@ class Batches:
     def __init__(self, lent: Sequence[Lent], columns: Sequence[Column], check_crc: bool) -> None:
         self.lent = lent
         self.columns = columns
-        self.is_done = False
+        self.is_done: bool = False
         self._check_crc = check_crc
         self._made = self._make()
         self._ahead: pa.RecordBatch | None = None

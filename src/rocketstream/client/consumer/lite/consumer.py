@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rocketstream._util.waiting import interrupting
 from rocketstream.checks import checks_calls
@@ -78,21 +78,21 @@ class LitePullConsumer(LitePullConsumerBase, SyncClient[LitePullConsumerImpl]):
     _arrow_lock: Any
     """Whose turn it is to poll for record batches."""
 
-    start = starting(AsyncLitePullConsumer.start)
-    subscribe = blocking(AsyncLitePullConsumer.subscribe)
-    unsubscribe = blocking(AsyncLitePullConsumer.unsubscribe)
-    assign = blocking(AsyncLitePullConsumer.assign)
-    register_topic_message_queue_change_listener = blocking(
+    start: ClassVar[Callable[[Any], None]] = starting(AsyncLitePullConsumer.start)
+    subscribe: Final = blocking(AsyncLitePullConsumer.subscribe)
+    unsubscribe: Final = blocking(AsyncLitePullConsumer.unsubscribe)
+    assign: Final = blocking(AsyncLitePullConsumer.assign)
+    register_topic_message_queue_change_listener: Final = blocking(
         AsyncLitePullConsumer.register_topic_message_queue_change_listener
     )
-    fetch_message_queues = blocking(AsyncLitePullConsumer.fetch_message_queues)
-    seek = blocking(AsyncLitePullConsumer.seek)
-    seek_to_begin = blocking(AsyncLitePullConsumer.seek_to_begin)
-    seek_to_end = blocking(AsyncLitePullConsumer.seek_to_end)
-    seek_to_timestamp = blocking(AsyncLitePullConsumer.seek_to_timestamp)
-    offset_for_timestamp = blocking(AsyncLitePullConsumer.offset_for_timestamp)
-    commit_sync = blocking(AsyncLitePullConsumer.commit_sync)
-    committed = blocking(AsyncLitePullConsumer.committed)
+    fetch_message_queues: Final = blocking(AsyncLitePullConsumer.fetch_message_queues)
+    seek: Final = blocking(AsyncLitePullConsumer.seek)
+    seek_to_begin: Final = blocking(AsyncLitePullConsumer.seek_to_begin)
+    seek_to_end: Final = blocking(AsyncLitePullConsumer.seek_to_end)
+    seek_to_timestamp: Final = blocking(AsyncLitePullConsumer.seek_to_timestamp)
+    offset_for_timestamp: Final = blocking(AsyncLitePullConsumer.offset_for_timestamp)
+    commit_sync: Final = blocking(AsyncLitePullConsumer.commit_sync)
+    committed: Final = blocking(AsyncLitePullConsumer.committed)
 
     def _running(self) -> Started[LitePullConsumerImpl]:
         started = super()._running()

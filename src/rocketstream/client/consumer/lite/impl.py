@@ -33,7 +33,7 @@ from rocketstream.client.instance.groups import ConsumerInner
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.keyword_settings import START_TIMESTAMP, properties_of
 from rocketstream.errors import ConfigurationError
-from rocketstream.model import MessageQueue
+from rocketstream.model import MessageModel, MessageQueue
 from rocketstream.protocol.bodies import (
     ConsumerData,
     ConsumerRunningInfo,
@@ -44,13 +44,16 @@ from rocketstream.protocol.bodies.client import CONSUME_ACTIVELY
 from rocketstream.protocol.codes import PullSysFlag
 from rocketstream.protocol.message_ext import MessageExt
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 _SYS_FLAG = PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION | PullSysFlag.LITE_PULL
 
 
 class LitePullConsumerImpl(ConsumerInner):
     """One lite pull consumer."""
+
+    in_columns: bool
+    undecoded: bool
 
     consume_type = CONSUME_ACTIVELY
 
@@ -66,15 +69,15 @@ class LitePullConsumerImpl(ConsumerInner):
         threaded: bool,
     ) -> None:
         self.group = group
-        self.message_model = settings.message_model
+        self.message_model: MessageModel = settings.message_model
         self.instance = instance
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.store = store
-        self.admin = MQAdmin(instance, instance.config)
+        self.admin: MQAdmin = MQAdmin(instance, instance.config)
         self.lock: Any = threading.RLock()
-        self.cache = LiteCache(settings)
+        self.cache: LiteCache = LiteCache(settings)
         self.has_arrived: Callable[[], None] = lambda: None
-        self.running = False
+        self.running: bool = False
         self.in_columns = self.undecoded = False
         """Whether record batches are polled, and whether answers may be kept undecoded for them."""
         self._dividing = False
@@ -85,7 +88,7 @@ class LitePullConsumerImpl(ConsumerInner):
         self._filter_hooks = filter_hooks
         self.pulls: Puller[LiteQueue] = Puller(instance, group, self)
         self._notifier = QueueChangeNotifier(instance, threaded=threaded)
-        self.topic_changes = TopicChanges(
+        self.topic_changes: TopicChanges = TopicChanges(
             instance, self._notifier, settings.topic_metadata_check_interval_ms
         )
         self._started_ms = instance.clock.now_ms()

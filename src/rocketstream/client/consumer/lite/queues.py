@@ -133,16 +133,25 @@ class LiteQueue(OwnQueue):
         "look_to", "noted", "paused", "position", "pull_offset",
     )  # fmt: skip
 
+    paused: bool
+    idle: bool
+    pull_offset: int
+    position: int
+    acked: int
+    noted: int
+    cached: int
+    cached_bytes: int
+
     def __init__(self, message_queue: MessageQueue, offset: int) -> None:
         super().__init__(message_queue)
-        self.epoch = 0
+        self.epoch: int = 0
         self.paused = self.idle = False
         self.pull_offset = self.position = self.acked = self.noted = offset
         self.cached = self.cached_bytes = 0
-        self.last_pull_ms = 0.0
+        self.last_pull_ms: float = 0.0
         self.chunks: deque[Chunk] = deque()
         self.lent: Lent | None = None
-        self.look_to = 0
+        self.look_to: int = 0
 
     def pull_begins(self, now_ms: float) -> None:
         """Remember when a pull was sent or put off."""
@@ -240,8 +249,8 @@ class LiteCache:
 
     def __init__(self, settings: LitePullConsumerSettings) -> None:
         self.queues: dict[MessageQueue, LiteQueue] = {}
-        self.cached = 0
-        self.pull_ended = False
+        self.cached: int = 0
+        self.pull_ended: bool = False
         self.held: dict[LiteQueue, None] = {}
         self._count_all_max = settings.pull_threshold_for_all
         self._count_max = settings.pull_threshold_for_queue

@@ -51,7 +51,7 @@ from rocketstream.protocol.properties import (
     PROPERTY_INNER_MULTI_QUEUE_OFFSET,
 )
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 TELL_TIMEOUT_MS = 30_000
 """A hundred thousand names take a broker seconds."""
@@ -405,8 +405,8 @@ class Acknowledger:
         self._topics = topics
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[asyncio.Task[None], int] = {}
-        self.count = 0
-        self.news = asyncio.Event()
+        self.count: int = 0
+        self.news: asyncio.Event = asyncio.Event()
 
     # --- from any thread --------------------------------------------------------------------------
 

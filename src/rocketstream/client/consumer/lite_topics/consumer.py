@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Unpack
+from typing import Any, ClassVar, Final, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.checks import checks_calls
@@ -269,6 +269,6 @@ class LitePushConsumer(ListenerConsumer[LitePushConsumerImpl], LitePushConsumerB
         """
         self._set_listener(listener)
 
-    start = starting(AsyncLitePushConsumer.start)
-    subscribe_lite = blocking(AsyncLitePushConsumer.subscribe_lite)
-    unsubscribe_lite = blocking(AsyncLitePushConsumer.unsubscribe_lite)
+    start: ClassVar[Callable[[Any], None]] = starting(AsyncLitePushConsumer.start)
+    subscribe_lite: Final = blocking(AsyncLitePushConsumer.subscribe_lite)
+    unsubscribe_lite: Final = blocking(AsyncLitePushConsumer.unsubscribe_lite)

@@ -12,6 +12,7 @@ import itertools
 import logging
 from collections.abc import Collection, Iterable, Mapping
 
+from rocketstream._util.clock import Clock
 from rocketstream._util.ending import CUT_SHORT, take_all
 from rocketstream.client.consumer.consume.listener_calls import CallObserver, is_being_cancelled
 from rocketstream.client.consumer.listener import Listener
@@ -40,7 +41,7 @@ from rocketstream.protocol.bodies.client import CONSUME_POP
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.subscription import build_subscription
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 AGAIN_MS = 1_000
 """Pause after a question that failed."""
@@ -60,6 +61,9 @@ class LitePushConsumerImpl(ConsumerInner):
         tracing: message trace, on or off.
     """
 
+    group: str
+    topic: str
+
     consume_type = CONSUME_POP
     message_model = MessageModel.CLUSTERING
     _renewing: asyncio.Task[None]
@@ -76,18 +80,18 @@ class LitePushConsumerImpl(ConsumerInner):
         self.group, self.topic = settings.consumer_group, topic
         self.settings = settings
         self.instance = instance
-        self.clock = instance.clock
+        self.clock: Clock = instance.clock
         self.listener = listener
         self.tracing = tracing
         self._subscription = build_subscription(topic, None, self.clock.now_ms())
-        self.topics = LiteTopics()
-        self.brokers = LiteBrokers(instance, self.group, topic, self.topics)
-        self.runs = LiteRuns(
+        self.topics: LiteTopics = LiteTopics()
+        self.brokers: LiteBrokers = LiteBrokers(instance, self.group, topic, self.topics)
+        self.runs: LiteRuns = LiteRuns(
             settings.max_cache_message_count,
             settings.max_cache_message_size * MIB,
             settings.pull_batch_size,
         )
-        self.acknowledger = Acknowledger(instance, self.group, self.topics)
+        self.acknowledger: Acknowledger = Acknowledger(instance, self.group, self.topics)
         observer = CallObserver(
             self.group,
             consume_hooks,

@@ -36,8 +36,8 @@ class LiteTopicContext:
     __slots__ = ("_suspend_ms", "lite_topic", "message_queue")
 
     def __init__(self, lite_topic: str, message_queue: MessageQueue, suspend_ms: int) -> None:
-        self.lite_topic = lite_topic
-        self.message_queue = message_queue
+        self.lite_topic: str = lite_topic
+        self.message_queue: MessageQueue = message_queue
         self._suspend_ms = suspend_ms
 
     def __repr__(self) -> str:
@@ -173,7 +173,7 @@ class ThreadedLiteService(LiteService):
 
     def _make_pool(self, size: int) -> WorkerPool[LiteRun]:
         pool: WorkerPool[LiteRun] = WorkerPool(self.observer.group, self, size)
-        self.mutex = pool.mutex
+        self.mutex: contextlib.AbstractContextManager[Any] = pool.mutex
         return pool
 
     def submit(self, runs: Sequence[LiteRun]) -> bool:
@@ -229,7 +229,7 @@ class AsyncLiteService(LiteService):
     _pool: TaskPool
 
     def _make_pool(self, size: int) -> TaskPool:
-        self.mutex = contextlib.nullcontext()
+        self.mutex: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         return TaskPool(self._work, size, self.observer.group)
 
     def submit(self, runs: Sequence[LiteRun]) -> bool:

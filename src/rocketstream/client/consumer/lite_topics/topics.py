@@ -184,21 +184,21 @@ class LiteRun:
         invisible_ms: int,
         now_ms: float,
     ) -> None:
-        self.lite_topic = lite_topic
-        self.queue = queue
-        self.messages = messages
-        self.offsets = offsets
-        self.pop_time_ms = pop_time_ms
-        self.invisible_ms = invisible_ms
+        self.lite_topic: str = lite_topic
+        self.queue: MessageQueue = queue
+        self.messages: Sequence[MessageExt] = messages
+        self.offsets: Sequence[int] = offsets
+        self.pop_time_ms: int = pop_time_ms
+        self.invisible_ms: int = invisible_ms
         self.began_ms: float | None = None
-        self.done = 0
-        self.size = sum(message.store_size for message in messages)
+        self.done: int = 0
+        self.size: int = sum(message.store_size for message in messages)
         self.hidden(now_ms)
 
     def hidden(self, now_ms: float) -> None:
         """Note that the broker hides the rest of the run again, from ``now_ms`` on."""
-        self.hidden_until_ms = now_ms + self.invisible_ms
-        self.renew_at_ms = now_ms + self.invisible_ms / RENEWALS
+        self.hidden_until_ms: float = now_ms + self.invisible_ms
+        self.renew_at_ms: float = now_ms + self.invisible_ms / RENEWALS
 
     @property
     def key(self) -> tuple[str, str]:
@@ -231,8 +231,8 @@ class LiteRuns:
         self._waiting: deque[LiteRun] = deque()
         self._behind: dict[tuple[str, str], deque[LiteRun]] = {}
         self._runs: dict[LiteRun, None] = {}
-        self.message_count = 0
-        self.size_bytes = 0
+        self.message_count: int = 0
+        self.size_bytes: int = 0
 
     # --- arrival ----------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import OffsetSerializeWrapper
 from rocketstream.protocol.bodies.files import is_sealed, sealed, unsealed
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 DIRECTORY_VARIABLE = "ROCKETMQ_LOCAL_OFFSET_STORE_DIR"
 DIRECTORY_NAME = ".rocketmq_offsets"
@@ -82,8 +82,8 @@ class LocalFileOffsetStore(OffsetStore):
     """
 
     def __init__(self, client_id: str, group: str, directory: Path | None = None) -> None:
-        self.path = offsets_path(directory or offsets_directory(), client_id, group)
-        self.backup_path = self.path.with_name(FILE_NAME + ".bak")
+        self.path: Path = offsets_path(directory or offsets_directory(), client_id, group)
+        self.backup_path: Path = self.path.with_name(FILE_NAME + ".bak")
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
         self._written: dict[MessageQueue, int] = {}

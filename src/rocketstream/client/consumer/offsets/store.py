@@ -24,7 +24,7 @@ from rocketstream.limits import (
 )
 from rocketstream.model import MessageQueue
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 T = TypeVar("T")
 
@@ -191,11 +191,14 @@ class QueueOffset:
     __slots__ = ("_doubted_until_ms", "_lowered_from", "_stored_ms", "acked", "ahead", "is_doubted",
                  "is_repeated", "noted", "stored")  # fmt: skip
 
+    is_doubted: bool
+    is_repeated: bool
+
     def __init__(self) -> None:
-        self.noted = -1
+        self.noted: int = -1
         self.stored: int | None = None
         self.acked: int | None = None
-        self.ahead = -1
+        self.ahead: int = -1
         self.is_doubted = self.is_repeated = False
         self._stored_ms = 0.0
         self._doubted_until_ms: float | None = 0.0

@@ -12,7 +12,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.offsets.local_store import LocalFileOffsetStore
@@ -30,7 +30,7 @@ from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import ClientStateError, ConfigurationError, RocketMQError
 from rocketstream.model import MessageModel, MessageQueue
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 
 def checked_store(store: object) -> OffsetStore | None:
@@ -322,9 +322,11 @@ class AsyncOffsetStoreView(_View):
 class OffsetStoreView(_View, OffsetStore):
     """The same for threads: each waiting call blocks for a request."""
 
-    read_offset = blocking(AsyncOffsetStoreView.read_offset)
-    persist_all = blocking(AsyncOffsetStoreView.persist_all)
-    update_consume_offset_to_broker = blocking(AsyncOffsetStoreView.update_consume_offset_to_broker)
+    read_offset: Final = blocking(AsyncOffsetStoreView.read_offset)
+    persist_all: Final = blocking(AsyncOffsetStoreView.persist_all)
+    update_consume_offset_to_broker: Final = blocking(
+        AsyncOffsetStoreView.update_consume_offset_to_broker
+    )
 
     def __init__(self, offsets: Offsets, engine: Engine) -> None:
         super().__init__(offsets, engine.instance.config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from typing import Any, Final, Protocol, TypeVar, Unpack
+from typing import Any, ClassVar, Final, Protocol, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.checks import check_range, checks_calls
@@ -64,7 +64,7 @@ class PullConsumerBase(ConsumerBase[PullConsumerImpl, PullConsumerSettings]):
         **settings: Unpack[PullConsumerKeywords],
     ) -> None:
         super().__init__(PullConsumerSettings, group, namesrv_addr, config, clock, {**settings})
-        self.filter_hooks = FilterHooks()
+        self.filter_hooks: FilterHooks = FilterHooks()
         checked_store(self.settings.offset_store)
         self._listeners: dict[str, QueueListener | None] = {
             self.config.with_namespace(topic): None for topic in self.settings.register_topics
@@ -361,15 +361,21 @@ class PullConsumer(PullConsumerBase, SyncAdmin, SyncClient[PullConsumerImpl]):
         ConfigurationError: a setting out of its range; the text names it and the range.
     """
 
-    start = starting(AsyncPullConsumer.start)
-    fetch_subscribe_message_queues = blocking(AsyncPullConsumer.fetch_subscribe_message_queues)
-    register_message_queue_listener = blocking(AsyncPullConsumer.register_message_queue_listener)
-    pull = blocking(AsyncPullConsumer.pull)
-    pull_block_if_not_found = blocking(AsyncPullConsumer.pull_block_if_not_found)
-    fetch_consume_offset = blocking(AsyncPullConsumer.fetch_consume_offset)
-    update_consume_offset_to_broker = blocking(AsyncPullConsumer.update_consume_offset_to_broker)
-    persist_consumer_offset = blocking(AsyncPullConsumer.persist_consumer_offset)
-    send_message_back = blocking(AsyncPullConsumer.send_message_back)
+    start: ClassVar[Callable[[Any], None]] = starting(AsyncPullConsumer.start)
+    fetch_subscribe_message_queues: Final = blocking(
+        AsyncPullConsumer.fetch_subscribe_message_queues
+    )
+    register_message_queue_listener: Final = blocking(
+        AsyncPullConsumer.register_message_queue_listener
+    )
+    pull: Final = blocking(AsyncPullConsumer.pull)
+    pull_block_if_not_found: Final = blocking(AsyncPullConsumer.pull_block_if_not_found)
+    fetch_consume_offset: Final = blocking(AsyncPullConsumer.fetch_consume_offset)
+    update_consume_offset_to_broker: Final = blocking(
+        AsyncPullConsumer.update_consume_offset_to_broker
+    )
+    persist_consumer_offset: Final = blocking(AsyncPullConsumer.persist_consumer_offset)
+    send_message_back: Final = blocking(AsyncPullConsumer.send_message_back)
 
     def shutdown(self) -> None:
         """Store what offsets were noted, leave the group, end. Does nothing unless running."""

@@ -44,7 +44,7 @@ from rocketstream.errors import (
     RocketMQError,
     TransportError,
 )
-from rocketstream.model import ConsumeFromWhere, MessageQueue
+from rocketstream.model import ConsumeFromWhere, MessageModel, MessageQueue
 from rocketstream.protocol.bodies import (
     ConsumerData,
     ConsumerRunningInfo,
@@ -75,10 +75,10 @@ class PullConsumerImpl(ConsumerInner):
         threaded: bool,
     ) -> None:
         self.group = group
-        self.message_model = settings.message_model
+        self.message_model: MessageModel = settings.message_model
         self.instance = instance
         self.store = store
-        self.admin = MQAdmin(instance, instance.config)
+        self.admin: MQAdmin = MQAdmin(instance, instance.config)
         self._settings = settings
         self._listeners = listeners
         self._pulled: set[str] = set()

@@ -34,7 +34,7 @@ from rocketstream.errors import (
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.names import check_topic
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 PULL_NEXT_DELAY_MS = 200
 FAILED_DELAY_MS = 1_000
@@ -86,7 +86,8 @@ PullTaskCallback = Callable[[MessageQueue, Any], object]
 class _Schedule(Client[None]):
     """Both faces: callbacks by topic, and a task of the loop for each queue."""
 
-    __setattr__ = object.__setattr__  # type: ignore[assignment]  # the settings are its consumer's
+    # The settings are its consumer's.
+    __setattr__: Callable[[Any, str, Any], None] = object.__setattr__  # type: ignore[assignment]
 
     def __init__(self, consumer: PullConsumerBase, clock: Clock) -> None:
         self._create(clock)
@@ -225,7 +226,7 @@ class MQPullConsumerScheduleService(_Schedule, SyncClient[None]):
         **settings: Unpack[PullConsumerKeywords],
     ) -> None:
         given = {"namesrv_addr": namesrv_addr, "config": config, "clock": clock, **settings}
-        self.consumer = _pulling_with(PullConsumer, consumer, group, given)
+        self.consumer: PullConsumer = _pulling_with(PullConsumer, consumer, group, given)
         super().__init__(self.consumer, clock)
         check_range("pull_thread_nums", pull_thread_nums, 1)
         self.pull_thread_nums = pull_thread_nums
@@ -260,7 +261,7 @@ class MQPullConsumerScheduleService(_Schedule, SyncClient[None]):
         except BaseException:
             self._executor.close()
             raise
-        self.state = ServiceState.RUNNING
+        self.state: ServiceState = ServiceState.RUNNING
 
     def shutdown(self) -> None:
         """Run no more tasks, wait for those that run, shut the consumer down."""
@@ -331,7 +332,7 @@ class AsyncMQPullConsumerScheduleService(_Schedule, AsyncClient[None]):
         **settings: Unpack[PullConsumerKeywords],
     ) -> None:
         given = {"namesrv_addr": namesrv_addr, "config": config, "clock": clock, **settings}
-        self.consumer = _pulling_with(AsyncPullConsumer, consumer, group, given)
+        self.consumer: AsyncPullConsumer = _pulling_with(AsyncPullConsumer, consumer, group, given)
         super().__init__(self.consumer, clock)
 
     async def register_pull_task_callback(self, topic: str, callback: AsyncPullTask) -> None:
@@ -345,7 +346,7 @@ class AsyncMQPullConsumerScheduleService(_Schedule, AsyncClient[None]):
         if self._is_started_again():
             return
         await self.consumer.start()
-        self.state = ServiceState.RUNNING
+        self.state: ServiceState = ServiceState.RUNNING
 
     async def shutdown(self) -> None:
         """Cancel the tasks and shut the consumer down."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
+from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.checks import checks_calls
@@ -92,29 +92,29 @@ class PushConsumerBase(ConsumerBase[PushConsumerImpl, PushConsumerSettings]):
     _keywords = ("listener", "subscription", "offset_store")
 
     # Written by `python -m scripts.settings_tables`.
-    message_model = Setting[MessageModel]()
-    consume_from_where = Setting[ConsumeFromWhere]()
-    consume_timestamp = Setting[str]()
-    allocate_message_queue_strategy = Setting[AllocateMessageQueueStrategy]()
-    consume_thread_min = Setting[int]()
-    consume_thread_max = Setting[int]()
-    consume_concurrently_max_span = Setting[int]()
-    pull_threshold_for_queue = Setting[int]()
-    pull_threshold_for_topic = Setting[int]()
-    pull_threshold_size_for_queue = Setting[int]()
-    pull_threshold_size_for_topic = Setting[int]()
-    pull_interval_ms = Setting[int]()
-    consume_message_batch_max_size = Setting[int]()
-    pull_batch_size = Setting[int]()
-    adjust_thread_pool_nums_threshold = Setting[int]()
-    post_subscription_when_pull = Setting[bool]()
-    max_reconsume_times = Setting[int]()
-    suspend_current_queue_time_ms = Setting[int]()
-    consume_timeout_minutes = Setting[float]()
-    await_termination_ms_when_shutdown = Setting[int]()
-    local_retry_delay_ms = Setting[int]()
-    check_crc = Setting[bool]()
-    send_back_cause = Setting[bool]()
+    message_model: Setting[MessageModel] = Setting()
+    consume_from_where: Setting[ConsumeFromWhere] = Setting()
+    consume_timestamp: Setting[str] = Setting()
+    allocate_message_queue_strategy: Setting[AllocateMessageQueueStrategy] = Setting()
+    consume_thread_min: Setting[int] = Setting()
+    consume_thread_max: Setting[int] = Setting()
+    consume_concurrently_max_span: Setting[int] = Setting()
+    pull_threshold_for_queue: Setting[int] = Setting()
+    pull_threshold_for_topic: Setting[int] = Setting()
+    pull_threshold_size_for_queue: Setting[int] = Setting()
+    pull_threshold_size_for_topic: Setting[int] = Setting()
+    pull_interval_ms: Setting[int] = Setting()
+    consume_message_batch_max_size: Setting[int] = Setting()
+    pull_batch_size: Setting[int] = Setting()
+    adjust_thread_pool_nums_threshold: Setting[int] = Setting()
+    post_subscription_when_pull: Setting[bool] = Setting()
+    max_reconsume_times: Setting[int] = Setting()
+    suspend_current_queue_time_ms: Setting[int] = Setting()
+    consume_timeout_minutes: Setting[float] = Setting()
+    await_termination_ms_when_shutdown: Setting[int] = Setting()
+    local_retry_delay_ms: Setting[int] = Setting()
+    check_crc: Setting[bool] = Setting()
+    send_back_cause: Setting[bool] = Setting()
 
     register_filter_message_hook = register_filter_message_hook
 
@@ -131,7 +131,7 @@ class PushConsumerBase(ConsumerBase[PushConsumerImpl, PushConsumerSettings]):
         **settings: Unpack[PushConsumerKeywords],
     ) -> None:
         super().__init__(PushConsumerSettings, group, namesrv_addr, config, clock, {**settings})
-        self.filter_hooks = FilterHooks()
+        self.filter_hooks: FilterHooks = FilterHooks()
         self._user_store = checked_store(offset_store)
         self._subscriptions: dict[str, SubscriptionData] = {}
         for topic, expression in subscribed(subscription):
@@ -453,13 +453,15 @@ class PushConsumer(ListenerConsumer[PushConsumerImpl], PushConsumerBase, SyncAdm
         """
         self._set_listener(listener, orderly)
 
-    start = starting(AsyncPushConsumer.start)
-    subscribe = blocking(AsyncPushConsumer.subscribe)
-    unsubscribe = blocking(AsyncPushConsumer.unsubscribe)
-    fetch_subscribe_message_queues = blocking(AsyncPushConsumer.fetch_subscribe_message_queues)
-    send_message_back = blocking(AsyncPushConsumer.send_message_back)
-    core_pool_size = blocking(AsyncPushConsumer.core_pool_size)
-    update_core_pool_size = blocking(AsyncPushConsumer.update_core_pool_size)
+    start: ClassVar[Callable[[Any], None]] = starting(AsyncPushConsumer.start)
+    subscribe: Final = blocking(AsyncPushConsumer.subscribe)
+    unsubscribe: Final = blocking(AsyncPushConsumer.unsubscribe)
+    fetch_subscribe_message_queues: Final = blocking(
+        AsyncPushConsumer.fetch_subscribe_message_queues
+    )
+    send_message_back: Final = blocking(AsyncPushConsumer.send_message_back)
+    core_pool_size: Final = blocking(AsyncPushConsumer.core_pool_size)
+    update_core_pool_size: Final = blocking(AsyncPushConsumer.update_core_pool_size)
 
     @property
     def offset_store(self) -> OffsetStore:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from rocketstream._util.clock import Clock
 from rocketstream._util.ending import CUT_SHORT, take_all
 from rocketstream.client.consumer.assignment import Assignment, RebalanceSettings
 from rocketstream.client.consumer.consume.concurrent import (
@@ -29,7 +30,7 @@ from rocketstream.client.consumer.consume.orderly import (
 from rocketstream.client.consumer.consume.queue_locks import QueueLocker
 from rocketstream.client.consumer.listener import Listener
 from rocketstream.client.consumer.offsets.store import NO_OFFSET, Offsets
-from rocketstream.client.consumer.process_queue import FlowControl, ProcessQueue
+from rocketstream.client.consumer.process_queue import FlowControl, ProcessQueue, Thresholds
 from rocketstream.client.consumer.pull_requests import PullTerms, filtered
 from rocketstream.client.consumer.puller import Puller
 from rocketstream.client.consumer.queue import AssignedQueue, QueueLinks
@@ -57,7 +58,7 @@ from rocketstream.protocol.namespace import without_namespace
 from rocketstream.protocol.properties import PROPERTY_RETRY_TOPIC
 from rocketstream.protocol.subscription import build_subscription
 
-logger = logging.getLogger("rocketstream.client")
+logger: logging.Logger = logging.getLogger("rocketstream.client")
 
 BROKER_SUSPEND_MS = 15_000
 PULL_TIMEOUT_MS = 30_000
@@ -97,11 +98,11 @@ class PushConsumerImpl(ConsumerInner):
         filter_hooks: FilterHooks,
         tracing: Tracing,
     ) -> None:
-        self.group = settings.consumer_group
-        self.message_model = settings.message_model
-        self.settings = settings
+        self.group: str = settings.consumer_group
+        self.message_model: MessageModel = settings.message_model
+        self.settings: PushConsumerSettings = settings
         self.instance = instance
-        self.clock = instance.clock
+        self.clock: Clock = instance.clock
         self.listener = listener
         self.filter_hooks = filter_hooks
         self._retry_topic = retry_topic(self.group)
@@ -109,15 +110,15 @@ class PushConsumerImpl(ConsumerInner):
         # Count and size share one counter, as upstream has it (C-205).
         self._flow_hits = Counter[bool]()
         self.tracing = tracing
-        self.subscriptions = dict(subscriptions)
+        self.subscriptions: dict[str, SubscriptionData] = dict(subscriptions)
         broadcasting = self.message_model is MessageModel.BROADCASTING
         if not broadcasting:
             retry = self._retry_topic
             self.subscriptions[retry] = build_subscription(retry, None, self.clock.now_ms())
-        self.thresholds = settings.thresholds()
+        self.thresholds: Thresholds = settings.thresholds()
         self.store = store
         tells_cause = settings.send_back_cause
-        self.send_back = SendBack(
+        self.send_back: SendBack = SendBack(
             instance,
             self.group,
             max_reconsume_times(settings.max_reconsume_times),

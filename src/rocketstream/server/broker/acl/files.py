@@ -28,7 +28,7 @@ from rocketstream.server.broker.core.acl.edits import Document
 from rocketstream.server.store import Files
 from rocketstream.transport.sharing import AnswerSteps
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 DEFAULT_NAME = "plain_acl.yml"
 DIRECTORY_NAME = "acl"
@@ -74,8 +74,8 @@ class AclFiles:
 
     def __init__(self, path: Path, files: Files, workers: Workers) -> None:
         _yaml()
-        self.path = path / DEFAULT_NAME if files.is_dir(path) else path
-        self.rules = AclRules()
+        self.path: Path = path / DEFAULT_NAME if files.is_dir(path) else path
+        self.rules: AclRules = AclRules()
         self._files = files
         self._workers = workers
         self._known: dict[Path, _Known] = {}

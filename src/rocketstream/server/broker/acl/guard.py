@@ -31,7 +31,7 @@ from rocketstream.server.broker.core.acl.verdict import (
 from rocketstream.server.dispatch import refusal
 from rocketstream.transport.connection import Connection
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
 """The beginning of a refusal: 4.9 answers SYSTEM_ERROR with the exception's text, and clients and

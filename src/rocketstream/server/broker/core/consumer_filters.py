@@ -54,7 +54,7 @@ class ConsumerFilters:
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, ConsumerFilter]] = {}
         self._chars = 0
-        self.generation = 0
+        self.generation: int = 0
         """Grows with every change, so that a writer of the table knows what it has saved."""
 
     def get(self, topic: str, group: str) -> ConsumerFilter | None:

@@ -42,7 +42,7 @@ class QueueLocks:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         self._count = 0
         self._closed_until_ms: float | None = None
-        self.generation = 0
+        self.generation: int = 0
 
     def load(self, table: QueueLockTable, now_ms: float) -> None:
         """Take over the content of a file: a holder may have its queue at once, others must wait.

@@ -25,7 +25,7 @@ class ConsumerOffsets:
         self._offsets_max = offsets_max
         self._table: dict[str, dict[int, int]] = {}
         self._count = 0
-        self.generation = 0
+        self.generation: int = 0
 
     def load(self, table: ConsumerOffsetTable) -> None:
         """Take over the content of a file."""

@@ -110,7 +110,7 @@ class DelaySchedule:
         self._right: dict[int, PutRight] = {}
         self._waited_ms: dict[int, int] = {}
         """How long the last entry examined waits, by level."""
-        self.generation = 0
+        self.generation: int = 0
 
     @property
     def levels(self) -> range:

@@ -17,7 +17,7 @@ class Counter:
     __slots__ = ("_samples", "total")
 
     def __init__(self) -> None:
-        self.total = 0
+        self.total: int = 0
         self._samples: deque[tuple[float, int]] = deque()
 
     def sample(self, now_ms: float) -> None:

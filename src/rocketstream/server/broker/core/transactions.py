@@ -109,9 +109,11 @@ class HalfQueue:
         op_begin: first op offset that may name one of them.
     """
 
+    begin: int
+
     def __init__(self, begin: int, op_begin: int) -> None:
         self.begin = self._end = begin
-        self.op_begin = op_begin
+        self.op_begin: int = op_begin
         self._pending: dict[int, float] = {}
         self._ops: deque[Sequence[int]] = deque()
         self._ended: dict[int, None] = {}

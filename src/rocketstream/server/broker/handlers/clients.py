@@ -43,7 +43,7 @@ from rocketstream.server.dispatch import Handler, ok, ok_in_parts, refusal
 from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import AnswerSteps, Steps
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 
 class ClientHandlers:

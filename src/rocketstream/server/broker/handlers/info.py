@@ -17,7 +17,7 @@ from rocketstream.server.editing import parse_properties
 from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import AnswerSteps
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 
 class InfoHandlers:

@@ -27,7 +27,7 @@ from rocketstream.server.broker.core.offsets import commit_refusal
 from rocketstream.server.dispatch import Handler, ok, refusal
 from rocketstream.transport.connection import Connection
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 
 class OffsetHandlers:

@@ -37,7 +37,7 @@ from rocketstream.server.broker.messages import StoredMessage, read_stored
 from rocketstream.server.dispatch import Handler, ok, refusal
 from rocketstream.transport.connection import Connection
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 STATUS_TIMEOUT_MS = 5_000
 CALL_TIMEOUT_MS = 10_000

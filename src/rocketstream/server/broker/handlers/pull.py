@@ -42,7 +42,7 @@ from rocketstream.server.dispatch import Handler, guarded, refusal
 from rocketstream.server.store import GetMessageStatus, GetResult
 from rocketstream.transport.connection import Connection
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 SUSPEND_MS_MAX = 10 * 60_000
 FAQ_SUBSCRIPTION = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."

@@ -34,7 +34,7 @@ from rocketstream.server.dispatch import Handler
 from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import AnswerSteps
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 PUSH_TIMEOUT_MS = 10_000
 NO_MESSAGE_ID = "0"

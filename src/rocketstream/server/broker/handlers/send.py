@@ -111,7 +111,7 @@ class SendHandlers:
         self._next_queue = itertools.count()
         self._id_prefix = controller.store_host_bytes.hex().upper()
         self._answers = SendAnswerPlan(self._region)
-        self.runs = UsualSends(controller, gate, self._answers, self._refusal_of)
+        self.runs: UsualSends = UsualSends(controller, gate, self._answers, self._refusal_of)
 
     @property
     def _rules(self) -> sends.SendRules:

@@ -20,7 +20,7 @@ from rocketstream.server.broker.transaction_service import TransactionService
 from rocketstream.server.dispatch import Handler, ok, refusal
 from rocketstream.transport.connection import Connection
 
-logger = logging.getLogger("rocketstream.server")
+logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 NOT_FOUND = "Find prepared transaction message failed"
 _ENDS = (MessageSysFlag.TRANSACTION_COMMIT, MessageSysFlag.TRANSACTION_ROLLBACK)

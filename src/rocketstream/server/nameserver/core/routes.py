@@ -340,7 +340,7 @@ class KeyValueTable:
         self._chars_max = chars_max
         self._table: dict[str, dict[str, str]] = {}
         self._count = self._chars = 0
-        self.generation = 0
+        self.generation: int = 0
 
     def load(self, wrapper: KVConfigSerializeWrapper) -> None:
         """Take over the content of a file."""
