@@ -8,6 +8,7 @@
 #   make test-pythons  unit, protocol and behaviour tests on each Python 3.11 to 3.14 that is here;
 #                 PYTHONS="/path/to/python ..." for those it does not find
 #   make check    lint, types, structure
+#   make types    pyright's look at every symbol that can be imported: each has a type that needs no guess
 #   make interop  the suites against the real Apache RocketMQ (needs Maven)
 #   make simulate  SEEDS=50000: RocketMQ in simulation, under faults drawn from each seed
 #   make simulate-mutants  plant two dozen defects, and find each in simulation
@@ -38,7 +39,7 @@ TRIALS ?= 10000
 SAMPLE ?= 100
 SEED ?= 1
 
-.PHONY: demo test test-long test-pythons spark-versions check lint interop simulate simulate-mutants damage check-mutants bench bench-all docs env clean format
+.PHONY: demo test test-long test-pythons spark-versions check types lint interop simulate simulate-mutants damage check-mutants bench bench-all docs env clean format
 
 env: $(STAMP)
 
@@ -76,6 +77,10 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(PYTEST) tests/tidy -q $(PARALLEL)
+
+types: $(STAMP)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -r tests/typing/requirements.txt -c constraints.txt
+	$(BIN)/python -m scripts.public_types
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -113,7 +113,7 @@ class SimGroup:
         self.consumed: set[str] = set()
         self.given_up: set[str] = set()
         attempts = 0 if manners.retries is None else manners.retries + 1
-        self.declared = GroupDeclared(
+        self.declared: GroupDeclared = GroupDeclared(
             0.0,
             manners.group,
             frozenset({manners.topic}),
