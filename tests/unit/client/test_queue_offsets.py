@@ -6,7 +6,7 @@ import pytest
 
 from rocketstream.client.consumer.offsets.store import QueueOffset
 from rocketstream.errors import SystemBusyError
-from tests.unit.client.offset_brokers import made, mq, run
+from tests.unit.client.offset_brokers import MASTER, made, mq, run
 
 
 def test_a_queue_that_another_thread_is_about_to_note_has_no_offset() -> None:
@@ -56,3 +56,24 @@ def test_a_queue_that_is_put_back_is_behind_nobody() -> None:
     assert queue.ahead == 7
     queue.note(7, increase_only=True)
     assert (queue.is_behind(), queue.ahead) == (False, -1)
+
+
+def test_who_was_cut_off_and_waits_for_its_commit_says_nothing_lower_either() -> None:
+    """Covers C-324: a lite pull consumer whose process stood still commits what it has in hand."""
+
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 192)
+        await store.persist([mq()])
+        store.connection_lost(MASTER)
+        brokers.sent.clear()
+        brokers.stored[mq()] = 252
+        store.update_offset(mq(), 193)
+        await store.persist_now([mq()])
+        assert not brokers.sent
+        assert store.overtaken([mq()]) == {mq(): 252}
+        store.update_offset(mq(), 100, increase_only=False)
+        await store.persist_now([mq()])
+        assert brokers.offsets() == [100], "put back on purpose"
+
+    run(use())

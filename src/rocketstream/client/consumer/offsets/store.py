@@ -508,6 +508,8 @@ class RemoteBrokerOffsetStore(Offsets):
         queue = self._queues.get(mq)
         if queue is None or queue.noted < 0 or queue.acked == queue.noted:
             return
+        if queue.is_doubted and await self._ask(mq, queue) and queue.is_behind():
+            return  # another member is further, and its offset covers this one
         offset = queue.noted
         if await self._confirm(mq, offset) and queue.noted == offset:
             queue.acked = offset
