@@ -326,8 +326,8 @@ class Round:
 
     def _leaves(self, number: int, target: str, process: Process) -> None:
         self._fault(number, "stop", self._subject(target))
-        if process.leave():
-            return
+        if process.leave() or self._subject(target) not in (BROKER, *self.history().lives):
+            return  # or it had only just begun, and did not yet know how to leave
         text = f"{target} did not leave in good order:\n{process.tail()}"
         self._notes.note("problem", text=text)
         self._fault(number, "kill", self._subject(target))
