@@ -9,7 +9,7 @@ import pytest
 from tests.outside import disk, edn, kafka_rules, shim
 from tests.outside.faults import BROKER, NETWORK, Planned
 from tests.outside.history import History
-from tests.outside.round import ALL, KEYED, SMALL, Round, Setting
+from tests.outside.round import KEYED, SMALL, Round, Setting
 from tests.outside.rules import check
 
 FEW = tuple(
@@ -86,13 +86,3 @@ def test_a_disk_that_is_full_for_a_while_breaks_no_guarantee(package: Path, tmp_
         setting = Setting(tmp_path, package, seconds=13, posts=FEW, faults=faults, store=store)
         assert judged(Round(setting).run()) == []
     assert "no room" in (tmp_path / "serve.log").read_text("utf-8")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("seed", "flush"), [(101, "sync"), (102, "async")])
-def test_faults_drawn_from_a_seed_break_no_guarantee(
-    seed: int, flush: str, package: Path, tmp_path: Path
-) -> None:
-    """Killed is the process, never the machine: what async flush promises then is the same."""
-    history = Round(Setting(tmp_path, package, seed, 25, ALL, flush=flush)).run()
-    assert judged(history) == []

@@ -534,7 +534,10 @@ def test_failed_messages_are_done_once_they_are_back(
 
 
 def test_what_cannot_be_given_back_is_consumed_again_here(failing: Failing) -> None:
-    """Covers C-266, C-267: all of a queue together, after the pause, one try later."""
+    """Covers C-266, C-267: each after its own pause, one try later; together what failed together.
+
+    A message that failed while another waited came again with that one, in no time.
+    """
     failing.back.refuses = True
     failing.submit(0, 1)
     failing.turn()
@@ -547,12 +550,15 @@ def test_what_cannot_be_given_back_is_consumed_again_here(failing: Failing) -> N
     failing.turn(499)
     assert failing.again == []
     failing.turn(2)
-    assert failing.again == [[0, 1, 2]]
-    assert (failing.noted, failing.failed._timers) == ([], set())
+    assert failing.again == [[0, 1]]
+    assert len(failing.failed._timers) == 1
+    failing.turn(1_000)
+    assert failing.again == [[0, 1], [2]]
+    assert (failing.noted, failing.failed._timers, failing.failed._later) == ([], set(), {})
     failing.submit(3)
     failing.turn()
     failing.turn(1_502)
-    assert failing.again == [[0, 1, 2], [3]]
+    assert failing.again == [[0, 1], [2], [3]]
 
 
 def test_what_waits_here_is_forgotten_with_its_queue(failing: Failing) -> None:

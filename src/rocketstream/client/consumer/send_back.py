@@ -308,7 +308,8 @@ class FailedMessages:
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[tuple[AssignedQueue, Sequence[MessageExt], int]] = deque()
         self._inbox_due = False
-        self._later: dict[AssignedQueue, list[MessageExt]] = {}
+        self._later: dict[AssignedQueue, deque[tuple[float, MessageExt]]] = {}
+        """What is consumed again here, with the loop's time at which it is due."""
         self._timers: set[asyncio.TimerHandle] = set()
         self._closed = False
 
@@ -371,19 +372,28 @@ class FailedMessages:
             queue.end()
 
     def _consume_later(self, queue: AssignedQueue, message: MessageExt) -> None:
-        waiting = self._later.get(queue)
-        if waiting is not None:
-            waiting.append(message)
-            return
-        self._later[queue] = [message]
+        due_s = self._loop.time() + self._delay_s
+        waiting = self._later.setdefault(queue, deque())
+        waiting.append((due_s, message))
+        if len(waiting) == 1:
+            self._look_at(queue, due_s)
+
+    def _look_at(self, queue: AssignedQueue, due_s: float) -> None:
+        """Have what is due of a queue at a time consumed again then, and the others later."""
 
         def due() -> None:
             self._timers.discard(timer)
-            messages = self._later.pop(queue, [])
-            if messages and not queue.dropped:
+            waiting, messages = self._later[queue], []
+            while waiting and waiting[0][0] <= max(due_s, self._loop.time()):
+                messages.append(waiting.popleft()[1])
+            if queue.dropped or not waiting:
+                del self._later[queue]
+            else:
+                self._look_at(queue, waiting[0][0])
+            if not queue.dropped:
                 queue.consume(messages)
 
-        timer = self._loop.call_later(self._delay_s, due)
+        timer = self._loop.call_at(due_s, due)
         self._timers.add(timer)
 
 
