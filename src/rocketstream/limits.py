@@ -1,6 +1,6 @@
-"""Every bound in one place: name, unit, and upstream's value.
+"""The bounds of what a peer or a user can make us hold, take or wait for, with upstream's values.
 
-Law: a bound that is not here does not exist.
+A bound that is one module's own business (a tolerance, a size of a step) stands in that module.
 """
 
 from __future__ import annotations

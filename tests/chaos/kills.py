@@ -39,10 +39,10 @@ class Server:
 
 
 @contextmanager
-def running(store: Path) -> Iterator[Server]:
+def running(store: Path, flush: str = "sync") -> Iterator[Server]:
     """Start a server on the store and wait for its ready line; it is killed at the end."""
     command = [sys.executable, "-m", "rocketstream", "serve", "--store", str(store)]
-    command += ["--namesrv-port", "0", "--broker-port", "0", "--flush", "sync"]
+    command += ["--namesrv-port", "0", "--broker-port", "0", "--flush", flush]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:

@@ -314,8 +314,8 @@ def _judge(states: Iterable[GroupState], max_: int | None, max_age_ms: int | Non
 def why(group: str, watch_for: int | None, namesrv: str, as_json: bool) -> None:
     """Say how a group does and why it is behind, with evidence and what to do.
 
-    Asks brokers and the group's members twice, a second apart; changes nothing. The first line is
-    the verdict; causes follow, the most telling first.
+    Asks brokers and the group's members twice, half a second apart; changes nothing. The first line
+    is the verdict; causes follow, the most telling first.
     """
     with looking(namesrv) as admin:
         window = admin.groups.watch(group, watch_for / 1_000) if watch_for else ()

@@ -26,7 +26,7 @@ class Source(NamedTuple):
     Attributes:
         kind: Spark's name of the type.
         attribute: the attribute of a message with the value.
-        field: the fixed field of a record with the value, as ``arrow.layout`` names it.
+        field: the fixed field of a record with the value, as ``columns.layout`` names it.
         property: the property of a message with the value.
     """
 

@@ -15,6 +15,7 @@ from rocketstream.admin.core.evidence import (
     Member,
     TopicRates,
     look_of,
+    not_told,
 )
 from rocketstream.admin.core.held import find_pinned
 from rocketstream.admin.core.verdicts import judge
@@ -271,6 +272,18 @@ def test_a_starved_pool_is_named_with_where_its_threads_stand() -> None:
     said(cause, "all 4 listener threads", "800 messages", "5 min", f"4 at {STUCK}")
     assert cause.stack is not None
     assert STUCK in cause.stack
+
+
+def test_a_member_that_holds_messages_and_told_no_stacks_is_named_as_not_known() -> None:
+    """Neither a starved pool nor a slow listener can be seen then; silence looked like health."""
+    scene = behind()
+    assert list(not_told(scene.evidence())) == []
+    scene.threads = []
+    evidence = scene.evidence()
+    assert CauseKind.STARVED_POOL.value not in kinds(causes_of(evidence))
+    (line,) = not_told(evidence)
+    assert "c1" in line
+    assert "told no stacks" in line
 
 
 def test_a_pool_with_an_idle_thread_is_not_starved() -> None:

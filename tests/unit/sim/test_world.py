@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+from rocketstream import Message, aio
 from rocketstream.errors import ConfigurationError, SimulationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import TopicConfig
@@ -41,6 +42,32 @@ def test_everything_acknowledged_is_consumed_in_spite_of(kind: str) -> None:
     result = run_orders(options)
     assert result.ok, result.report()
     assert result.faults[kind]
+
+
+@pytest.mark.parametrize("after", range(1, 9))
+def test_an_acknowledged_message_survives_a_power_loss_with_sync_flush(after: int) -> None:
+    """The machine loses its power in the moment the producer hears that the broker has it."""
+    options = Options(seed=after, messages=after, flush="sync", fault_ms=5_000)
+    with simulated(after, options) as world:
+        cluster = Cluster(world)
+        cluster.create_topic(TOPIC)
+
+        async def produce(node: Node) -> None:
+            async with aio.Producer("p", **node.client()) as producer:
+                for number in range(after):
+                    await producer.send(Message(TOPIC, b"x", keys=f"order-{number}"))
+                cluster.node.lose_power()
+                cluster.node.restart_later(1.0)
+
+        producer = world.add_node("producer", produce)
+        cluster.namesrv.start()
+        cluster.node.start()
+        assert world.run(20, lambda: cluster.is_ready)
+        producer.start()
+        assert world.run(60, lambda: cluster.node.incarnation == 2 and cluster.is_ready)
+        producer.kill()
+        kept = {message.keys for message in cluster.stored(TOPIC)}
+        assert kept == {f"order-{number}" for number in range(after)}
 
 
 def test_same_seed_is_the_same_run_and_another_is_another() -> None:

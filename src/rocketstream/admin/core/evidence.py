@@ -344,6 +344,13 @@ def not_told(evidence: Evidence) -> Iterable[str]:
             f"the lag of {state.queues_unknown} of its queues"
             f"{f': {untold}' if untold else ': nothing was committed there yet'}"
         )
+    for member in evidence.members:
+        look = member.look
+        if look is not None and not look.threads and any(q.cached for q in look.queues.values()):
+            yield (
+                f"what the threads of {member.client_id} do: it holds messages and told no stacks, "
+                "so a slow listener or a starved pool cannot be seen"
+            )
 
 
 def _rates(status: ConsumeStatus) -> TopicRates:

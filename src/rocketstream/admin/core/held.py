@@ -338,8 +338,8 @@ def _pinned_cause(evidence: Evidence, each: PinnedMessage) -> Cause:
             "committed offset stands there",
             f"held for {span(each.held_ms)} at least{later if each.finished_behind else ''}",
         ),
-        f"see what the listener waits for (stack), look at the message with `{view}`, then restart "
-        "that member; what is behind the message is consumed again",
+        f"{'see what the listener waits for (stack), ' if each.stack else ''}look at the message "
+        f"with `{view}`, then restart that member; what is behind the message is consumed again",
         each.stack,
     )
 
