@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, cast
 
 import pytest
@@ -180,6 +181,21 @@ def test_a_lock_in_doubt_is_told_without_a_time() -> None:
     lease.doubt()
     info = queue.info(7)
     assert (info.commit_offset, info.locked, info.last_lock_timestamp) == (7, True, 0)
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="one clock is Linux' alone")
+def test_a_lease_ends_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux' monotonic clock stood still meanwhile, and a batch more began under the old lease."""
+    read, suspended_ns = time.clock_gettime_ns, 0
+
+    def clock_gettime_ns(clock: int) -> int:
+        return read(clock) + (suspended_ns if clock == time.CLOCK_BOOTTIME else 0)
+
+    monkeypatch.setattr(time, "clock_gettime_ns", clock_gettime_ns)
+    lease = Lease(SYSTEM_CLOCK.monotonic_ms(), live_ms=30_000.0)
+    assert lease.is_valid(SYSTEM_CLOCK.monotonic_ms())
+    suspended_ns = 60_000_000_000
+    assert not lease.is_valid(SYSTEM_CLOCK.monotonic_ms())
 
 
 class _Drifting(SystemClock):
