@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 H = TypeVar("H", bound="Header")
 
 OPAQUE_MASK: Final = 0x7FFF_FFFF
-HEADER_BYTES_MAX: Final = 0xFFFFFF
+HEADER_FIELD_MAX: Final = 0xFFFFFF
+"""The most bytes of a header that the 24 bits of its length can tell."""
 LANGUAGE_NAMES: Final = {int(code): code.name for code in LanguageCode}
 BINARY_HEAD: Final = struct.Struct(">hBhii")
 _PREFIX: Final = struct.Struct(">iI")
@@ -174,7 +175,7 @@ class RemotingCommand:
             header = self._binary_header()
             word = 0x1000000 | len(header)
         length = 4 + len(header) + body_bytes
-        if length > limits.FRAME_BYTES_MAX - 4 or len(header) > HEADER_BYTES_MAX:
+        if length > limits.FRAME_BYTES_MAX - 4 or len(header) > HEADER_FIELD_MAX:
             raise LocalProtocolError(
                 f"a frame of {length + 4} bytes is over the maximum of {limits.FRAME_BYTES_MAX}",
                 frame_bytes=length + 4,

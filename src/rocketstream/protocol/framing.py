@@ -21,7 +21,7 @@ from rocketstream.protocol import fastjson, plain_json
 from rocketstream.protocol.codes import LanguageCode, SerializeType
 from rocketstream.protocol.command import (
     BINARY_HEAD,
-    HEADER_BYTES_MAX,
+    HEADER_FIELD_MAX,
     LANGUAGE_NAMES,
     OversizedCommand,
     RemotingCommand,
@@ -47,7 +47,7 @@ def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
     data = frame if isinstance(frame, bytes) else bytes(frame)
     if len(data) < 4:
         raise MalformedFrameError(f"a frame of {len(data)} bytes has no header length")
-    return _decode(data, 0, len(data), HEADER_BYTES_MAX)
+    return _decode(data, 0, len(data), HEADER_FIELD_MAX)
 
 
 def decode_frame_within(buffer: bytearray, begin: int, end: int) -> RemotingCommand:
@@ -62,7 +62,7 @@ def decode_frame_within(buffer: bytearray, begin: int, end: int) -> RemotingComm
     Raises:
         MalformedFrameError: lengths, header or serialize type are impossible.
     """
-    return _decode(buffer, begin, end, HEADER_BYTES_MAX)
+    return _decode(buffer, begin, end, HEADER_FIELD_MAX)
 
 
 def _decode(
@@ -266,7 +266,7 @@ class FrameDecoder:
     def __init__(
         self,
         frame_bytes_max: int = limits.FRAME_BYTES_MAX,
-        header_bytes_max: int = HEADER_BYTES_MAX,
+        header_bytes_max: int = HEADER_FIELD_MAX,
         body_bytes_max: int = limits.FRAME_BYTES_MAX,
     ) -> None:
         self._frame_bytes_max = frame_bytes_max

@@ -19,7 +19,7 @@ from rocketstream.protocol.command import RemotingCommand
 _PREFIX: Final = struct.Struct(">ii")
 _PYTHON: Final = LanguageCode.PYTHON
 _JSON: Final = SerializeType.JSON
-HEADER_BYTES_MAX: Final = 4096
+USUAL_HEADER_BYTES_MAX: Final = 4096
 """Longest header that is searched; the search takes time in proportion to it."""
 
 _TEXT: Final = rb"[ !#-\[\]-~]"

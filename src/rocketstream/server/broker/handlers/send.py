@@ -47,7 +47,7 @@ from rocketstream.protocol.record import (
 )
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.protocol.usual_sends import (
-    HEADER_BYTES_MAX,
+    USUAL_HEADER_BYTES_MAX,
     SendAnswer,
     SendAnswerPlan,
     read_lane,
@@ -457,7 +457,7 @@ class UsualSends:
         begin, end = position + 8, position + 4 + length
         body_at = begin + header_bytes
         if (
-            header_bytes > HEADER_BYTES_MAX
+            header_bytes > USUAL_HEADER_BYTES_MAX
             or end > len(data)
             or not 0 <= end - body_at <= self._body_max
         ):
