@@ -309,7 +309,7 @@ class FailedMessages:
         self._inbox: deque[tuple[AssignedQueue, Sequence[MessageExt], int]] = deque()
         self._inbox_due = False
         self._later: dict[AssignedQueue, deque[tuple[float, MessageExt]]] = {}
-        """What is consumed again here, with the loop's time at which it is due."""
+        """Messages that are consumed again here, each with the loop's time at which it is due."""
         self._timers: set[asyncio.TimerHandle] = set()
         self._closed = False
 
