@@ -97,10 +97,8 @@ def _as_sent_and_selected(
     if event.queue.topic not in (first.topic, group.retry_topic):
         text = f"{event.key} was sent to {first.topic}, and delivered from {event.queue.topic}"
         yield Anomaly(AnomalyKind.MISPLACED, text, (first, event))
-    if first.content is not None and event.content is not None:
-        change = event.content.differs(first.content)
-        if change:
-            yield Anomaly(AnomalyKind.ALTERED, f"{event.key} was delivered with {change}", (event,))
+    if change := first.altered(event.content):
+        yield Anomaly(AnomalyKind.ALTERED, f"{event.key} was delivered with {change}", (event,))
     if not declared.selects(first.tags, first.content):
         text = f"{event.key} was delivered to group {declared.group}, which excludes it"
         yield Anomaly(AnomalyKind.UNWANTED, text, (first, event))

@@ -86,6 +86,12 @@ class SendInvoked(Event):
     tries: int = 1
     content: Content | None = None
 
+    def altered(self, seen: Content | None) -> str:
+        """Return what was seen otherwise, in words; empty for nothing, or nothing to compare."""
+        if self.content is None or seen is None:
+            return ""
+        return seen.differs(self.content)
+
 
 @dataclass(frozen=True, slots=True)
 class SendAcknowledged(Event):

@@ -154,10 +154,8 @@ def _altered_or_elsewhere(key: str, send: SendStory) -> Iterator[Anomaly]:
         if topic != first.topic and not topic.startswith((RETRY, DLQ)):
             text = f"{key} was sent to {first.topic}, and {topic} holds it"
             yield Anomaly(AnomalyKind.MISPLACED, text, (first, stored))
-        if first.content is not None and stored.content is not None:
-            change = stored.content.differs(first.content)
-            if change:
-                yield Anomaly(AnomalyKind.ALTERED, f"{key} is stored with {change}", (stored,))
+        if change := first.altered(stored.content):
+            yield Anomaly(AnomalyKind.ALTERED, f"{key} is stored with {change}", (stored,))
 
 
 def _half_and_gone(stories: Stories, rules: Rules, key: str, send: SendStory) -> Iterator[Anomaly]:
