@@ -5,7 +5,7 @@
 #   make test-long  the tests that take minutes, on real Spark mostly
 #   make spark-versions  the core of the Spark tests on Spark 4.0, 4.1 and 4.2, Delta and Iceberg on theirs, and Airflow,
 #                 all of which it downloads
-#   make test-pythons  unit, protocol and behaviour tests on each Python 3.11 to 3.14 that is here;
+#   make test-pythons  the tests that need neither Spark nor Java on each Python 3.11 to 3.14 that is here;
 #                 PYTHONS="/path/to/python ..." for those it does not find
 #   make check    lint, types, structure
 #   make types    pyright's look at every symbol that can be imported: each has a type that needs no guess
@@ -31,6 +31,8 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 WAITING := -n $(shell expr $(WORKERS) + 1) --dist loadfile --no-loadscope-reorder
 # What a suite has no test in is not collected for it: that takes longer than many a suite's tests.
 LONG     = $(shell grep -rlE "mark\.long\b" tests --include="test_*.py")
+# Cases of both faces run against Apache's brokers as well.
+APACHE   = $(shell grep -rlE "mark\.interop\b|usefixtures\(\"face\"\)" tests --include="test_*.py")
 
 SEEDS ?= 2000
 
@@ -88,8 +90,8 @@ format: $(STAMP)
 
 interop: $(STAMP)
 	@$(BIN)/python scripts/need_java.py && $(BIN)/python scripts/shared_classes.py
-	@$(BIN)/python -m tests.interop.rehearsal
-	$(PYTEST) tests/interop tests/behaviour -m interop $(WAITING) $(MORE)
+	@$(BIN)/python -m tests.kits.apache.rehearsal
+	$(PYTEST) $(APACHE) -m interop $(WAITING) $(MORE)
 
 simulate: $(STAMP)
 	$(BIN)/python -m rocketstream.testing.sim --seeds $(SEEDS) --processes $(WORKERS) $(MORE)
@@ -98,7 +100,7 @@ simulate-mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants --processes $(WORKERS) $(MORE)
 
 damage: $(STAMP)
-	$(BIN)/python -m tests.chaos.damage --trials $(TRIALS) $(MORE)
+	$(BIN)/python -m tests.recovery.damage --trials $(TRIALS) $(MORE)
 
 check-mutants: $(STAMP)
 	$(BIN)/python -m tests.mutation $(AREAS) --sample $(SAMPLE) --seed $(SEED) --processes $(WORKERS) $(MORE)

@@ -126,7 +126,7 @@ def _own(pair: Pair, env: Mapping[str, str]) -> Callable[[], float]:
 
 
 def _mqadmin(java: JavaPeer, pair: Pair, folder: Path, namesrv: str) -> Callable[[], float]:
-    from tests.interop.referee import JAVA_OPENS
+    from tests.kits.apache.referee import JAVA_OPENS
 
     home = folder / "mqadmin"
     (home / "conf").mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ from benchmarks.harness import Figure, embedded_server
 from benchmarks.rounds import Rule, in_turn
 from benchmarks.setting import Settings, fill, fresh_peer
 from benchmarks.sides import Side, Words, Worker
-from tests.interop.cluster import create_topic
+from tests.kits.apache.cluster import create_topic
 
 PEER = "the same on Apache's broker"
 CROWD_BYTES = 1_024

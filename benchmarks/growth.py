@@ -19,7 +19,7 @@ from benchmarks.plots import Panel, Point, drawn
 from benchmarks.rounds import SHORT, Rounds, Rule, in_turn
 from benchmarks.setting import Settings, fill, fresh_group
 from benchmarks.sides import Side, Words, Worker, processor_s
-from tests.interop.cluster import create_topic
+from tests.kits.apache.cluster import create_topic
 
 QUEUES = (1, 10, 100, 1_000)
 TOPICS = (1, 10, 100, 1_000)

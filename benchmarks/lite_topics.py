@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks.harness import resident_mib
 from rocketstream import ConsumeConcurrentlyStatus, Message, MessageExt, aio
-from tests.interop.cluster import ApacheCluster, ask
-from tests.interop.referee import REFEREES
+from tests.kits.apache.cluster import ApacheCluster, ask
+from tests.kits.apache.referee import REFEREES
 
 TOPIC, GROUP = "agents", "agents-group"
 SENDS_AT_ONCE = 64

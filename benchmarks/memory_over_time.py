@@ -13,7 +13,7 @@ from benchmarks.harness import Figure, embedded_server, resident_mib
 from benchmarks.plots import Panel, Point, drawn
 from benchmarks.setting import Settings, fresh_group
 from benchmarks.sides import Words, Worker
-from tests.interop.cluster import create_topic
+from tests.kits.apache.cluster import create_topic
 
 MESSAGES = 10_000_000
 BYTES = 100

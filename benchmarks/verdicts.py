@@ -10,10 +10,10 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from tests.unit.admin.bench_of_verdicts import GOOD, Course, watched
-from tests.unit.admin.burrow import OK
-from tests.unit.admin.scenarios import BEGIN_MS, FAULTS, HEALTHY, Fault
-from tests.unit.admin.virtual_group import MINUTE
+from tests.progress.bench_of_verdicts import GOOD, Course, watched
+from tests.progress.burrow import OK
+from tests.progress.scenarios import BEGIN_MS, FAULTS, HEALTHY, Fault
+from tests.progress.virtual_group import MINUTE
 
 BEGAN = BEGIN_MS / MINUTE
 

@@ -4,8 +4,8 @@ Looks on the PATH, in pyenv's folder and at the programs given as arguments; eac
 environment of its own in ``.pythons/``. Ends with a table of what ran on which Python and how long
 it took, and of what is not here; with 1 when tests failed, on a free-threaded Python too, or when
 there was no supported Python to run them on. ``ONLY="3.13 3.14t"`` tries those alone, ``WORKERS``
-says how many processes run tests (2), ``LIMIT_MIN`` after how many minutes a folder of tests is
-ended as one that hangs (60).
+says how many processes run tests (2), ``LIMIT_MIN`` after how many minutes they are ended as tests
+that hang (60).
 """
 
 from __future__ import annotations
@@ -23,8 +23,13 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 FREE_THREADED = ("3.13t", "3.14t")
-FOLDERS = ("tests/protocol", "tests/unit", "tests/behaviour")
-MARKS = "not interop and not long and not versions"
+MARKS = "not interop and not long and not versions and not spark"
+# Needs more than Python and the package, or is about this repository, whatever Python it runs on.
+ELSEWHERE = (
+    *("benchmarks", "dashboard", "demo", "docs", "frameworks", "mutants", "mutation", "outside"),
+    *("scripts", "tidy", "typing", "wheel"),
+)
+TESTS = ("tests", *(f"--ignore=tests/{folder}" for folder in ELSEWHERE))
 ASKING = (
     "import sys, sysconfig; of = sys.version_info; print('%d.%d%s %d.%d.%d' % (*of[:2],"
     " 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else '', *of[:3]))"
@@ -68,7 +73,7 @@ NEVER = {"pyspark": "pyspark"}
 
 
 class Tried(NamedTuple):
-    """What became of one folder of tests on one Python."""
+    """What became of the tests on one Python."""
 
     good: bool
     said: str  # such as "1287 passed, 3 skipped, 24 s"
@@ -174,10 +179,10 @@ def counted(report: Path) -> str:
     return ", ".join(shown)
 
 
-def tried(tag: str, folder: str) -> Tried:
-    """Run a folder of tests on a Python."""
+def tried(tag: str) -> Tried:
+    """Run the tests on a Python."""
     home = ROOT / ".pythons" / tag
-    report = home / f"{Path(folder).name}.xml"
+    report = home / "tests.xml"
     report.unlink(missing_ok=True)
     words = ["-m", "pytest", "-m", MARKS, "-q", "-n", os.environ.get("WORKERS", "2")]
     words += ["--dist", "loadfile", "--junitxml", str(report)]
@@ -185,7 +190,7 @@ def tried(tag: str, folder: str) -> Tried:
     lacks = " ".join(sorted({name for each in lacks_of(tag) for name in (each, modules[each])}))
     limit_s = 60 * float(os.environ.get("LIMIT_MIN", "60"))
     began_s = monotonic()
-    good = run(home / "bin" / "python", *words, folder, lacks=lacks, limit_s=limit_s)
+    good = run(home / "bin" / "python", *words, *TESTS, lacks=lacks, limit_s=limit_s)
     took_s = monotonic() - began_s
     counts = counted(report) or ("HUNG" if took_s >= limit_s else "DID NOT END WELL")
     return Tried(good, f"{counts}, {took_s:.0f} s")
@@ -205,7 +210,7 @@ def main(given: list[str]) -> int:
     """Run it all and say what became of each; return the exit code."""
     only = os.environ.get("ONLY", "").split() or [*SUPPORTED, *FREE_THREADED]
     pythons = {tag: found for tag, found in installed(given).items() if tag in only}
-    rows = [["Python", *FOLDERS, "environment"]]
+    rows = [["Python", "tests", "environment"]]
     lacks = []
     failed = not pythons or ("ONLY" not in os.environ and not set(pythons) & set(SUPPORTED))
     for tag in only:
@@ -219,12 +224,12 @@ def main(given: list[str]) -> int:
         made = make(tag, program)
         took = f"{monotonic() - began_s:.0f} s"
         if not made:
-            rows.append([name, "NO ENVIRONMENT COULD BE MADE", "", "", took])
+            rows.append([name, "NO ENVIRONMENT COULD BE MADE", took])
             failed = True
             continue
-        each = [tried(tag, folder) for folder in FOLDERS]
-        rows.append([name, *(one.said for one in each), took])
-        failed = failed or not all(one.good for one in each)
+        done = tried(tag)
+        rows.append([name, done.said, took])
+        failed = failed or not done.good
         if lacks_of(tag):
             lacks.append(f"{name} has no wheels of: {', '.join(lacks_of(tag))}")
     print("\n".join([table(rows), *lacks, "FAILED" if failed else "passed"]))

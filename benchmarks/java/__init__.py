@@ -17,9 +17,9 @@ from typing import Any, Self
 
 from benchmarks.harness import resident_mib
 from benchmarks.sides import ROUND_TIMEOUT_S, as_line
-from tests.interop.cluster import ApacheCluster, JavaPrograms
-from tests.interop.jvm import Jvm
-from tests.interop.referee import REFEREES, Referee, RefereeUnavailableError
+from tests.kits.apache.cluster import ApacheCluster, JavaPrograms
+from tests.kits.apache.jvm import Jvm
+from tests.kits.apache.referee import REFEREES, Referee, RefereeUnavailableError
 
 __all__ = ["JavaPeer", "JavaTold", "RefereeUnavailableError", "referee"]
 
@@ -107,7 +107,7 @@ class JavaPeer:
 
     @contextmanager
     def told(self, program: str, *, version: str = "", **arguments: object) -> Iterator[JavaTold]:
-        """Start a program of ``tests/interop/java`` that does rounds when told.
+        """Start a program of ``tests/kits/apache/java`` that does rounds when told.
 
         ``version``: of the Java client, the broker's if not given.
         """

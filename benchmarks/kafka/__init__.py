@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.interop.cluster import free_port_for
-from tests.interop.jvm import Jvm
-from tests.interop.referee import RefereeUnavailableError, resolved_jars
+from tests.kits.apache.cluster import free_port_for
+from tests.kits.apache.jvm import Jvm
+from tests.kits.apache.referee import RefereeUnavailableError, resolved_jars
 
 __all__ = ["CONNECTOR_SPARK", "KafkaBroker", "RefereeUnavailableError", "connector_jars"]
 

@@ -21,8 +21,8 @@ from rocketstream.admin.state import BrokerState, ClusterState, GroupState, Topi
 from rocketstream.dashboard import Cluster, Settings, create_app
 from rocketstream.testing.clock import START_MS, ManualClock
 from rocketstream.watch import Collector, History
+from tests.kits.states import Asked, ByHand, by_lag, group, queue
 from tests.plugins.waiting import wait_until
-from tests.unit.watch.states import Asked, ByHand, by_lag, group, queue
 
 TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
 HOST = "http://127.0.0.1:8976"

@@ -16,7 +16,7 @@ import pytest
 from rocketstream.cli import dashboard
 from rocketstream.dashboard import TokenFile
 from rocketstream.watch import History
-from tests.cli.conftest import Quick, Starter, start  # noqa: F401  (a fixture)
+from tests.plugins.commands import Quick, Starter
 from tests.plugins.waiting import wait_until
 
 URL = re.compile(r"dashboard (https?)://127\.0\.0\.1:(\d+)/\n")
@@ -70,7 +70,7 @@ def line(process: subprocess.Popen[bytes]) -> str:
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_serve_has_a_dashboard_beside_it_and_both_end_cleanly(
-    start: Starter,  # noqa: F811
+    start: Starter,
     tmp_path: Path,
     number: signal.Signals,
 ) -> None:
@@ -100,7 +100,7 @@ def test_serve_has_a_dashboard_beside_it_and_both_end_cleanly(
 
 @pytest.mark.long
 def test_elsewhere_it_speaks_tls_and_asks_for_a_login(
-    start: Starter,  # noqa: F811
+    start: Starter,
     tmp_path: Path,
 ) -> None:
     if shutil.which("openssl") is None:

@@ -17,8 +17,8 @@ from starlette.testclient import TestClient
 
 from rocketstream import Message, Producer
 from rocketstream.server.embedded import EmbeddedCluster
-from tests.cli.conftest import command, environment
 from tests.dashboard.rig import browsing_live
+from tests.plugins.commands import command, environment
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 

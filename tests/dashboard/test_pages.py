@@ -24,7 +24,7 @@ from rocketstream.errors import ConnectError, RequestTimeoutError
 from rocketstream.testing.clock import START_MS
 from rocketstream.watch import History
 from tests.dashboard.rig import Rig, browsing, shop
-from tests.unit.watch.states import group, queue
+from tests.kits.states import group, queue
 
 BEGIN_MS = (START_MS // 600_000 + 1) * 600_000
 """Where a stretch of every resolution of the history begins."""

@@ -27,4 +27,4 @@ _5_5 = """
 """
 OF_4_9 = frozenset(_4_9.split())
 OF_5_5 = {name for name in OF_4_9 if "Acl" not in name and "White" not in name} | {*_5_5.split()}
-"""What the help of mqadmin 4.9.7 and 5.5.0 lists; tests/interop asks them."""
+"""What the help of mqadmin 4.9.7 and 5.5.0 lists; test_mqadmin_lists asks them."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.behaviour.cluster import Cluster, embedded
+from tests.kits.cluster import Cluster, embedded
 
 _numbers = itertools.count(1)
 

@@ -15,8 +15,8 @@ from rocketstream.errors import RouteNotFoundError
 from rocketstream.frameworks.faststream import RocketMQBroker
 from rocketstream.model import Message
 from rocketstream.protocol.message_ext import MessageExt
-from tests.behaviour.cluster import Cluster
 from tests.frameworks.seen import until
+from tests.kits.cluster import Cluster
 
 
 def made(cluster: Cluster, **settings: Any) -> RocketMQBroker:

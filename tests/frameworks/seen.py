@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from tests.behaviour.cluster import Cluster
+from tests.kits.cluster import Cluster
 
 QUEUES = 2
 WAIT_S = 30.0

@@ -16,8 +16,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from rocketstream import Message, Producer
-from tests.behaviour.cluster import Cluster
 from tests.frameworks.airflow_rig import ROOT, Airflow, environment, put_beside
+from tests.kits.cluster import Cluster
 
 pytestmark = [pytest.mark.versions, pytest.mark.timeout(900)]
 

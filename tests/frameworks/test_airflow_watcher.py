@@ -26,8 +26,8 @@ from rocketstream.frameworks.airflow.watcher import (
     config_of,
 )
 from rocketstream.model import MessageQueue
-from tests.behaviour.cluster import Cluster
 from tests.frameworks.seen import QUEUES, WAIT_S
+from tests.kits.cluster import Cluster
 
 FIRST, SECOND = (MessageQueue("orders", "broker-a", each) for each in range(2))
 OTHER = MessageQueue("payments", "broker-a", 0)

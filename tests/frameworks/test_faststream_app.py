@@ -41,9 +41,9 @@ from rocketstream.frameworks.faststream.registrator import (
 )
 from rocketstream.frameworks.faststream.versions import END, FIRST, check_version
 from rocketstream.model import MessageSelector
-from tests.behaviour.cluster import Cluster
 from tests.frameworks.faststream_support import made, running
 from tests.frameworks.seen import WAIT_S, Seen, committed
+from tests.kits.cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 

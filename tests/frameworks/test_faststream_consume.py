@@ -14,9 +14,9 @@ from pydantic import BaseModel
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.frameworks.faststream import RocketMQBroker, RocketMQMessage
 from rocketstream.model import Message, MessageModel, MessageSelector
-from tests.behaviour.cluster import Cluster
 from tests.frameworks.faststream_support import dead, made, running, sent_by_hand
 from tests.frameworks.seen import WAIT_S, Seen, committed, until
+from tests.kits.cluster import Cluster
 
 
 class Order(BaseModel):

@@ -27,10 +27,10 @@ from rocketstream.frameworks.faststream import (
 )
 from rocketstream.model import Message, SendStatus
 from rocketstream.protocol.codes import RequestCode
-from tests.behaviour.cluster import Cluster
 from tests.frameworks.faststream_support import dead, made, running, sent_by_hand, stored
 from tests.frameworks.seen import WAIT_S, Seen, committed, until
-from tests.unit.client.fake_broker import TOPIC, FakeBroker, stored_as
+from tests.kits.client.fake_broker import TOPIC, FakeBroker, stored_as
+from tests.kits.cluster import Cluster
 
 
 class Invoice(BaseModel):

@@ -19,10 +19,10 @@ from rocketstream.frameworks.kombu import Transport, group_of, topic_of
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.testing import make_test_certificates
-from tests.behaviour.cluster import Cluster
 from tests.frameworks.faststream_support import stored
+from tests.kits.client.fake_broker import TOPIC, FakeBroker, stored_as
+from tests.kits.cluster import Cluster
 from tests.plugins.waiting import wait_until
-from tests.unit.client.fake_broker import TOPIC, FakeBroker, stored_as
 
 QUEUES = 2
 WAIT_S = 30.0

@@ -21,10 +21,10 @@ from rocketstream.frameworks.taskiq import DELAY_LEVELS_S, RocketMQBroker
 from rocketstream.model import Message
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.server.broker.core.schedule import DEFAULT_DELAY_LEVELS
-from tests.behaviour.cluster import Cluster
 from tests.frameworks.faststream_support import dead, sent_by_hand
 from tests.frameworks.seen import WAIT_S, Seen, committed
-from tests.unit.client.fake_broker import TOPIC, FakeBroker, stored_as
+from tests.kits.client.fake_broker import TOPIC, FakeBroker, stored_as
+from tests.kits.cluster import Cluster
 
 
 def workers(topic: str) -> str:

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from tests.interop.referee import REFEREES
+from tests.kits.apache.referee import REFEREES
 
 SOURCE = Path(__file__).parent / "java" / "Outside.java"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.referee import RefereeUnavailableError
+from tests.kits.apache.referee import RefereeUnavailableError
 from tests.outside import edn, java_workers, kafka_rules
 from tests.outside.faults import BROKER, NETWORK, Planned
 from tests.outside.round import KEYED, PLAIN, Post, Round, Setting

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.cluster import ApacheCluster, JavaPrograms
-from tests.interop.referee import REFEREES, Referee, RefereeUnavailableError
+from tests.kits.apache.cluster import ApacheCluster, JavaPrograms
+from tests.kits.apache.referee import REFEREES, Referee, RefereeUnavailableError
 from tests.plugins.kept import kept
 
 SHARED = {"enablePropertyFilter": "true", "traceTopicEnable": "true"}

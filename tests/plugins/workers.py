@@ -1,6 +1,6 @@
 """Prepares workers, and hands files out to them.
 
-Law: knows pytest and pytest-xdist, nothing of the project but where Spark's tests are.
+Law: knows pytest and pytest-xdist, nothing of the project but how Spark's tests are marked.
 
 A shell without job control has the programs it starts with ``&`` ignore Ctrl-C, and all they start
 inherits it: commands that must end by it would never end. So it is heard again here, in the
@@ -13,12 +13,21 @@ test: workers that are given those last wait for ever. They are taken out here.
 from __future__ import annotations
 
 import signal
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-SPARK: Final = "tests/spark/"
+SPARK: Final = "spark"
+
+
+@cache
+def starts_spark(file: str) -> bool:
+    """Tell whether the tests of a file are Spark's, and none of those beside Apache's programs."""
+    text = Path(file).read_text(encoding="utf-8")
+    return "mark.spark" in text and "mark.interop" not in text
 
 
 class _Files(LoadFileScheduling):  # type: ignore[misc]  # of xdist, which is untyped
@@ -29,7 +38,7 @@ class _Files(LoadFileScheduling):  # type: ignore[misc]  # of xdist, which is un
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return SPARK if file.startswith(SPARK) else file
+        return SPARK if starts_spark(file) else file
 
     def remove_node(self, node: Any) -> str | None:
         """Take a worker out; returns the test it died in."""

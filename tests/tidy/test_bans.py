@@ -102,8 +102,8 @@ def test_tests_do_not_sleep() -> None:
 def test_what_starts_apaches_servers_is_marked_as_interop() -> None:
     """Unmarked, it is among the tests that need nothing but Python and Java, and fetches jars."""
     starts = re.compile(r"\bApacheCluster\(|\bapache_cluster\b")
-    files = (ROOT / "tests" / "interop").glob("test_*.py")
+    files = (ROOT / "tests").rglob("test_*.py")
     texts = {file.name: file.read_text("utf-8") for file in files}
     starting = {name: text for name, text in texts.items() if starts.search(text)}
-    assert "test_lite_topics.py" in starting
+    assert "test_lite_topics_on_apache.py" in starting
     assert [name for name, text in starting.items() if "mark.interop" not in text] == []

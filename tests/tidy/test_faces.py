@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.behaviour.faces import CLIENTS, ONE_FACE
-from tests.tidy.source import of_each
+from tests.kits.faces import CLIENTS, ONE_FACE
+from tests.tidy.source import ROOT, of_each
 
-FOLDER = Path(__file__).resolve().parents[1] / "behaviour"
-MODULES = {path.stem: ast.parse(path.read_text("utf-8")) for path in FOLDER.glob("test_*.py")}
-
+MODULES = {
+    path.stem: ast.parse(text)
+    for path in (ROOT / "tests").rglob("test_*.py")
+    if 'usefixtures("face")' in (text := path.read_text("utf-8"))
+}
+"""Modules whose cases run on both faces."""
 
 CASES = {
     f"{name}.{part.name}"
@@ -72,5 +74,5 @@ def test_a_client_from_elsewhere_is_found(text: str) -> None:
 
 
 def test_a_test_that_runs_once_may_make_what_it_likes() -> None:
-    text = "def test_a():\n    aio.Producer('g')\nfrom tests.behaviour.faces import Producer"
+    text = "def test_a():\n    aio.Producer('g')\nfrom tests.kits.faces import Producer"
     assert list(strays(ast.parse(text), ["test_a"])) == []

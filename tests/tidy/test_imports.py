@@ -579,13 +579,13 @@ def test_no_test_module_is_imported() -> None:
 @pytest.mark.parametrize(
     ("text", "is_wrong"),
     [
-        ("from tests.spark.test_write import stored", True),
+        ("from tests.spark_write.test_write import stored", True),
         ("def late():\n    from .test_write import stored", True),
-        ("import tests.spark.test_write as write", True),
-        ("from tests.spark import support, test_write", True),
-        ("from tests.spark import (\n    support,\n    test_write,\n)", True),
-        ('PROGRAM = """\nfrom tests.spark.test_write import stored\n"""', True),
-        ("from tests.spark.support import stored", False),
+        ("import tests.spark_write.test_write as write", True),
+        ("from tests.spark_write import support, test_write", True),
+        ("from tests.spark_write import (\n    support,\n    test_write,\n)", True),
+        ('PROGRAM = """\nfrom tests.spark_write.test_write import stored\n"""', True),
+        ("from tests.kits.spark.support import stored", False),
         ("from rocketstream.testing import pytest_plugin\n\ndef test_write():\n    pass", False),
     ],
 )

@@ -1,0 +1,1 @@
+"""Promise: tools of agents: bounded, typed, approved by a person."""

@@ -1,0 +1,56 @@
+"""The collection behind the tools: begun once, shared, left alone when nobody asks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any, cast
+
+from rocketstream.admin.state import ClusterState, GroupState, WhyReport
+from rocketstream.agents.looking import Watching
+from rocketstream.watch import Collector
+from tests.agents.conftest import run
+
+
+class Cluster:
+    """Answers sweeps, and counts them."""
+
+    def __init__(self) -> None:
+        self.sweeps = 0
+        self.left = threading.Event()
+        self.cluster = self.groups = self  # its services, too
+
+    def state(self) -> ClusterState:
+        self.sweeps += 1
+        return ClusterState(1_000 * self.sweeps, 1, 3)
+
+    def why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self.left.set()
+
+
+def test_one_collection_serves_all_who_ask_and_ends_when_nobody_does() -> None:
+    cluster, made = Cluster(), []
+
+    def make() -> Collector:
+        made.append(Collector(lambda: cast(Any, cluster)))
+        return made[-1]
+
+    async def story() -> None:
+        watching = Watching(make, idle_s=0.01)
+        found = await asyncio.gather(*[watching.collector() for _ in range(5)])
+        updates = [collector.update() for collector in found]
+        assert {update.state.requests for update in updates if update.state} == {3}
+        assert (len(made), cluster.sweeps) == (1, 2)
+        assert await asyncio.to_thread(cluster.left.wait, 10)
+        await watching.close()
+        leaving = asyncio.create_task(watching.collector())
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await watching.close()
+        assert len(made) == 2
+
+    run(story)

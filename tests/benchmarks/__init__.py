@@ -1,0 +1,1 @@
+"""Promise: the measurements' own decisions."""

@@ -1,0 +1,1 @@
+"""Promise: messages in columns: records to Arrow, and what users have to messages."""

@@ -1,0 +1,1 @@
+"""Promise: the command line as such: words, tables, terminals, interrupts."""

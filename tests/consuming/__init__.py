@@ -1,0 +1,1 @@
+"""Promise: every message reaches a listener at least once, and counts when it has finished."""

@@ -1,0 +1,1 @@
+"""Promise: a delayed message is never early, and never lost."""

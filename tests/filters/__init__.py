@@ -1,0 +1,1 @@
+"""Promise: tags and SQL92 conditions select what they say."""

@@ -1,0 +1,1 @@
+"""What tests of several promises share: servers of the test, clusters, Apache's programs."""

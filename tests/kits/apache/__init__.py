@@ -1,0 +1,1 @@
+"""Apache RocketMQ as a referee."""

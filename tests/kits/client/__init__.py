@@ -1,0 +1,1 @@
+"""Brokers that do what a test says, and clients of them."""

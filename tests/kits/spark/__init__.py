@@ -1,0 +1,1 @@
+"""Clusters, topics and programs for the tests of Spark."""

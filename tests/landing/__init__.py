@@ -1,0 +1,1 @@
+"""Promise: ``ingest``, ``backfill`` and ``compact``: topics landed as tables."""

@@ -1,0 +1,1 @@
+"""Promise: start, shutdown, signals, forks, threads: what ends leaves nothing behind."""

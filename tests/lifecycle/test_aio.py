@@ -1,0 +1,79 @@
+"""What only the asyncio face has: cancellation, and plain functions beside coroutines.
+
+Law: what both faces do is in the other modules, whose cases run on both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rocketstream import (
+    ConsumeConcurrentlyStatus,
+    ConsumeFromWhere,
+    MessageExt,
+    aio,
+)
+from rocketstream.client.consumer.consume import concurrent
+from tests.kits.cluster import Cluster
+from tests.kits.listeners import SUCCESS, WAIT_S, Seen, numbered
+from tests.plugins.clusters import Names
+
+pytestmark = pytest.mark.usefixtures("face")
+
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+
+
+@pytest.mark.parametrize("tasks", [1, 20])
+def test_a_coroutine_left_running_is_cancelled_and_its_message_not_committed(
+    cluster: Cluster, names: Names, tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-120, C-121: what was consumed before it is, whoever did."""
+    monkeypatch.setattr(concurrent, "FLUSH_INTERVAL_MS", 60_000)
+    cluster.create_topic(names.topic, 1)
+
+    async def scenario() -> None:
+        entered = asyncio.Event()
+
+        async def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+            if messages[0].body == b"2":
+                entered.set()
+                await asyncio.Event().wait()
+            return SUCCESS
+
+        async with aio.Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
+            await producer.send(numbered(names.topic, range(4)))
+        async with aio.PushConsumer(
+            names.group, namesrv_addr=cluster.namesrv_addr, consume_from_where=FIRST,
+            listener=listener, consume_thread_min=1, consume_thread_max=tasks,
+        subscription={names.topic: "*"}) as consumer:  # fmt: skip
+            async with asyncio.timeout(WAIT_S):
+                await entered.wait()
+            await consumer.shutdown(await_ms=0)
+
+    asyncio.run(scenario())
+    assert cluster.committed(names.group, names.topic, 1) == [2]
+
+
+def test_a_plain_function_listens_on_worker_threads(cluster: Cluster, names: Names) -> None:
+    """The asyncio consumer takes ordinary listeners too."""
+    cluster.create_topic(names.topic, 2)
+    seen = Seen()
+
+    async def scenario() -> None:
+        async with (
+            aio.Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer,
+            aio.PushConsumer(
+                names.group,
+                namesrv_addr=cluster.namesrv_addr,
+                consume_from_where=FIRST,
+                listener=seen,
+                subscription={names.topic: "*"},
+            ),
+        ):
+            await producer.send(numbered(names.topic, range(30)))
+            await asyncio.to_thread(seen.wait_consumed, 30)
+
+    asyncio.run(scenario())
+    assert sorted(map(int, seen.bodies)) == list(range(30))

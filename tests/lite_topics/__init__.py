@@ -1,0 +1,1 @@
+"""Promise: lite topics of Apache 5.5."""

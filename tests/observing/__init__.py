@@ -1,0 +1,1 @@
+"""Promise: traces, spans, hooks, rates and log lines."""

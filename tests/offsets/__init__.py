@@ -1,0 +1,1 @@
+"""Promise: where groups are: no commit passes an unfinished message, none is lost."""

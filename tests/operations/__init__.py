@@ -1,0 +1,1 @@
+"""Promise: what operators look at and change: shown first, done once, taken back."""

@@ -1,0 +1,1 @@
+"""Promise: one queue, one owner, one message after the other."""

@@ -1,0 +1,1 @@
+"""Promise: servers go away and come back; clients go on by themselves."""

@@ -1,1 +1,0 @@
-"""Tests of the pure protocol: bytes and values, no network."""

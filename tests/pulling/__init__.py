@@ -1,0 +1,1 @@
+"""Promise: pull and lite pull consumers lose nothing; and how brokers answer pulls."""

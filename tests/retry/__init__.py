@@ -1,0 +1,1 @@
+"""Promise: a failed message comes back when it is due, and at last goes to the dead letters."""

@@ -1,0 +1,1 @@
+"""Promise: name servers, routes and brokers' addresses."""

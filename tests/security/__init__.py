@@ -1,0 +1,1 @@
+"""Promise: accounts, rights, signatures, TLS, and what is masked."""

@@ -1,0 +1,1 @@
+"""Promise: the embedded servers: their start, settings, figures and fairness."""

@@ -1,0 +1,1 @@
+"""Promise: what can be set, what is refused and in which words."""

@@ -1,1 +1,0 @@
-"""Seeds of the simulation that every run of the tests goes through."""

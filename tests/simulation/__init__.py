@@ -1,0 +1,1 @@
+"""Promise: the simulator: its world, its workloads, and the product in it."""

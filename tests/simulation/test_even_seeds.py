@@ -1,0 +1,13 @@
+"""The even seeds: everything promised holds under the faults each of them draws."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.seeds import SEEDS, check
+
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
+
+
+def test_even_seeds_keep_every_promise() -> None:
+    check(range(0, SEEDS, 2))

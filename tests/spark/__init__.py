@@ -1,1 +1,0 @@
-"""The data source on a real Spark, reading from an embedded cluster."""

@@ -1,0 +1,1 @@
+"""Promise: a push consumer whose listener Spark executes."""

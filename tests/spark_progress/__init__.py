@@ -1,0 +1,1 @@
+"""Promise: progress of groups as tables, and of queries as events."""

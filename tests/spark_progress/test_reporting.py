@@ -1,0 +1,240 @@
+"""Offsets of a group that others consume with are not touched."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from rocketstream.errors import (
+    BrokerError,
+    ConfigurationError,
+    ConnectError,
+    RouteNotFoundError,
+)
+from rocketstream.model import MessageQueue
+from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.offsets import StreamOffset
+from rocketstream.spark.driver.reporting import Reporter
+from rocketstream.spark.options import read_options
+from rocketstream.spark.patience import Patience
+from tests.kits.spark.fake_cluster import A, B, FakeCluster, pause
+
+MEMBER = {"10.0.0.7@31": "10.0.0.7:41000"}
+
+
+@pytest.fixture(autouse=True)
+def pauses_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting advances the clock of the test."""
+    monkeypatch.setattr(Patience, "pause", pause)
+
+
+def test_a_group_with_live_members_is_refused_by_name() -> None:
+    """Its offsets are theirs; the way out is named."""
+    cluster = FakeCluster(group="g")
+    cluster.others = MEMBER
+    with pytest.raises(ConfigurationError) as caught:
+        cluster.start()
+    text = str(caught.value)
+    assert "group 'g' has live members: 10.0.0.7@31 (10.0.0.7:41000)" in text
+    assert "commitOffsets=false" in text
+    assert cluster.reports == []
+
+
+CLAIM = {"10.0.0.7@31#spark": "10.0.0.7:41000"}
+
+
+def test_a_stream_that_reads_the_retry_topic_feeds_the_listener_that_holds_the_group() -> None:
+    """What a listener's claim is for; another stream of that group would overwrite its offsets."""
+    cluster = FakeCluster(group="g", topic="T,%RETRY%g")
+    cluster.table[MessageQueue("%RETRY%g", "b", 0)] = [0, 3]
+    cluster.others = CLAIM
+    cluster.source.commit(cluster.start())
+    assert len(cluster.reports) == 1
+    cluster = FakeCluster(group="g")
+    cluster.others = CLAIM
+    with pytest.raises(ConfigurationError, match=r"read '%RETRY%g' here too, .*groupMember=spark"):
+        cluster.start()
+    cluster = FakeCluster(group="g", groupMember="spark")
+    cluster.others = CLAIM
+    cluster.source.commit(cluster.start())
+    assert len(cluster.reports) == 1
+
+
+@pytest.mark.parametrize("options", [{"topic": "T,%RETRY%g"}, {"groupMember": "spark"}])
+def test_a_member_that_is_no_claim_is_a_stranger_still(options: dict[str, str]) -> None:
+    cluster = FakeCluster(group="g", **options)
+    cluster.table[MessageQueue("%RETRY%g", "b", 0)] = [0, 3]
+    cluster.others = MEMBER | CLAIM
+    with pytest.raises(ConfigurationError, match=r"live members: 10\.0\.0\.7@31 \(") as caught:
+        cluster.start()
+    assert "#spark" not in str(caught.value)
+
+
+def test_a_checkpoint_of_another_group_feeds_no_listener() -> None:
+    """It would go on where that group is, and leave its failures to nobody."""
+    cluster = FakeCluster(group="two", topic="T,%RETRY%two")
+    start = StreamOffset({A: 30, MessageQueue("%RETRY%one", "b", 0): 2})
+    with pytest.raises(ConfigurationError, match=r"checkpoint is of group 'one'.* of group 'two'"):
+        cluster.source.latest(start, limited=False)
+    with pytest.raises(ConfigurationError, match="checkpoint is of group 'one'"):
+        cluster.source.ranges(start, start)
+
+
+def test_who_reports_nothing_may_read_beside_members() -> None:
+    """The group still says where to begin."""
+    cluster = FakeCluster(group="g", commitOffsets="false", startingOffsets="group")
+    cluster.others = MEMBER
+    cluster.group = {A: 30}
+    end = cluster.start()
+    cluster.source.commit(end)
+    assert (cluster.reports, cluster.asked_for_members) == ([], 0)
+
+
+def test_a_stream_may_stand_for_a_member() -> None:
+    """Which whoever keeps that member says; another one is a stranger still."""
+    cluster = FakeCluster(group="g", groupMember="10.0.0.7@31")
+    cluster.others = MEMBER
+    cluster.source.commit(cluster.start())
+    assert len(cluster.reports) == 1
+    cluster = FakeCluster(group="g", groupMember="10.0.0.8@31")
+    cluster.others = MEMBER
+    with pytest.raises(ConfigurationError):
+        cluster.start()
+
+
+def test_members_that_come_later_have_their_offsets_left_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Looked at once a minute; the stream goes on, and reports again when they are gone."""
+    cluster = FakeCluster(group="g")
+    end = cluster.start()
+    cluster.source.commit(end)
+    cluster.others = MEMBER
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        for end_of_a in (110, 120):
+            cluster.clock.advance(60_000)
+            cluster.table[A][1] = end_of_a
+            end = cluster.latest(end)
+            cluster.source.commit(end)
+    assert len(cluster.reports) == 1
+    assert caplog.text.count("has members now: 10.0.0.7@31") == 1
+    cluster.others = {}
+    cluster.clock.advance(60_000)
+    cluster.source.commit(end)
+    assert cluster.reports[1:] == [{A: 120}]
+    assert cluster.asked_for_members == 4
+
+
+def test_a_broker_that_is_away_is_asked_again_and_one_that_refuses_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Unknown is no reason to overwrite, nor to stop for ever."""
+    cluster = FakeCluster(group="g")
+    answers: list[Exception | None] = [ConnectError("away"), None]
+
+    def members(group: str, queues: object) -> dict[str, str]:
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+        return MEMBER
+
+    cluster.members = members  # type: ignore[method-assign]
+    with pytest.raises(ConfigurationError, match="live members"):
+        cluster.start()
+    refusing = FakeCluster(group="g")
+    answers.append(BrokerError(16, "no permission"))
+    refusing.members = members  # type: ignore[method-assign]
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        refusing.start()
+    assert "cannot tell whether group=g has live members" in caplog.text
+
+
+@pytest.fixture
+def embedded() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as running:
+        running.create_topic("T", queues=1)
+        yield running
+
+
+def test_a_real_broker_tells_the_members(embedded: EmbeddedCluster) -> None:
+    """Request 203; nobody is no error."""
+    from rocketstream import ConsumeConcurrentlyStatus, PushConsumer
+
+    given = {"nameServer": embedded.namesrv_addr, "topic": "T", "group": "g"}
+    cluster = Cluster(read_options(given, "stream"))
+    queues = [MessageQueue("T", "broker-a", 0)]
+    try:
+        assert cluster.members("g", queues) == {}
+        consumer = PushConsumer("g", namesrv_addr=embedded.namesrv_addr)
+        consumer.subscribe("T", "*")
+        consumer.register_message_listener(lambda _: ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
+        consumer.start()
+        try:
+            (address,) = cluster.members("g", queues).values()
+        finally:
+            consumer.shutdown()
+        assert address.startswith("127.0.0.1:")
+    finally:
+        cluster.close()
+
+
+def test_members_are_looked_for_once_a_minute_and_no_sooner() -> None:
+    cluster = FakeCluster(group="g")
+    cluster.start()
+    looks = []
+    for number, pause_ms in enumerate((59_999, 1, 59_999, 1)):
+        cluster.clock.advance(pause_ms)
+        cluster.source.commit(StreamOffset({A: 100 + number}))
+        looks.append(cluster.asked_for_members)
+    assert looks == [1, 2, 2, 3]
+
+
+def test_a_failed_report_is_tried_again_after_a_second_and_no_sooner() -> None:
+    cluster = FakeCluster(group="g")
+    reporter = Reporter(cluster._options, cluster, cluster.clock)
+    reporter.claim([A])
+    cluster.failures = [ConnectError("away")]
+    reporter.report_if_due(StreamOffset({A: 1}))
+    cluster.clock.advance(999)
+    reporter.report_if_due(StreamOffset({A: 1}))
+    assert cluster.reports == []
+    cluster.clock.advance(1)
+    reporter.report_if_due(StreamOffset({A: 1}))
+    assert cluster.reports == [{A: 1}]
+
+
+def test_a_topic_whose_route_is_away_does_not_end_a_restarted_query() -> None:
+    """The checkpoint knows the topic, so it is no wrong name; who consumes is asked again."""
+    cluster = FakeCluster(group="g")
+    answers: list[dict[str, str] | None] = [None, {}]
+
+    def members(group: str, queues: object) -> dict[str, str]:
+        if (answer := answers.pop(0)) is None:
+            raise RouteNotFoundError("no route")
+        return answer
+
+    cluster.members = members  # type: ignore[method-assign]
+    assert cluster.latest(StreamOffset({A: 30, B: 50})).ends == {A: 100, B: 50}
+    assert answers == []
+
+
+def test_who_has_a_claim_asks_for_members_no_more() -> None:
+    cluster = FakeCluster(group="g")
+    reporter = Reporter(cluster._options, cluster, cluster.clock)
+    assert not reporter.has_claim
+    reporter.claim([A])
+    reporter.claim([A])
+    assert (reporter.has_claim, cluster.asked_for_members) == (True, 1)
+    silent = Reporter(FakeCluster()._options, cluster, cluster.clock)
+    silent.claim([A])
+    assert (silent.has_claim, cluster.asked_for_members) == (True, 1)
+
+
+def test_who_reads_no_failed_messages_may_have_done_so_before() -> None:
+    """The retry topic was taken out of the options: its offset stays, and is nobody's."""
+    cluster = FakeCluster(group="g")
+    gone = MessageQueue("%RETRY%one", "b", 0)
+    end = cluster.latest(StreamOffset({A: 30, B: 50, gone: 2}))
+    assert end.ends == {A: 100, B: 50, gone: 2}

@@ -1,0 +1,1 @@
+"""Promise: reading ``format("rocketmq")`` gives exact rows, whatever happens meanwhile."""

@@ -1,0 +1,1 @@
+"""Promise: Spark, Java and Python found; the package shipped; keys and processes."""

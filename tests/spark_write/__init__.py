@@ -1,0 +1,1 @@
+"""Promise: ``format("rocketmq")`` written: every row arrives, or is named."""

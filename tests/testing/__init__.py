@@ -1,0 +1,1 @@
+"""Promise: what ``rocketstream.testing`` gives to users' tests."""

@@ -1,0 +1,1 @@
+"""Promise: a message is seen after its commit, never after a rollback; asked about until then."""

@@ -1,1 +1,0 @@
-"""The parts of the dashboard that decide something, without a server."""

@@ -1,1 +1,0 @@
-"""The programs over the Spark connector, without Spark."""

@@ -1,1 +1,0 @@
-"""The Spark source without Spark: options, offsets, planning, pulling, decoding."""

@@ -1,1 +1,0 @@
-"""The sink of the connector, part by part, without Spark."""

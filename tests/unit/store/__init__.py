@@ -1,1 +1,0 @@
-"""Tests of the message store: files, reading, flushing, recovery."""

@@ -1,1 +1,0 @@
-"""Tests of the transport over real loopback sockets."""

@@ -1,0 +1,1 @@
+"""Promise: the bytes of RocketMQ's protocol, read and written."""
