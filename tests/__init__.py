@@ -7,5 +7,6 @@ processes are killed; ``usefixtures("face")``: both faces of the clients, on eve
 ``spark``: a real Spark. The rest decides something alone.
 
 Besides: ``kits`` (what several share), ``plugins`` (of pytest), ``outside``, ``mutants``,
-``mutation`` (who tests the tests), ``docs``, ``tidy``, ``typing``, ``wheel``, ``scripts``, ``demo``.
+``mutation`` (who tests the tests), ``docs``, ``tidy``, ``typing``, ``wheel``, ``scripts`` and
+``demo``.
 """
