@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import zlib
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from tests.kits.client.consumers import lite
 from tests.kits.client.fake_broker import GROUP, TOPIC, FakeBroker, found
 from tests.kits.client.queued import queued
 from tests.kits.records import record
+from tests.plugins.waiting import wait_until
 
 PULL = RequestCode.PULL_MESSAGE
 MQ = MessageQueue(TOPIC, "broker-a", 0)
@@ -43,7 +45,7 @@ class Script:
     """
 
     def __init__(self, broker: FakeBroker, **answers: list[RemotingCommand]) -> None:
-        self.left = {"at10": [found([10])], **answers}
+        self.left = {"at10": [found([10], max_offset=11)], **answers}
         broker.offsets[0] = 10
         broker.on[PULL] = self.answer
 
@@ -81,7 +83,7 @@ def in_columns(broker: FakeBroker, **settings: Any) -> Any:
     broker.wait_pull(10)
     broker.on[PULL] = script
     for asked in broker.asked(PULL):
-        broker.reply(asked, found([10]))
+        broker.reply(asked, found([10], max_offset=11))
     return consumer
 
 
@@ -214,7 +216,113 @@ def test_a_body_that_cannot_be_inflated_is_told_to_whoever_wants_bodies() -> Non
     assert rows("queueOffset", "error") == [{"queueOffset": 5, "error": None}]
 
 
+# --- far behind -----------------------------------------------------------------------------------
+
+
+def give_all(broker: FakeBroker, end: int) -> None:
+    """Answer pulls with 32 messages at a time, as Apache's brokers do; hold those at the end."""
+
+    def answer(command: RemotingCommand) -> RemotingCommand | None:
+        begin = int((command.ext_fields or {})["queueOffset"])
+        numbers = range(begin, min(begin + 32, end))
+        return found(numbers, max_offset=end) if numbers else None
+
+    broker.offsets[0] = 10
+    broker.on[PULL] = answer
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polls wait for more rows as long as it takes."""
+    monkeypatch.setattr("rocketstream.client.consumer.lite.consumer.GATHER_S", 60)
+    monkeypatch.setattr("rocketstream.client.consumer.lite.aio_consumer.GATHER_S", 60)
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(("most", "rows"), [(10_000, 1_000), (100, 96)])
+def test_a_poll_far_behind_takes_what_one_great_pull_would_have_brought(
+    broker: FakeBroker, most: int, rows: int
+) -> None:
+    """Of 32 rows each costs ten times as much as of 1,000."""
+    give_all(broker, 10_000)
+    with in_columns(broker, pull_threshold_for_queue=5_000) as consumer:
+        assert consumer.poll_arrow(most, timeout_ms=WAIT_MS).num_rows
+        assert consumer.poll_arrow(most, timeout_ms=WAIT_MS).num_rows >= rows
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_poll_far_behind_waits_for_no_more_than_may_be_cached(broker: FakeBroker) -> None:
+    give_all(broker, 10_000)
+    with in_columns(broker, pull_threshold_for_queue=40, consume_max_span=50) as consumer:
+        assert consumer.poll_arrow(timeout_ms=WAIT_MS).num_rows
+        assert consumer.poll_arrow(timeout_ms=WAIT_MS).num_rows >= 32
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_poll_that_has_caught_up_waits_for_nothing(broker: FakeBroker) -> None:
+    give_all(broker, 14)
+    with in_columns(broker) as consumer:
+        assert offsets(poll_rows(consumer, 4)) == [10, 11, 12, 13]
+
+
+def test_pulls_before_one_that_cannot_be_decoded_are_handed_out(broker: FakeBroker) -> None:
+    """Though all were there at once."""
+    broken = damaged(13, 14, bad=14)
+    Script(
+        broker, at11=[found([11, 12])], at13=[broken], at15=[found(range(15, 300), max_offset=300)]
+    )
+    rows: list[dict[str, Any]] = []
+    with in_columns(broker) as consumer:
+        broker.wait_pull(300)
+        while len(rows) < 3:
+            with contextlib.suppress(RemoteProtocolError):
+                rows += poll_rows(consumer, 1, columns=["queueOffset", "body"])
+    assert offsets(rows) == [10, 11, 12]
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_poll_without_time_takes_what_is_there(broker: FakeBroker) -> None:
+    Script(broker, at11=[found(range(11, 43), max_offset=9_000)])
+    with in_columns(broker) as consumer:
+        broker.wait_pull(43)
+        rows: list[dict[str, Any]] = []
+        while len(rows) < 33:
+            rows += consumer.poll_arrow(timeout_ms=0).to_pylist()
+    assert offsets(rows) == list(range(10, 43))
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_shutdown_ends_a_poll_that_waits_for_more_rows(broker: FakeBroker) -> None:
+    Script(broker, at11=[found(range(11, 43), max_offset=9_000)])
+    consumer = in_columns(broker)
+    polled = threading.Thread(target=lambda: consumer.poll_arrow(timeout_ms=WAIT_MS))
+    with consumer:
+        broker.wait_pull(43)
+        polled.start()
+        wait_until(lambda: consumer._waiting or not polled.is_alive(), "poll that waits")
+    polled.join(20)
+    assert not polled.is_alive()
+
+
 # --- asyncio --------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_task_far_behind_takes_what_one_great_pull_would_have_brought(
+    broker: FakeBroker,
+) -> None:
+    async def run() -> int:
+        async with aio.LitePullConsumer(
+            GROUP, namesrv_addr=broker.address, subscription={TOPIC: "*"},
+            consume_from_where=ConsumeFromWhere.FIRST_OFFSET, pull_threshold_for_queue=5_000,
+        ) as consumer:  # fmt: skip
+            rows = 0
+            for _ in range(3):
+                rows = (await consumer.poll_arrow(timeout_ms=WAIT_MS)).num_rows
+            return rows
+
+    give_all(broker, 100_000)
+    assert asyncio.run(run()) >= 1_000
 
 
 def test_a_poll_that_is_cancelled_while_it_decodes_loses_nothing(

@@ -16,7 +16,6 @@ from rocketstream.client.consumer.pull_answer import (
     Believed,
     Missing,
     PullResult,
-    Records,
     RecordsResult,
     end_told,
     examined,
@@ -47,7 +46,7 @@ logger: logging.Logger = logging.getLogger("rocketstream.client")
 LOSSES_TOLD_EVERY_MS = 10_000
 """After a loss that is told, the further ones of its queue are summed up for so long."""
 
-TakeRecords = Callable[[Any, Records, int, int], int]
+TakeRecords = Callable[[Any, RecordsResult, int], int]
 
 
 class PullTerms(NamedTuple):
@@ -63,7 +62,7 @@ class PullTerms(NamedTuple):
         commit: offset to commit, if the flags say so.
         interval_ms: pause after an answer that found messages.
         take_records: takes records that are just as they should be undecoded, for a queue, with
-            where to pull next and how many bytes they are; None to have messages of all.
+            how many bytes the answer has; None to have messages of all.
     """
 
     max_nums: int

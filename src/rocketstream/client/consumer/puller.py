@@ -283,7 +283,7 @@ class Puller(Generic[Q]):
             self._instance.stats.inc_pull_rt(self._group, mq.topic, took_ms)
         size = len(answer.body)
         if terms.take_records is not None and isinstance(result, RecordsResult):
-            accepted = terms.take_records(queue, result.records, next_offset, size)
+            accepted = terms.take_records(queue, result, size)
         else:
             accepted = self._sink.accept(queue, result.msg_found_list, next_offset, size)
         if accepted:

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from rocketstream.client.consumer.lite.arrow import ArrowPolls
 
 COLUMNS_ROWS = 10_000
+GATHER_S = 0.02
+"""How long a poll for record batches waits for more that brokers have."""
 """Most rows of a record batch, where nothing else is said."""
 _POLL_SECONDS_MAX = 365 * 86_400.0
 """Longer waits are as good as endless, and timers of loops cannot hold them."""
@@ -419,9 +421,8 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
             elif cache.pull_ended:
                 free = self._free_queues(impl)
         if not messages:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(timeout / 1000, _POLL_SECONDS_MAX)):
-                    await self._wait_for_some(impl)
+            seconds = min(timeout / 1000, _POLL_SECONDS_MAX)
+            await self._wait_until(impl, impl.loop.time() + seconds)
             with impl.lock:
                 messages = cache.take(self._batch)
                 free = self._free_queues(impl)
@@ -485,14 +486,14 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
             self._poller = None if iterated else asyncio.current_task(impl.loop)
             while True:
                 began_ms = self._clock.now_ms()
+                if rows := polls.gathers(max_rows):
+                    await self._wait_until(impl, min(deadline, impl.loop.time() + GATHER_S), rows)
                 with impl.lock:
                     found = polls.begin(max_rows, chosen, undecoded=not hooks)
                     free = self._free_queues(impl)
                 impl.pulls.pull_all(free)
                 if not found:
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout_at(deadline):
-                            await self._wait_for_some(impl)
+                    await self._wait_until(impl, deadline)
                 elif (batch := await self._read(polls, chosen, began_ms)).num_rows:
                     return batch
                 if not impl.running or impl.loop.time() >= deadline:
@@ -543,15 +544,24 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
                 self._tell_hooks([message])
             yield message
 
-    async def _wait_for_some(self, impl: LitePullConsumerImpl) -> None:
+    async def _wait_until(
+        self, impl: LitePullConsumerImpl, deadline: float, count: int = 1
+    ) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._wait_for_some(impl, count)
+
+    async def _wait_for_some(self, impl: LitePullConsumerImpl, count: int = 1) -> None:
         """Wait for messages, or the end."""
         self._waiting += 1
+        impl.awaited = count
         try:
-            while impl.running and not impl.cache.has_messages:
+            while impl.running and not impl.cache.has(count):
                 self._arrived.clear()
                 await self._arrived.wait()
         finally:
             self._waiting -= 1
+            impl.awaited = 1
 
     # --- positions --------------------------------------------------------------------------------
 

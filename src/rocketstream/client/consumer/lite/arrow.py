@@ -31,6 +31,21 @@ class ArrowPolls:
         self._impl = impl
         self._check_crc = check_crc
         self._batches: Batches | None = None
+        self._failed: bool = False
+        """Whether the last batch could not be decoded: pulls are tried one by one then."""
+
+    def gathers(self, max_rows: int) -> int:
+        """Return how many rows are worth waiting for a moment; 0 where all there is has come.
+
+        Fewer than brokers are asked for in one pull take as long to be made into columns; Apache's
+        brokers give 32 of them at a time.
+        """
+        impl = self._impl
+        if self._batches is not None or self._failed or not impl.undecoded:
+            return 0
+        with impl.lock:
+            rows = min(max_rows, impl.rows_of_a_pull)
+            return 0 if impl.cache.has(rows) or not impl.cache.is_behind() else rows
 
     def begin(self, max_rows: int, columns: Sequence[Column], *, undecoded: bool) -> bool:
         """Settle what the caller got last, and take what is there; the machine's lock is held.
@@ -52,7 +67,7 @@ class ArrowPolls:
             self._put_back(rest)
         cache = self._impl.cache
         cache.settle()
-        lent = cache.lend(max_rows, limits.COLUMNS_BYTES_MAX)
+        lent = cache.lend(max_rows, 1 if self._failed else limits.COLUMNS_BYTES_MAX)
         if lent:
             self._batches = Batches(lent, columns, self._check_crc)
         return bool(lent)
@@ -67,8 +82,10 @@ class ArrowPolls:
         batches, batch = self._batches, None
         if batches is None:
             return nothing(columns), []
+        self._failed = True
         try:
             batch = batches.read()
+            self._failed = False
         except Doubtful as doubtful:
             with self._impl.lock:
                 self._impl.cache.look_into(doubtful.queue, batches.lent)

@@ -23,7 +23,7 @@ from rocketstream.client.consumer.lite.queues import (
 )
 from rocketstream.client.consumer.offsets.store import Offsets
 from rocketstream.client.consumer.process_queue import MIB
-from rocketstream.client.consumer.pull_answer import Records
+from rocketstream.client.consumer.pull_answer import RecordsResult
 from rocketstream.client.consumer.pull_requests import PullTerms, active_version, filtered
 from rocketstream.client.consumer.puller import Puller
 from rocketstream.client.consumer.settings import LitePullConsumerSettings
@@ -77,6 +77,8 @@ class LitePullConsumerImpl(ConsumerInner):
         self.lock: Any = threading.RLock()
         self.cache: LiteCache = LiteCache(settings)
         self.has_arrived: Callable[[], None] = lambda: None
+        self.awaited: int = 1
+        """How many messages whoever waits wants to be there."""
         self.running: bool = False
         self.in_columns = self.undecoded = False
         """Whether record batches are polled, and whether answers may be kept undecoded for them."""
@@ -101,6 +103,11 @@ class LitePullConsumerImpl(ConsumerInner):
             timestamp_ms=settings.consume_timestamp_ms,
         )
         self.queues: Assignment[LiteQueue] = Assignment(instance, sharing, self, store=store)
+
+    @property
+    def rows_of_a_pull(self) -> int:
+        """How many messages a broker is asked for at a time, to be made into columns."""
+        return self._settings.wire_batch_size(in_columns=True)
 
     # --- life cycle -------------------------------------------------------------------------------
 
@@ -260,7 +267,10 @@ class LitePullConsumerImpl(ConsumerInner):
     def may_pull(self, queue: LiteQueue) -> bool:
         """Whether a queue may be pulled: not while it is paused, or enough is cached."""
         with self.lock:
-            return not queue.leaving and self.cache.may_pull(queue)
+            may = not queue.leaving and self.cache.may_pull(queue)
+        if not may and self.awaited > 1:
+            self.has_arrived()  # no more will
+        return may
 
     def terms(
         self, queue: LiteQueue, subscription: SubscriptionData, *, to_slave: bool
@@ -299,20 +309,25 @@ class LitePullConsumerImpl(ConsumerInner):
         with self.lock:
             if not self.cache.arrived(queue, epoch, messages, next_offset, body_bytes):
                 return 0
+            queue.behind = 0
         if messages:
-            self.has_arrived()
+            self._tell_arrival()
         return len(messages)
 
-    def _take_records(
-        self, queue: LiteQueue, records: Records, next_offset: int, body_bytes: int
-    ) -> int:
+    def _take_records(self, queue: LiteQueue, found: RecordsResult, body_bytes: int) -> int:
         """Cache what a pull brought undecoded; return how many messages are wanted."""
+        records, end = found.records, found.next_begin_offset
         with self.lock:
             if not self.undecoded:
                 return 0  # asked for again, as messages
-            self.cache.arrived(queue, queue.epoch, [], next_offset, body_bytes, records)
-        self.has_arrived()
+            self.cache.arrived(queue, queue.epoch, [], end, body_bytes, records)
+            queue.behind = max(0, found.max_offset - end)
+        self._tell_arrival()
         return len(records)
+
+    def _tell_arrival(self) -> None:
+        if self.cache.has(self.awaited):
+            self.has_arrived()
 
     def leave_columns(self) -> None:
         """Hand out messages again: what is kept undecoded is pulled anew; the lock is held."""

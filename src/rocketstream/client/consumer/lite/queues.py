@@ -121,6 +121,7 @@ class LiteQueue(OwnQueue):
         position: the next offset to hand out; past what was filtered out.
         acked: everything below may be committed.
         noted: what was last given to the offset store.
+        behind: messages the broker had behind those it gave last, to be kept undecoded.
         cached: messages not handed out; those of a chunk count until its last one is.
         cached_bytes: bytes of the answers these came in.
         lent: the last part that is being made into columns, and not handed out yet.
@@ -129,8 +130,8 @@ class LiteQueue(OwnQueue):
     """
 
     __slots__ = (
-        "acked", "cached", "cached_bytes", "chunks", "epoch", "idle", "last_pull_ms", "lent",
-        "look_to", "noted", "paused", "position", "pull_offset",
+        "acked", "behind", "cached", "cached_bytes", "chunks", "epoch", "idle", "last_pull_ms",
+        "lent", "look_to", "noted", "paused", "position", "pull_offset",
     )  # fmt: skip
 
     paused: bool
@@ -152,6 +153,7 @@ class LiteQueue(OwnQueue):
         self.chunks: deque[Chunk] = deque()
         self.lent: Lent | None = None
         self.look_to: int = 0
+        self.behind: int = 0
 
     def pull_begins(self, now_ms: float) -> None:
         """Remember when a pull was sent or put off."""
@@ -284,6 +286,7 @@ class LiteCache:
     def _clear(self, queue: LiteQueue) -> None:
         queue.epoch += 1
         queue.idle = False
+        queue.behind = 0
         self.held.pop(queue, None)
         queue.lent = None
         if queue in self._handed:
@@ -348,10 +351,16 @@ class LiteCache:
 
     # --- handing out ------------------------------------------------------------------------------
 
-    @property
-    def has_messages(self) -> bool:
-        """Whether something can be handed out."""
-        return bool(self._ready)
+    def has(self, count: int) -> bool:
+        """Return whether so many messages can be handed out, or some and no more are pulled now."""
+        return self.cached >= count or (self.cached > 0 and bool(self.held))
+
+    def is_behind(self) -> bool:
+        """Return whether brokers have more than they gave of a queue that is being pulled."""
+        return any(
+            queue.behind and not queue.paused and queue not in self.held
+            for queue in self.queues.values()
+        )
 
     def settle(self) -> None:
         """The caller came back: what it got last may be committed now."""
