@@ -24,9 +24,9 @@ SPARK: Final = "spark"
 
 
 @cache
-def starts_spark(file: str) -> bool:
+def starts_spark(file: Path) -> bool:
     """Tell whether the tests of a file are Spark's, and none of those beside Apache's programs."""
-    text = Path(file).read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
     return "mark.spark" in text and "mark.interop" not in text
 
 
@@ -38,7 +38,7 @@ class _Files(LoadFileScheduling):  # type: ignore[misc]  # of xdist, which is un
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return SPARK if starts_spark(file) else file
+        return SPARK if starts_spark(self.config.rootpath / file) else file
 
     def remove_node(self, node: Any) -> str | None:
         """Take a worker out; returns the test it died in."""
