@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rocketstream.errors import FlushFailedError
 from rocketstream.server.store import MessageStore, StoreConfig
 from rocketstream.testing.clock import ManualClock
-from rocketstream.testing.sim.disk import Disk, SimFiles
+from rocketstream.testing.sim.disk import Disk, SimFiles, Trouble
 from rocketstream.testing.sim.loop import Scheduler, SimLoop
 from rocketstream.testing.sim.workers import SimWorkers
 from tests.kits.stores import TOPIC, put
@@ -59,6 +60,33 @@ def test_names_that_a_killed_process_left_are_as_safe_as_messages(seed: int) -> 
     store.flush()
     disk.lose_power()
     assert open_store(disk, clock).max_offset(TOPIC, 0) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("before", [1, 40])
+def test_what_a_failed_fsync_did_not_write_is_written_after_the_restart(
+    seed: int, before: int
+) -> None:
+    """The system tells a failure once, and takes for written what it failed to write."""
+    disk, clock = Disk(random.Random(seed), lambda: 0), ManualClock()
+    store = open_store(disk, clock)
+    put(store, b"first")
+    store.flush()
+    clock.advance(10_000)
+    for _ in range(before):
+        put(store, b"not synced" * 20)
+    disk.trouble = Trouble(eio_sync=1.0)
+    with pytest.raises(FlushFailedError):
+        store.flush()
+    disk.trouble = Trouble()
+    store = open_store(disk, clock)
+    clock.advance(10_000)
+    put(store, b"acknowledged")
+    store.flush()
+    disk.lose_power()
+    store = open_store(disk, clock)
+    for offset in range(1 + before + 1):
+        assert store.get(TOPIC, 0, offset, 1).count == 1
 
 
 class NamesSynced(SimFiles):

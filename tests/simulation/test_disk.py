@@ -192,6 +192,28 @@ def test_faults_are_raised_and_counted(trouble: Trouble, kind: str) -> None:
     assert disk.counts == {kind: 1}
 
 
+def test_what_a_sync_failed_to_write_is_not_written_until_it_is_written_to() -> None:
+    """Linux takes such pages for clean: the next sync succeeds, and writes nothing."""
+    for again in (False, True):
+        disk, files = new_disk()
+        write(files, A, b"old" * 3000, sync=True)
+        files.sync_directory(ROOT)
+        with files.opened(A) as handle:
+            files.pwrite(handle, b"new", 0)
+            files.pwrite(handle, b"new", 6000)
+            disk.trouble = Trouble(eio_sync=1.0)
+            with pytest.raises(OSError, match="error"):
+                files.sync(handle)
+            disk.trouble = Trouble()
+            if again:
+                files.pwrite(handle, b"new", 6000)
+            files.sync(handle)
+        assert files.read_bytes(A)[:3] == files.read_bytes(A)[6000:6003] == b"new"
+        data = restarted(disk).read_bytes(A)
+        assert data[:3] == b"old"
+        assert data[6000:6003] == (b"new" if again else b"old")
+
+
 def test_full_disk_takes_what_has_its_space_already() -> None:
     disk, files = new_disk()
     with files.opened(A, create=True) as handle:

@@ -34,6 +34,9 @@ Records are written by offset, so missing space is an error, never a signal.
 """
 
 
+_WRITE_STEP_BYTES = 1024 * 1024
+
+
 def _not_synced(error: OSError) -> StoreError:
     return FlushFailedError(f"the directory of the commit log cannot be synced: {error}")
 
@@ -198,6 +201,21 @@ class CommitLog:
         except OSError as error:
             self._refuse(active, end + len(data))
             raise no_room(active.path, len(data), error) from error
+
+    def write_again(self, start: int) -> None:
+        """Write the bytes from an offset up to the end once more: the next sync has to sync them.
+
+        A system that failed to write pages tells it once, and takes them for written from then on.
+
+        Raises:
+            OSError: the disk does not take them.
+        """
+        for segment in self._segments:
+            low, high = max(start - segment.base, 0), min(self.end - segment.base, segment.size)
+            with segment.opened() as fd:
+                for position in range(low, high, _WRITE_STEP_BYTES):
+                    end = min(position + _WRITE_STEP_BYTES, high)
+                    self._files.write_all(fd, segment.map[position:end], position)
 
     def _refuse(self, segment: MappedFile, end: int) -> None:
         self._refused_end = max(end, self._refused_end)

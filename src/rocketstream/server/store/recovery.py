@@ -218,6 +218,8 @@ class Recovery:
             self._check_begin()
         outcome = self._walk_and_mend(clean_exit)
         self._log.set_end(outcome.end.offset)
+        if not clean_exit and self._marks.own:
+            self._log.write_again(self._marks.flushed_offset)
         for queue in self._queues.values():
             outcome.entries_dropped += queue.truncate_physical(outcome.end.offset)
             queue.correct_min(self._log.min_offset)

@@ -48,9 +48,13 @@ class Inode:
         given: size it was set to without being written; a later change of names that survives makes
             this size survive too, since file systems keep both in one journal.
         safe_size: the part of that size that survives.
+        forgotten: pages as they were when a sync failed: the system takes them for written back,
+            and writes them no more until they are written to.
     """
 
-    __slots__ = ("data", "durable", "given", "modified_ms", "number", "room", "safe_size")
+    __slots__ = (
+        "data", "durable", "forgotten", "given", "modified_ms", "number", "room", "safe_size",
+    )  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.number: int = number
@@ -60,12 +64,36 @@ class Inode:
         self.given: int = 0
         self.safe_size: int = 0
         self.modified_ms: int = 0
+        self.forgotten: dict[int, bytes] = {}
 
     @property
     def is_clean(self) -> bool:
         """Whether the platter has the same bytes as the file."""
         held: object = self.data
         return self.durable == held
+
+    def forget(self) -> None:
+        """Take what was not written back for written: that a sync failed is told once."""
+        durable = self.durable or b""
+        for page in range(0, len(self.data), PAGE_BYTES):
+            bytes_now = self.data[page : page + PAGE_BYTES]
+            if bytes_now != durable[page : page + PAGE_BYTES]:
+                self.forgotten[page] = bytes_now
+
+    def touched(self, start: int, end: int) -> None:
+        """Note that bytes were written: their pages are to be written back."""
+        if self.forgotten:
+            for page in range(start - start % PAGE_BYTES, end, PAGE_BYTES):
+                self.forgotten.pop(page, None)
+
+    def written_back(self) -> bytes:
+        """Return what the platter has once the system has written what it knows of."""
+        result, durable = bytearray(self.data), self.durable or b""
+        for page, seen in self.forgotten.items():
+            if result[page : page + PAGE_BYTES] == seen:
+                old = durable[page : page + len(seen)]
+                result[page : page + len(seen)] = old.ljust(len(seen), b"\0")
+        return bytes(result)
 
 
 @dataclass
@@ -77,8 +105,9 @@ class Trouble:
         short_read: ``pread`` returns a part.
         eio_write: ``pwrite`` fails.
         eio_read: ``pread`` fails, and reading a whole file.
-        eio_sync: ``sync`` fails, and the data that was to be synced may be lost.
+        eio_sync: ``sync`` fails once, and the pages that were to be written are taken for written.
         full: no file gets more space.
+        slow_s: so much longer take background work, and syncs with it.
     """
 
     short_write: float = 0.0
@@ -87,6 +116,7 @@ class Trouble:
     eio_read: float = 0.0
     eio_sync: float = 0.0
     full: bool = False
+    slow_s: float = 0.0
 
 
 _Operation = tuple[str, str, str, "Inode | None", int]
@@ -216,13 +246,14 @@ class Disk:
         if inode.is_clean:
             inode.data = Pages(inode.data)  # processes that died keep their own view
             return
-        old = inode.durable or b""
+        old, new = inode.durable or b"", inode.written_back()
         if way == "all":
-            inode.durable = bytes(inode.data)
+            inode.durable = new
         else:
-            old = old.ljust(min(inode.safe_size, len(inode.data)), b"\0")
-            inode.durable = _mixed(old, inode.data, self.chance, way, self.counts)
+            old = old.ljust(min(inode.safe_size, len(new)), b"\0")
+            inode.durable = _mixed(old, new, self.chance, way, self.counts)
         inode.data = Pages(inode.durable)
+        inode.forgotten.clear()
         inode.room = min(inode.room, len(inode.data))
 
     def _drop_orphans(self) -> None:
@@ -253,14 +284,13 @@ class Disk:
         trouble = self.trouble
         if trouble.eio_sync and self.chance.random() < trouble.eio_sync:
             self.counts["EIO on sync"] += 1
+            inode.forget()
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         if not inode.is_clean:
-            inode.durable = bytes(inode.data)
+            inode.durable = inode.written_back()
 
 
-def _mixed(
-    old: bytes, new: bytearray, chance: random.Random, way: str, counts: Counter[str]
-) -> bytes:
+def _mixed(old: bytes, new: bytes, chance: random.Random, way: str, counts: Counter[str]) -> bytes:
     """Return a file of which pages were written back whole, sector by sector, or not at all."""
     if chance.random() < 0.5 and len(old) < len(new):
         size = max(len(old), chance.randint(0, len(new) // SECTOR_BYTES) * SECTOR_BYTES)
@@ -426,6 +456,7 @@ class SimFiles(Files):
         if position > len(pages):
             pages.extend(bytes(position - len(pages)))
         pages[position : position + size] = data if size == len(data) else data[:size]
+        inode.touched(position, position + size)
         inode.room = max(inode.room, position + size)
         inode.modified_ms = disk.now_ms()
         self._done("write", self._open[handle][0])
