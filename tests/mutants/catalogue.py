@@ -1,63 +1,14 @@
 """Planted defects: each a promise broken in one or two places of the product's source.
 
-Law: texts only; a text that is to be replaced stands exactly once in its module. Most are defects
-the original had, or this project before it was broken on purpose.
+Most of those here are defects the original had, or this project before it was broken on purpose;
+those of ``from_docs`` were thought up by others than the simulator's authors.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-CLIENT, BROKER, STORE = (
-    "rocketstream.client",
-    "rocketstream.server.broker",
-    "rocketstream.server.store",
-)
-
-
-@dataclass(frozen=True)
-class Edit:
-    """A text of a module, and what stands there instead."""
-
-    module: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A planted defect.
-
-    Attributes:
-        name: in a word.
-        breaks: what it breaks, in one line.
-        scenario: the workload that is to find it.
-        shows: words one of which is in what is found; other failures do not count.
-        edits: where it is planted.
-    """
-
-    name: str
-    breaks: str
-    scenario: str
-    shows: tuple[str, ...]
-    edits: tuple[Edit, ...]
-
-    def is_shown_by(self, failure: str) -> bool:
-        """Tell whether a failure is one this defect makes."""
-        return any(word in failure for word in self.shows)
-
-
-def _mutant(
-    name: str, breaks: str, scenario: str, shows: str, *edits: tuple[str, str, str]
-) -> Mutant:
-    words = tuple(shows.split(", "))
-    return Mutant(name, breaks, scenario, words, tuple(Edit(*edit) for edit in edits))
-
-
-LOST = "lost, misplaced, not consumed, does not hold"
-AHEAD = "committed ahead, lost, not consumed, committed"
-ORDER = "owned twice, reordered, went backwards"
-
+from tests.mutants.from_docs import FROM_DOCS
+from tests.mutants.mutant import AHEAD, BROKER, CLIENT, LOST, ORDER, STORE
+from tests.mutants.mutant import mutant as _mutant
 
 MUTANTS = (
     _mutant(
@@ -378,5 +329,6 @@ MUTANTS = (
         (f"{CLIENT}.consumer.process_queue", "            return max(self.queue_offset_max + 1, self.passed_to)",
          "            return max(self.queue_offset_max + 2, self.passed_to)"),
     ),
+    *FROM_DOCS,
 )  # fmt: skip
 """Every planted defect."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from tests.mutants.catalogue import Edit, Mutant
+from tests.mutants.mutant import Edit, Mutant
 
 # From a module's source to what is compiled instead of it.
 Rewrite = Callable[[str], str | ast.Module]

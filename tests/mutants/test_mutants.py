@@ -8,7 +8,9 @@ import ast
 import pytest
 
 from tests.mutants.__main__ import find, table
-from tests.mutants.catalogue import MUTANTS, Edit, Mutant
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.from_docs import FROM_DOCS
+from tests.mutants.mutant import Edit, Mutant
 from tests.mutants.plant import edited, plant_changes, source_of
 
 QUICK = (
@@ -28,8 +30,9 @@ def test_a_mutant_stands_where_it_says_and_is_python(mutant: Mutant) -> None:
         assert ast.dump(ast.parse(edited(text, edits))) != ast.dump(ast.parse(text))
 
 
-def test_there_are_three_dozen_mutants_with_names_of_their_own() -> None:
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 36
+def test_there_are_three_dozen_mutants_and_thirty_with_names_of_their_own() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 36 + len(FROM_DOCS)
+    assert len(FROM_DOCS) == 30
 
 
 def test_a_text_that_stands_twice_is_no_place_for_a_mutant() -> None:
