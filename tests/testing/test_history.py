@@ -17,6 +17,7 @@ from rocketstream.testing.history import Anomaly, AnomalyKind, Rules, check
 from rocketstream.testing.history.events import (
     BrokerDied,
     BrokerPaused,
+    CalmBegan,
     ClockJumped,
     CommitSeen,
     Content,
@@ -36,6 +37,7 @@ from rocketstream.testing.history.events import (
     SendAcknowledged,
     SendFailed,
     SendInvoked,
+    TakenBack,
     TransactionDecided,
 )
 from tests.testing.clean_history import ATTEMPTS, DUE_MS, TOPIC, CleanHistory
@@ -260,6 +262,31 @@ def miscount(history: History, source: random.Random) -> History:
     return [*without(history, delivery), wrong]
 
 
+def retry_too_often(history: History, source: random.Random) -> History:
+    """A message that fails each time comes back after its last attempt too."""
+    sent = pick([i for i in of(SendInvoked, history) if not i.transactional], source)
+    retries = MessageQueue("%RETRY%plain", "b", 0)
+    for times in range(ATTEMPTS + 1):
+        at = history[-1].at + 1
+        queue = retries if times else MessageQueue(TOPIC, "b", 0)
+        again = MessageDelivered(at, sent.key, "plain", "m", queue, 10_000 + times, times, 90_000)
+        history = [*history, again, ListenerReturned(at + 1, again, False)]
+    return history
+
+
+def deliver_late(history: History, source: random.Random) -> History:
+    """All is calm, and a message waits for somebody's timer."""
+    calm, late = history[-1].at + 1, Rules().prompt_ms + source.randrange(2, 1_000)
+    queue = MessageQueue(TOPIC, "b", 0)
+    return [
+        *history,
+        CalmBegan(calm),
+        SendInvoked(calm, "late", TOPIC, tags="a"),
+        SendAcknowledged(calm + 1, "late", queue, 10_000),
+        MessageDelivered(calm + 1 + late, "late", "plain", "m", queue, 10_000),
+    ]
+
+
 def give_up_early(history: History, source: random.Random) -> History:
     ended = pick(
         [r for r in of(ListenerReturned, history) if r.delivery.group == "plain" and r.success],
@@ -357,6 +384,8 @@ PLANTS: list[tuple[AnomalyKind, Plant]] = [
     (AnomalyKind.ROLLED_BACK_SEEN, roll_back),
     (AnomalyKind.REPEATED, repeat),
     (AnomalyKind.MISCOUNTED, miscount),
+    (AnomalyKind.MISCOUNTED, retry_too_often),
+    (AnomalyKind.LATE, deliver_late),
     (AnomalyKind.GIVEN_UP_EARLY, give_up_early),
 ]
 
@@ -535,6 +564,32 @@ def test_a_repetition_needs_a_cause(cause: Event) -> None:
     rules = Rules(rebalance_ms=1_000.0)
     assert kinds(history, rules) == {AnomalyKind.REPEATED}
     assert kinds([*history, cause], rules) == set()
+
+
+def test_what_a_listener_took_back_must_come_again_before_it_is_passed() -> None:
+    group = dataclasses.replace(GROUP, orderly=True)
+    kept = [*consumed("k0", 10.0, 0), *consumed("k1", 20.0, 1)]
+    back = [TakenBack(21.0, "g", QUEUE, offset) for offset in (0, 1)]
+    history: History = [group, *sent("k0", 0.0, 0), *sent("k1", 2.0, 1), *kept, *back]
+    second = consumed("k1", 30.0, 1)
+    commit = CommitSeen(40.0, "g", QUEUE, 2)
+    assert kinds([*history, *second, commit]) == {
+        AnomalyKind.COMMITTED_AHEAD,
+        AnomalyKind.REORDERED,
+    }
+    assert kinds([*history, *consumed("k0", 25.0, 0), *second, commit]) == set()
+
+
+def test_a_message_that_is_kept_here_after_a_failed_send_back_counts_its_tries_itself() -> None:
+    """It is delivered more often than it may, but not as stored."""
+    retries = MessageQueue("%RETRY%g", "b", 0)
+    group = dataclasses.replace(GROUP, attempts_max=2)
+    history: History = [group, *sent("k", 0.0, 0), *consumed("k", 10.0, 0, success=False)]
+    for times in (1, 2):
+        at = 10.0 + 10.0 * times
+        again = MessageDelivered(at, "k", "g", "m", retries, 0, times, call=int(at))
+        history += [again, ListenerReturned(at + 1, again, False)]
+    assert kinds(history) == set()
 
 
 def test_a_listener_that_outlives_its_lock_is_not_blamed() -> None:

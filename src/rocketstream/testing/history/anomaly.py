@@ -47,7 +47,9 @@ class AnomalyKind(enum.Enum):
     REPEATED = "repeated without cause"
     """Consumed and delivered again, and nothing explains the second delivery."""
     MISCOUNTED = "retries miscounted"
-    """A message's retry count is higher than the number of its failures."""
+    """A message's retry count is higher than the number of its failures, or than it may be."""
+    LATE = "late"
+    """Delivered only after a while, though all was calm when it was sent."""
     GIVEN_UP_EARLY = "given up early"
     """Dead-lettered before it had all its attempts."""
 
@@ -83,6 +85,7 @@ class Rules:
         exclusive_ms: an orderly listener call may rely on the lock it began under for this long.
         early_ms: how much too early a delayed message may come (clocks are rounded down to
             milliseconds).
+        prompt_ms: when all is calm a message is delivered this soon after it is stored.
         reports_max: how many anomalies of one kind are reported at most.
     """
 
@@ -91,4 +94,5 @@ class Rules:
     rebalance_ms: float = 150_000.0
     exclusive_ms: float = 30_000.0
     early_ms: float = 1.0
+    prompt_ms: float = 10_000.0
     reports_max: int = 5

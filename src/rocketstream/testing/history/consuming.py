@@ -33,6 +33,7 @@ def check_consuming(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
         by_key = _deliveries_by_key(group)
         yield from _retries(stories, rules, group, by_key)
         yield from _given_up_early(stories, group, by_key)
+        yield from _late(stories, rules, group, by_key)
         yield from _never_consumed(stories, rules, group, by_key)
         for seen in group.owners:
             if len(seen.members) != 1:
@@ -114,6 +115,7 @@ def _repeated(
     """Check that a consumed message repeats only after a crash, a change of owner or a reset."""
     before: dict[int, Delivery] = {}
     resets = group.queues[queue].resets
+    taken_back = group.queues[queue].taken_back
     for delivery in deliveries:
         event = delivery.event
         earlier = before.get(event.offset)
@@ -126,6 +128,10 @@ def _repeated(
             or stories.disturbances.any_between(begin, event.at)
             or stories.crashed(queue.broker_name, begin, event.at)
             or any(earlier.event.at <= reset.at <= event.at for reset in resets)
+            or any(
+                back.offset == event.offset and earlier.event.at <= back.at <= event.at
+                for back in taken_back
+            )
         ):
             continue
         text = f"{event.key} was consumed by {earlier.event.member}, and delivered again"
@@ -180,6 +186,29 @@ def _retries(
                 break
             failures += not delivery.success
         yield from _sent_back_once(stories, rules, group, key, deliveries)
+        yield from _retried_too_often(group, key, deliveries)
+
+
+def _retried_too_often(
+    group: GroupStory, key: str, deliveries: list[Delivery]
+) -> Iterator[Anomaly]:
+    """Check that no message comes back that has had all its attempts.
+
+    Its count as it is stored is the least one of its place: a client that could not send it back
+    counts the tries it gives it itself.
+    """
+    most = group.declared.attempts_max
+    counts: dict[tuple[MessageQueue, int], Delivery] = {}
+    for delivery in deliveries:
+        event = delivery.event
+        least = counts.setdefault((event.queue, event.offset), delivery)
+        if event.reconsume_times < least.event.reconsume_times:
+            counts[event.queue, event.offset] = delivery
+    for delivery in counts.values():
+        times = delivery.event.reconsume_times
+        if 0 < most <= times:
+            text = f"{key} came back after {times} failures; it had {most} attempts"
+            yield Anomaly(AnomalyKind.MISCOUNTED, text, (delivery.event,))
 
 
 def _sent_back_once(
@@ -268,6 +297,23 @@ def _never_consumed(
         text = f"{key} was never consumed by group {declared.group}"
         events = (*send.invoked, *send.acknowledged, *copies, *(d.event for d in deliveries))
         yield Anomaly(AnomalyKind.LOST, text, events)
+
+
+def _late(
+    stories: Stories, rules: Rules, group: GroupStory, by_key: dict[str, list[Delivery]]
+) -> Iterator[Anomaly]:
+    """Check that a message sent when all was calm was delivered at once."""
+    if stories.calm is None:
+        return
+    for key, send in stories.sends.items():
+        if not send.invoked or not send.acknowledged or send.invoked[0].at < stories.calm.at:
+            continue
+        stored_at = send.acknowledged[0].at
+        first = min((d.event.at for d in by_key.get(key, ())), default=NEVER)
+        if stored_at + rules.prompt_ms < first < NEVER:
+            text = f"{key} was delivered {first - stored_at:.0f} ms after it was acknowledged"
+            events = (*send.invoked, *send.acknowledged, *(d.event for d in by_key[key]))
+            yield Anomaly(AnomalyKind.LATE, f"{text} to group {group.declared.group}", events)
 
 
 def _starts(group: GroupStory) -> dict[MessageQueue, float]:

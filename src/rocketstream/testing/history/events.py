@@ -174,6 +174,15 @@ class OffsetReset(Event):
     offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class TakenBack(Event):
+    """A listener wants a message again that it had finished and not committed (ROLLBACK)."""
+
+    group: str
+    queue: MessageQueue
+    offset: int
+
+
 # --- consuming -----------------------------------------------------------------------------------
 
 
@@ -274,6 +283,11 @@ class OwnersSeen(Event):
 @dataclass(frozen=True, slots=True)
 class RunEnded(Event):
     """All faults ended and the time to recover is over: everything must be consumed by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class CalmBegan(Event):
+    """From here on nothing is disturbed, and everything before is consumed."""
 
 
 # --- what happened to the processes --------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from rocketstream.model import MessageQueue
 from rocketstream.testing.history.anomaly import Anomaly, AnomalyKind, Rules
 from rocketstream.testing.history.consuming import wanted
-from rocketstream.testing.history.events import CommitSeen, OffsetReset
+from rocketstream.testing.history.events import CommitSeen, OffsetReset, TakenBack
 from rocketstream.testing.history.story import (
     RETRY,
     Delivery,
@@ -70,6 +70,11 @@ class _Sweep:
         """Note that a message is finished."""
         self._done.add(offset)
 
+    def take_back(self, offset: int) -> None:
+        """Note that a message is finished no more."""
+        self._done.discard(offset)
+        self.next = min(self.next, offset)
+
     def first_open(self, begin: int, end: int) -> int:
         """Return the lowest wanted, unfinished offset in [begin, end); ``end`` if there is none."""
         while begin < end and (begin in self._done or not self._wanted(begin)):
@@ -81,10 +86,11 @@ def _committed_ahead(
     stories: Stories, group: GroupStory, queue: MessageQueue, story: QueueStory
 ) -> Iterator[Anomaly]:
     sweep = _Sweep(stories, group, queue)
-    moments: list[tuple[float, int, Delivery | OffsetReset | CommitSeen]] = [
+    moments: list[tuple[float, int, Delivery | OffsetReset | TakenBack | CommitSeen]] = [
         (d.end, _ENDED, d) for d in story.deliveries if _is_finished(group, d)
     ]
     moments += [(reset.at, _RESET, reset) for reset in story.resets]
+    moments += [(back.at, _RESET, back) for back in story.taken_back]
     moments += [(commit.at, _COMMITTED, commit) for commit in story.commits]
     moments.sort(key=lambda moment: moment[:2])
     for _, _, what in moments:
@@ -92,6 +98,8 @@ def _committed_ahead(
             sweep.finish(what.event.offset)
         elif isinstance(what, OffsetReset):
             sweep.next = max(sweep.next, what.offset)
+        elif isinstance(what, TakenBack):
+            sweep.take_back(what.offset)
         else:
             open_ = sweep.first_open(sweep.next, what.offset)
             if open_ < what.offset:
@@ -159,10 +167,11 @@ def _out_of_order(
     stories: Stories, group: GroupStory, queue: MessageQueue, story: QueueStory
 ) -> Iterator[Anomaly]:
     sweep = _Sweep(stories, group, queue)
-    moments: list[tuple[float, int, Delivery | OffsetReset]] = [
+    moments: list[tuple[float, int, Delivery | OffsetReset | TakenBack]] = [
         (d.end, _ENDED, d) for d in story.deliveries if _is_finished(group, d)
     ]
     moments += [(reset.at, _RESET, reset) for reset in story.resets]
+    moments += [(back.at, _RESET, back) for back in story.taken_back]
     moments += [(d.event.at, _BEGAN, d) for d in story.deliveries]
     moments.sort(key=lambda moment: moment[:2])
     call: tuple[str, int, float] | None = None
@@ -170,6 +179,8 @@ def _out_of_order(
     for _, kind, what in moments:
         if isinstance(what, OffsetReset):
             sweep.next = max(sweep.next, what.offset)
+        elif isinstance(what, TakenBack):
+            sweep.take_back(what.offset)
         elif kind == _ENDED:
             sweep.finish(what.event.offset)
         else:

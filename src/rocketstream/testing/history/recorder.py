@@ -50,6 +50,11 @@ class Sending:
         else:
             self.acknowledged_at(result.message_queue, result.queue_offset)
 
+    def unsafe(self) -> None:
+        """Record that the message is stored, but may be lost: its status is not SEND_OK."""
+        now, key = self._recorder.now(), self._invoked.key
+        self._recorder.record(SendFailed(now, key, SendOutcome.UNKNOWN, self._tries_max))
+
     def acknowledged_at(self, queue: MessageQueue | None, offset: int) -> None:
         """Record that the send was acknowledged with this place."""
         now, key = self._recorder.now(), self._invoked.key

@@ -15,6 +15,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.testing.history.events import (
     BrokerDied,
     BrokerPaused,
+    CalmBegan,
     ClockJumped,
     CommitSeen,
     Disturbed,
@@ -33,6 +34,7 @@ from rocketstream.testing.history.events import (
     SendAcknowledged,
     SendFailed,
     SendInvoked,
+    TakenBack,
     TransactionDecided,
     TransactionsGivenUp,
 )
@@ -75,6 +77,7 @@ class QueueStory:
     deliveries: list[Delivery] = field(default_factory=list)
     commits: list[CommitSeen] = field(default_factory=list)
     resets: list[OffsetReset] = field(default_factory=list)
+    taken_back: list[TakenBack] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -165,9 +168,12 @@ class Stories:
     disturbances: Misfortunes = field(default_factory=Misfortunes)
     clock_forward: Moments = field(default_factory=lambda: Moments([]))
     given_up: TransactionsGivenUp | None = None
+    calm: CalmBegan | None = None
     ended: RunEnded | None = None
 
-    def group_of(self, event: MessageDelivered | CommitSeen | OffsetReset) -> GroupStory:
+    def group_of(
+        self, event: MessageDelivered | CommitSeen | OffsetReset | TakenBack
+    ) -> GroupStory:
         """Return the story of a group; an undeclared one consumes the topic it appears in."""
         story = self.groups.get(event.group)
         if story is None:
@@ -216,6 +222,7 @@ class _Sorter:
             LogRead: self._read,
             CommitSeen: self._commit,
             OffsetReset: self._reset,
+            TakenBack: self._taken_back,
             GroupDeclared: lambda event: None,  # processed first among events of one time
             MessageDelivered: self._delivered,
             ListenerReturned: self._returned,
@@ -223,6 +230,7 @@ class _Sorter:
             MemberLeft: self._left,
             OwnersSeen: self._owners,
             TransactionsGivenUp: self._given_up,
+            CalmBegan: self._calm,
             RunEnded: self._ended,
             ProcessDied: self._died,
             BrokerDied: self._deaths.append,
@@ -263,6 +271,9 @@ class _Sorter:
     def _reset(self, event: OffsetReset) -> None:
         self.stories.group_of(event).queue(event.queue).resets.append(event)
 
+    def _taken_back(self, event: TakenBack) -> None:
+        self.stories.group_of(event).queue(event.queue).taken_back.append(event)
+
     def _delivered(self, event: MessageDelivered) -> None:
         delivery = Delivery(event)
         self.stories.group_of(event).queue(event.queue).deliveries.append(delivery)
@@ -300,6 +311,9 @@ class _Sorter:
 
     def _given_up(self, event: TransactionsGivenUp) -> None:
         self.stories.given_up = event
+
+    def _calm(self, event: CalmBegan) -> None:
+        self.stories.calm = event
 
     def _ended(self, event: RunEnded) -> None:
         self.stories.ended = event

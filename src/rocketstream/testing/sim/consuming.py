@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketstream import OffsetStore, ReadOffsetType, aio, create_reply_message
-from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext
+from rocketstream.client.consumer.listener import (
+    ConsumeConcurrentlyContext,
+    ConsumeOrderlyContext,
+)
 from rocketstream.errors import RocketMQError
 from rocketstream.model import (
     ConsumeConcurrentlyStatus,
@@ -26,6 +29,7 @@ from rocketstream.model import (
     MessageSelector,
 )
 from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.properties import PROPERTY_MAX_OFFSET
 from rocketstream.testing.history import Recorder, place_of
 from rocketstream.testing.history.events import (
     CommitSeen,
@@ -33,6 +37,7 @@ from rocketstream.testing.history.events import (
     MemberJoined,
     MemberLeft,
     OffsetReset,
+    TakenBack,
 )
 from rocketstream.testing.sim.producing import reply_to
 from rocketstream.testing.sim.world import Node, World
@@ -53,6 +58,7 @@ class Manners:
         where: name and value of the property it selects by a condition; None for no condition.
         seeking: share of polls after which a lite pull member goes back to an earlier offset.
         partly: whether its listener acknowledges only the beginning of a batch that has failures.
+        by_hand: whether its listener in order commits and rolls back what it was given.
         retries: how often a message may fail before it is given up; None means no limit.
         failing: share of messages that fail at first.
         poisonous: share of messages that always fail.
@@ -70,6 +76,7 @@ class Manners:
     where: tuple[str, str] | None = None
     seeking: float = 0.0
     partly: bool = False
+    by_hand: bool = False
     retries: int | None = 16
     failing: float = 0.0
     poisonous: float = 0.0
@@ -111,6 +118,8 @@ class SimGroup:
         self.consumers: dict[str, tuple[int, Any]] = {}
         self.failed: Counter[str] = Counter()
         self.consumed: set[str] = set()
+        self.handed: dict[MessageQueue, _Listener] = {}
+        """By queue the listener that was handed messages last, where listeners commit by hand."""
         self.given_up: set[str] = set()
         attempts = 0 if manners.retries is None else manners.retries + 1
         self.declared: GroupDeclared = GroupDeclared(
@@ -209,6 +218,8 @@ class SimGroup:
         own = _Listener(self, node, recorder)
         if self.manners.partly:
             return own.partly
+        if self.manners.by_hand:
+            return own.by_hand
         return own.in_order if self.manners.orderly else own.at_once
 
     def fails(self, message: MessageExt) -> bool:
@@ -239,6 +250,7 @@ class _Listener:
     def __init__(self, group: SimGroup, node: Node, recorder: Recorder) -> None:
         self._group, self._node, self._recorder = group, node, recorder
         self._chance = group.world.random(f"listener {node.name} {node.incarnation}")
+        self._kept: dict[MessageQueue, list[int]] = {}
 
     async def at_once(self, messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
         """A concurrent listener."""
@@ -251,6 +263,32 @@ class _Listener:
         if await self._consume(messages):
             return ConsumeOrderlyStatus.SUCCESS
         return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+
+    async def by_hand(
+        self, messages: list[MessageExt], context: ConsumeOrderlyContext
+    ) -> ConsumeOrderlyStatus:
+        """A listener in order that keeps what it is given, commits all, or wants all again."""
+        group, handed = self._group.manners.group, self._group.handed
+        context.auto_commit = False
+        queue, last = place_of(group, messages[0]), messages[-1]
+        kept = self._kept.setdefault(queue, [])
+        if handed.get(queue) is not self or kept[-1:] != [messages[0].queue_offset - 1]:
+            kept.clear()  # the queue begins anew
+        handed[queue] = self
+        if not await self._consume(messages):
+            return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        kept += [message.queue_offset for message in messages]
+        follows = int(last.properties[PROPERTY_MAX_OFFSET]) > last.queue_offset + 1
+        fate = self._chance.random()
+        if fate < 0.1 and not self._group.world.healed:
+            for offset in kept:
+                self._node.record(TakenBack(self._group.world.now_ms, group, queue, offset))
+            kept.clear()
+            return ConsumeOrderlyStatus.ROLLBACK
+        if fate < 0.6 and follows:  # the last one there commits all before it
+            return ConsumeOrderlyStatus.SUCCESS
+        kept.clear()
+        return ConsumeOrderlyStatus.COMMIT
 
     async def _consume(self, messages: list[MessageExt]) -> bool:
         group = self._group
@@ -418,6 +456,7 @@ class _Polling:
         self._consumer = consumer
         self._task: asyncio.Task[None] | None = None
         self._chance = group.world.random(f"polls of {node.name} {node.incarnation}")
+        self._pace = group.world.random(f"pace of {node.name} {node.incarnation}")
 
     def assignment(self) -> list[MessageQueue]:
         return list(self._consumer.assignment())
@@ -436,7 +475,8 @@ class _Polling:
                 continue
             name = self._node.name
             with self._recorder.listening(group.manners.group, name, messages) as returned:
-                await asyncio.sleep(group.manners.work_ms / 2000)
+                slow = SLOW_TIMES if self._pace.random() < SLOW_SHARE else 1
+                await asyncio.sleep(slow * group.manners.work_ms / 2000)
                 returned(True)
                 group.record(name, messages, success=True)
             if self._chance.random() < group.manners.seeking and not group.world.healed:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from rocketstream.testing.history.events import ClockJumped, Disturbed
 from rocketstream.testing.sim.disk import Disk, Trouble
+from rocketstream.testing.sim.options import SLOW_DISK
 from rocketstream.testing.sim.world import Node, World
 
 _HOUR_MS = 3_600_000
@@ -71,6 +72,7 @@ class Faults:
             "EIO on read": lambda: self._trouble(eio_read=0.3),
             "EIO on sync": lambda: self._trouble(eio_sync=0.2),
             "disk full": lambda: self._trouble(full=True),
+            SLOW_DISK: lambda: self._trouble(slow_s=self._chance.choice((0.5, 6.0))),
             "bit flip": self._flip,
             "broker stopped": self._stop,
             "queue added": self._add_queue,

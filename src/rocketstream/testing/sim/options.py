@@ -39,9 +39,14 @@ FAULT_KINDS = (
 )
 """The kinds of fault a run can have."""
 
+SLOW_DISK = "slow disk"
+"""A further kind, in some of the seeds: a sync that outlasts the broker's patience."""
+SLOW_DISK_SHARE = 0.15
+
 COUNTED = (
     *FAULT_KINDS[:15],
     *FAULT_KINDS[22:],
+    SLOW_DISK,
     "short write",
     "short read",
     "EIO on write",
@@ -133,6 +138,8 @@ def draw_options(seed: int, scenario: str) -> Options:
     chance = random.Random(f"options {seed} {scenario}")
     pick = chance.choice
     kinds = chance.sample(FAULT_KINDS, chance.randint(2, 7))
+    if random.Random(f"slow disk {seed} {scenario}").random() < SLOW_DISK_SHARE:
+        kinds.append(SLOW_DISK)
     long = chance.random() < 0.15
     return Options(
         seed=seed,

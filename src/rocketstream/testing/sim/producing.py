@@ -14,17 +14,21 @@ from typing import Any
 from rocketstream import aio
 from rocketstream.client.producer.transaction import TransactionListener
 from rocketstream.errors import RocketMQError
-from rocketstream.model import LocalTransactionState, Message
+from rocketstream.model import LocalTransactionState, Message, SendResult, SendStatus
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.testing.history import Recorder, Sending
 from rocketstream.testing.history.events import TransactionDecided
 from rocketstream.testing.sim.world import Node, World
 
-TAGS = ("a", "b")
+TAGS = ("Aa", "b")
+ALIKE = {"b": "BB"}
+"""Taken instead: "BB" and "Aa" have one hash, and brokers compare nothing else."""
 SHOPS = ("north", "south")
 BATCH_MAX = 5
 COMPRESSED_FROM = 64
 REPLY_TIMEOUT_MS = 5_000
+UNREACHABLE_SHARE = 0.1
+"""Share of the broker's questions that the table of local transactions cannot answer."""
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -50,6 +54,7 @@ class Habits:
         batched: share of sends of several messages at once.
         compressed: whether bodies of some length are compressed.
         transactional: whether it sends everything in transactions.
+        gathered: whether the client gathers what is sent at one time.
         retries: how often the client tries again.
     """
 
@@ -62,6 +67,7 @@ class Habits:
     batched: float = 0.0
     compressed: bool = False
     transactional: bool = False
+    gathered: bool = False
     retries: int = 2
 
 
@@ -104,6 +110,7 @@ class SimProducer(Sender):
         self.habits = habits
         self._decided = {} if decided is None else decided
         self._chance = world.random(f"producer {name}")
+        self._alike = ALIKE if world.random("tags").random() < 0.5 else {}
         super().__init__(world, name)
 
     async def _main(self, node: Node) -> None:
@@ -113,11 +120,13 @@ class SimProducer(Sender):
             retry_times_when_send_failed=habits.retries,
             retry_times_when_send_async_failed=habits.retries,
             send_msg_timeout_ms=self._world.options.request_timeout_ms,
+            **({"auto_batch": True} if habits.gathered else {}),
             **({"compress_msg_body_over_howmuch": COMPRESSED_FROM} if habits.compressed else {}),
         )
         producer: aio.Producer
         if habits.transactional:
-            listener = _LocalTransactions(self._decided, recorder, self._chance)
+            lookups = self._world.random(f"lookups {node.name} {node.incarnation}")
+            listener = _LocalTransactions(self._decided, recorder, self._chance, lookups)
             producer = aio.TransactionProducer(
                 "producers", transaction_listener=listener, **settings
             )
@@ -157,6 +166,7 @@ class SimProducer(Sender):
         )
         properties = {"shop": chance.choice(SHOPS), "number": str(node.kept["sent"])}
         tags = chance.choice(TAGS)
+        tags = self._alike.get(tags, tags)
         return Message(
             self.habits.topic, body, tags=tags, keys=key, properties=properties, delay_level=level
         )
@@ -188,7 +198,10 @@ class SimProducer(Sender):
                 sending.failed(error)
         else:
             for place, sending in enumerate(sendings):
-                sending.acknowledged_at(result.message_queue, result.queue_offset + place)
+                if result.send_status is SendStatus.SEND_OK:
+                    sending.acknowledged_at(result.message_queue, result.queue_offset + place)
+                else:
+                    sending.unsafe()
 
     async def _finish(
         self,
@@ -201,14 +214,33 @@ class SimProducer(Sender):
     ) -> None:
         try:
             if isinstance(producer, aio.TransactionProducer):
-                await producer.send_message_in_transaction(message, message.keys)
-                sending.acknowledged()
-                return
-            result = await producer.send(message, sharding_key=shard)
+                result: SendResult = await producer.send_message_in_transaction(
+                    message, message.keys
+                )
+                has_place = False
+            else:
+                result = await producer.send(message, sharding_key=shard)
         except RocketMQError as error:
             sending.failed(error)
         else:
-            sending.acknowledged(result if has_place else None)
+            if result.send_status is SendStatus.SEND_OK:
+                sending.acknowledged(result if has_place else None)
+            else:
+                sending.unsafe()
+
+
+class SimPostman(SimProducer):
+    """A process that sends when all is calm: a batch, and a message alone, a few times."""
+
+    async def _main(self, node: Node) -> None:
+        recorder = Recorder(lambda: self._world.now_ms, node.record)
+        producer = aio.Producer("postmen", **node.client())
+        await producer.start()
+        while node.kept["sent"] < self.habits.messages:
+            await self._send_batch(producer, recorder)
+            await self._send(producer, recorder)
+            await asyncio.sleep(self.habits.pause_ms / 1000)
+        node.kept["busy"] = False
 
 
 class SimAsker(SimProducer):
@@ -242,8 +274,15 @@ def reply_to(key: str) -> bytes:
 class _LocalTransactions(TransactionListener):
     """Local transactions in a table that outlives processes: a decision is never changed."""
 
-    def __init__(self, decided: dict[str, bool], recorder: Recorder, chance: random.Random) -> None:
-        self._decided, self._recorder, self._chance = decided, recorder, chance
+    def __init__(
+        self,
+        decided: dict[str, bool],
+        recorder: Recorder,
+        chance: random.Random,
+        lookups: random.Random,
+    ) -> None:
+        self._decided, self._recorder = decided, recorder
+        self._chance, self._lookups = chance, lookups
 
     async def execute_local_transaction(self, message: Message, arg: Any) -> LocalTransactionState:
         """Commit, roll back, or leave the decision to a later check."""
@@ -254,7 +293,13 @@ class _LocalTransactions(TransactionListener):
         return self._decide(str(arg), commit=fate < 0.8)
 
     async def check_local_transaction(self, message: MessageExt) -> LocalTransactionState:
-        """Answer from the table; a transaction not in it is decided now, for good."""
+        """Answer from the table; a transaction not in it is decided now, for good.
+
+        Raises:
+            OSError: the table is out of reach, which tells nothing.
+        """
+        if self._lookups.random() < UNREACHABLE_SHARE:
+            raise OSError("the table of transactions is out of reach")
         return self._decide(message.keys or "", commit=self._chance.random() < 0.5)
 
     def _decide(self, key: str, *, commit: bool) -> LocalTransactionState:

@@ -215,6 +215,8 @@ def _options(scene: Scene, seed: int, faults: Sequence[str]) -> Options:
 class _Simulation(BaseWorkload):
     """A producer, the user's group, and the user's check at the end."""
 
+    postscripts = 0.0
+
     def __init__(self, world: World, scene: Scene) -> None:
         self._scene = scene
         self.database = scene.database()

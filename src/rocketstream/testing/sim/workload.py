@@ -35,6 +35,7 @@ from rocketstream.testing.sim.consuming import (
     SimLiteGroup,
     SimPullGroup,
 )
+from rocketstream.testing.sim.postscript import Postscript
 from rocketstream.testing.sim.producing import Habits, SimAsker, SimProducer
 from rocketstream.testing.sim.world import START_MS, Node, World
 
@@ -75,7 +76,12 @@ class BaseWorkload:
 
     Args:
         world: the world everything lives in.
+
+    Attributes:
+        postscripts: share of the runs in which a few messages follow when all is calm.
     """
+
+    postscripts: float = 0.3
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -86,6 +92,7 @@ class BaseWorkload:
         self._acknowledged: set[str] = set()
         self._decided: dict[str, bool] = {}
         self.build()
+        self._postscript = Postscript(world, TOPIC, self.postscripts)
         for topic in sorted({group.manners.topic for group in self.groups} | {TOPIC}):
             world.cluster.create_topic(topic)
         world.scheduler.call_later(LOOK_EVERY_S, self._look)
@@ -141,15 +148,19 @@ class BaseWorkload:
         return sum(producer.sent for producer in self.producers)
 
     def is_done(self) -> bool:
-        """Whether everything is consumed, committed and owned; asked once faults are over."""
-        return not self._missing()
+        """Whether everything is consumed, committed and owned; asked once faults are over.
+
+        Then a postscript is sent, which must be consumed as well.
+        """
+        return not self._missing() and self._postscript.is_over()
 
     def unfinished(self) -> str:
         """Return a text that says what is missing."""
         return "; ".join(self._missing()) or "nothing"
 
     def _missing(self) -> list[str]:
-        busy = [producer.node.name for producer in self.producers if not producer.is_done]
+        senders = [*self.producers, *self._postscript.producers]
+        busy = [producer.node.name for producer in senders if not producer.is_done]
         if busy:
             return [f"{', '.join(busy)} still send"]
         due = self._due()
@@ -309,6 +320,7 @@ class Clustering(BaseWorkload):
             at_once=chance.choice((1, 4)),
             batched=ways.choice((0.0, 0.0, 0.5)),
             compressed=ways.choice((False, True)),
+            gathered=self.world.random("gathering").choice((False, False, True)),
         )
         # A member that begins beside a backlog has most to lose by a wrong start.
         late_ms = self.world.random("late members").choice((0.0, options.fault_ms / 2))
@@ -330,7 +342,7 @@ class Clustering(BaseWorkload):
             )
         )
         if chance.random() < 0.4:
-            tagged = Manners("tagged", TOPIC, 1, tags=frozenset({"a"}), late_ms=late_ms)
+            tagged = Manners("tagged", TOPIC, 1, tags=frozenset({"Aa"}), late_ms=late_ms)
             self.groups.append(SimGroup(self.world, tagged))
         if ways.random() < 0.3:
             northern = Manners("northern", TOPIC, 1, where=("shop", "north"), late_ms=late_ms)
@@ -344,6 +356,8 @@ class Orderly(BaseWorkload):
         """Add producers with sharding keys and the group."""
         chance, options = self.chance, self.world.options
         count = chance.choice((1, 2))
+        # Messages that a loss of power takes away commit nothing that was kept before them.
+        by_hand = self.world.random("by hand").choice((False, False, True))
         self.add_producers(count, pause_ms=self.pace_ms(count), sharded=True)
         self.groups.append(
             SimGroup(
@@ -355,6 +369,7 @@ class Orderly(BaseWorkload):
                     orderly=True,
                     retries=None,
                     failing=chance.choice((0.0, 0.1)),
+                    by_hand=options.flush == "sync" and by_hand,
                     work_ms=chance.choice((5.0, 50.0, 1_000.0)),
                     stay_ms=chance.choice((0.0, 3_000.0, 8_000.0)),
                     settings=(("suspend_current_queue_time_ms", chance.choice((50, 500))),),

@@ -171,7 +171,8 @@ class Node:
 
     def _work_delay_s(self) -> float:
         chance = self._chance
-        return 0.0002 + 0.003 * chance.random() if chance.random() < 0.95 else 0.05
+        usual_s = 0.0002 + 0.003 * chance.random() if chance.random() < 0.95 else 0.05
+        return usual_s + self.disk.trouble.slow_s
 
     def kill(self) -> None:
         """End the process as SIGKILL does: machine and disk are untouched."""
