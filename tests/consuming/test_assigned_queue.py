@@ -203,7 +203,7 @@ def test_finished_messages_move_the_offset(around: Around) -> None:
     queue.finish(first)
     assert around.updated == [0, 3]
     queue.finish(first)  # not cached any more
-    queue.commit(-1)
+    queue.note(-1)
     assert around.updated[:2] == [0, 3]
     assert -1 not in around.updated
 

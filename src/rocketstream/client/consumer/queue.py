@@ -199,10 +199,10 @@ class AssignedQueue(OwnQueue):
                 done.append(finished.popleft())
             if self.process_queue.dropped or not done:
                 return
-            self.commit(self.process_queue.remove(done, self._links.clock.monotonic_ms()))
+            self.note(self.process_queue.remove(done, self._links.clock.monotonic_ms()))
 
-    def commit(self, offset: int) -> None:
-        """Hand an offset to commit to the store; -1 for none. With the lock held.
+    def note(self, offset: int) -> None:
+        """Note with the store an offset to commit; -1 for none. With the lock held.
 
         The queue is pulled again soon where flow control held it and lets it go on now.
         """

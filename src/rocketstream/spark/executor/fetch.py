@@ -34,7 +34,7 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketstream.protocol.subscription import EXPRESSION_SQL92, EXPRESSION_TAG
 from rocketstream.spark.connections import admin_client
-from rocketstream.spark.executor.pulling import Ask, QueuePull
+from rocketstream.spark.executor.queue_pull import Ask, QueuePull
 from rocketstream.spark.losses import KeptAside, Losses
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import PartitionPlan, QueueRange, Scan

@@ -292,7 +292,7 @@ class OrderlyService(ListenerService, ABC):
         now_ms = self._now()
         with queue.lock:
             offset, then = self._decide.advance(queue.process_queue, began_ms, now_ms)
-            queue.commit(offset)
+            queue.note(offset)
         if isinstance(then, list):
             return then
         self._end(queue, then)
@@ -311,7 +311,7 @@ class OrderlyService(ListenerService, ABC):
             offset, then = self._decide.answered(
                 held, batch, status, context.auto_commit, asked_ms, self._now()
             )
-            queue.commit(offset)
+            queue.note(offset)
         if isinstance(then, GoOn):
             return True
         if isinstance(then, GiveUp):
@@ -357,7 +357,7 @@ class OrderlyService(ListenerService, ABC):
         held = queue.process_queue
         with queue.lock:
             offset, then = self._decide.given_up(held, what, dead, undead, self._now())
-            queue.commit(offset)
+            queue.note(offset)
         self._ended(queue, then)
 
     # --- the rest ---------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketstream.model import MessageQueue
-from rocketstream.spark.executor.pulling import Ask, Part, QueuePull
+from rocketstream.spark.executor.queue_pull import Ask, Part, QueuePull
 from rocketstream.spark.scan import QueueRange
 
 QUEUE = MessageQueue("T", "b", 0)
