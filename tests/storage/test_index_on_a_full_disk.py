@@ -81,6 +81,19 @@ def test_no_key_of_a_record_is_lost_between_two_files(tmp_path: Path) -> None:
         assert [found(store, key) for key in "abcde"] == [1] * 5
 
 
+def test_no_key_of_a_record_is_lost_with_the_file_that_had_its_last_ones(tmp_path: Path) -> None:
+    """A start after a crash drops the newest file; the record's first key is in the one before."""
+    with opened(tmp_path, small_config(index_entries=4)) as store:
+        put(store, keys="a b")
+        put(store, keys="c d")
+        put(store, keys="e")
+        assert [found(store, key) for key in "abcde"] == [1] * 5
+    _, second = sorted((tmp_path / "index").iterdir())
+    second.unlink()
+    with opened(tmp_path, small_config(index_entries=4)) as store:
+        assert [found(store, key) for key in "abcde"] == [1] * 5
+
+
 def test_index_file_that_is_short_of_a_record_says_so(tmp_path: Path) -> None:
     """In the process too: the record is indexed anew, its keys found once."""
     files = FullForIndex()

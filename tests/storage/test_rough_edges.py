@@ -52,7 +52,7 @@ def test_indexing_goes_on_over_a_file_that_is_removed(tmp_path: Path) -> None:
     """The keeper walks the log while retention takes the file it stands in."""
     with opened(tmp_path) as store:
         with_expired_files(store)
-        walk = log_walk.index_backlog(store._log, -1)
+        walk = log_walk.index_backlog(store._log, -1, again=False)
         assert next(walk)[0] == 0
         store.delete_expired(manual=True, disk_used_ratio=0.1)
         assert len(list(walk)) <= 5

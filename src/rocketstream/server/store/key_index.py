@@ -220,7 +220,7 @@ class KeyIndex:
         files: Files,
         via: Path,
         now_ms: Callable[[], int],
-        records_after: Callable[[int], Iterator[Pending]],
+        records_after: Callable[[int, bool], Iterator[Pending]],
     ) -> None:
         self._directory = directory
         self._slots = slots
@@ -229,7 +229,7 @@ class KeyIndex:
         self._via = via
         self._now_ms = now_ms
         self._records_after = records_after
-        """Reads the records of the log behind the one at an offset, up to its present end."""
+        """Reads the records of the log behind the one at an offset, or from it on, to its end."""
         self._done_offset = -1
         self._index_files: list[IndexFile] = []
         self._lock = threading.Lock()
@@ -278,9 +278,13 @@ class KeyIndex:
         return self._index_files[-2].end_offset if len(self._index_files) > 1 else -1
 
     def catch_up(self) -> None:
-        """Index the records of the log that the files lack, before any that is put."""
+        """Index the records of the log that the files lack, before any that is put.
+
+        The last record once more: a file that was dropped may have had the rest of its keys. A key
+        that is there twice is found once.
+        """
         self._done_offset = self.indexed_offset
-        self._backlog = self._records_after(self._done_offset)
+        self._backlog = self._records_after(self._done_offset, True)
 
     @property
     def caught_up(self) -> bool:
@@ -328,7 +332,7 @@ class KeyIndex:
                 return
             # In this order: a record put meanwhile is in the log already, or waits from here on.
             self.pending.clear()
-            self._backlog = self._records_after(self._done_offset)
+            self._backlog = self._records_after(self._done_offset, False)
             self._try_step(1)
 
     def _step(self, count: int) -> None:

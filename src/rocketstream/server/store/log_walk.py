@@ -168,12 +168,19 @@ def _find_in_chunk(
     return None
 
 
-def index_backlog(log: CommitLog, indexed_offset: int) -> Iterator[Pending]:
-    """Yield the records the key index lacks: those behind an offset up to the log's present end."""
+def index_backlog(log: CommitLog, indexed_offset: int, *, again: bool) -> Iterator[Pending]:
+    """Yield the records the key index lacks: those behind an offset up to the log's present end.
+
+    Args:
+        log: the log.
+        indexed_offset: the offset of the last record that is indexed.
+        again: whether to yield that one too.
+    """
     offset = log.min_offset
     if indexed_offset >= offset:
         head = record_at(log, indexed_offset)
-        offset = indexed_offset + head.total_size if head is not None else offset
+        if head is not None:
+            offset = indexed_offset if again else indexed_offset + head.total_size
     return _pending_between(log, offset, log.end)
 
 

@@ -115,7 +115,7 @@ class MessageStore:
                 self._files,
                 via_index,
                 clock.now_ms,
-                lambda offset: log_walk.index_backlog(self._log, offset),
+                lambda offset, again: log_walk.index_backlog(self._log, offset, again=again),
             )
         self._flusher = LogFlusher(
             self._written,
