@@ -18,7 +18,12 @@ from rocketstream.client.instance.api import MQClientAPI, fetch_name_servers, vi
 from rocketstream.client.instance.groups import Groups
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.instance.outage_log import OutageLog
-from rocketstream.errors import ClientStateError, ConnectError, RequestTimeoutError
+from rocketstream.errors import (
+    ClientStateError,
+    ConnectError,
+    RequestTimeoutError,
+    TopicNotExistError,
+)
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import ConsumerData, SubscriptionData
 from rocketstream.protocol.codes import VERSION, RequestCode, version_ordinal, version_text
@@ -593,6 +598,26 @@ def test_a_name_server_is_kept_while_it_answers(broker: FakeBroker, closed_port:
 
     broker.thread.run(run())
     assert len(broker.asked(ROUTE)) == 3
+
+
+def test_a_name_server_that_knows_no_topic_yet_does_not_speak_for_the_others(
+    broker: FakeBroker,
+) -> None:
+    """One that was just started has no topics: what another one knows is there."""
+    fresh = FakeBroker(routes=False)
+
+    async def run() -> None:
+        instance = make_instance(broker)
+        api = instance.api
+        api.name_servers.replace([fresh.address, broker.address])  # whatever the shuffle made of it
+        assert (await api.route(TOPIC)).queue_datas
+        with pytest.raises(TopicNotExistError):
+            await api.route("nobody knows it")
+        await instance.close()
+
+    with fresh:
+        broker.thread.run(run())
+    assert len(fresh.asked(ROUTE)) == 2
 
 
 def test_look_ups_at_one_time_each_go_round_by_themselves(

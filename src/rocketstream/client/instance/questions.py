@@ -19,6 +19,7 @@ from rocketstream.errors import (
     ConnectError,
     RemoteProtocolError,
     RequestNotSupportedError,
+    TopicNotExistError,
     TransportError,
     broker_error,
 )
@@ -168,7 +169,8 @@ class NameServers:
     ) -> LookUp[T]:
         """Ask each name server once until one answers; return what its answer says.
 
-        An answer that cannot be read counts as no answer: the next name server is asked.
+        An answer that cannot be read counts as no answer: the next name server is asked. So does
+        that it knows no such topic, unless all say so: one that was just started knows none.
 
         Args:
             request: makes the request, anew for each name server.
@@ -184,6 +186,7 @@ class NameServers:
         """
         failures: list[str] = []
         senseless = ""
+        unknown: TopicNotExistError | None = None
         servers = self.addresses
         # Look-ups are under way at the same time: each goes round by itself, so that two which fail
         # together at a dead name server do not send each other past the living one.
@@ -192,6 +195,9 @@ class NameServers:
             address = servers[index := (first + step) % len(servers)]
             try:
                 found = read((yield from asking(address, request())))
+            except TopicNotExistError as error:
+                unknown = error
+                continue
             except (TransportError, RemoteProtocolError) as error:
                 if isinstance(error, RemoteProtocolError):
                     senseless = address
@@ -200,6 +206,8 @@ class NameServers:
             if servers is self.addresses:
                 self._preferred = index
             return found
+        if unknown is not None:
+            raise unknown
         if senseless:
             raise RemoteProtocolError(
                 f"{what or 'the answer'} cannot be used ({'; '.join(failures)}); check that the "
