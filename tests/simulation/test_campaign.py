@@ -61,7 +61,7 @@ def test_command_runs_and_replays(capsys: pytest.CaptureFixture[str]) -> None:
     assert "2 seeds" in capsys.readouterr().out
     assert main(["--replay", "20", "--trace"]) == 0
     story = capsys.readouterr().out
-    assert "broker starts 1" in story
+    assert "broker-a starts 1" in story
     assert run_seed(20).digest in story
     assert main(["--list"]) == 0
     assert "orderly" in capsys.readouterr().out

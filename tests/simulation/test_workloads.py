@@ -94,7 +94,8 @@ def test_the_clustering_workload_selects_batches_compresses_and_acknowledges_in_
             groups |= {group.manners.group: group.declared for group in workload.groups}
             partly |= any(group.manners.partly for group in workload.groups)
             for producer in workload.producers:
-                assert isinstance(producer, SimProducer)
+                if not isinstance(producer, SimProducer):
+                    continue
                 batched |= producer.habits.batched > 0
                 compressed |= producer.habits.compressed
     assert groups["tagged"].tags == {"Aa"}
@@ -146,9 +147,8 @@ def test_a_run_goes_on_until_a_group_has_what_was_stored_and_not_acknowledged() 
         for node in world.nodes.values():
             node.start()
         assert world.run(20, lambda: cluster.is_ready and workload.is_done())
-        broker = cluster.broker
-        assert broker is not None
+        (broker,) = cluster.brokers
         for tag in ("a", "b"):
-            put(broker.store, topic=TOPIC, tags=tag, keys=f"unsure-{tag}")
+            put(broker.running.store, topic=TOPIC, tags=tag, keys=f"unsure-{tag}")
         assert workload.unfinished() == "tagged has not consumed ['unsure-a'] (1 in all)"
         assert world.run(20, workload.is_done)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
+import itertools
 import os
 import random
 import subprocess
@@ -16,11 +17,12 @@ from rocketstream import Message, aio
 from rocketstream.errors import ConfigurationError, SimulationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import TopicConfig
+from rocketstream.testing.history.events import Disturbed
 from rocketstream.testing.sim.cluster import Cluster
 from rocketstream.testing.sim.disk import Trouble
 from rocketstream.testing.sim.faults import Faults
 from rocketstream.testing.sim.options import FAULT_KINDS, Options, draw_options
-from rocketstream.testing.sim.runs import simulated
+from rocketstream.testing.sim.runs import run_world, simulated
 from rocketstream.testing.sim.world import START_MS, Node, World
 from tests.simulation.orders import TOPIC, Orders, run_orders
 
@@ -37,7 +39,7 @@ def test_cluster_and_clients_run_on_virtual_time() -> None:
 @pytest.mark.parametrize("kind", FAULT_KINDS)
 def test_everything_acknowledged_is_consumed_in_spite_of(kind: str) -> None:
     options = dataclasses.replace(
-        QUIET, messages=60, fault_ms=5_000, fault_interval_ms=500, faults=(kind,)
+        QUIET, messages=150, fault_ms=5_000, fault_interval_ms=500, faults=(kind,)
     )
     result = run_orders(options)
     assert result.ok, result.report()
@@ -56,15 +58,14 @@ def test_an_acknowledged_message_survives_a_power_loss_with_sync_flush(after: in
             async with aio.Producer("p", **node.client()) as producer:
                 for number in range(after):
                     await producer.send(Message(TOPIC, b"x", keys=f"order-{number}"))
-                cluster.node.lose_power()
-                cluster.node.restart_later(1.0)
+                cluster.brokers[0].node.lose_power()
+                cluster.brokers[0].node.restart_later(1.0)
 
-        producer = world.add_node("producer", produce)
-        cluster.namesrv.start()
-        cluster.node.start()
+        producer, node = world.add_node("producer", produce), cluster.brokers[0].node
+        cluster.start()
         assert world.run(20, lambda: cluster.is_ready)
         producer.start()
-        assert world.run(60, lambda: cluster.node.incarnation == 2 and cluster.is_ready)
+        assert world.run(60, lambda: node.incarnation == 2 and cluster.is_ready)
         producer.kill()
         kept = {message.keys for message in cluster.stored(TOPIC)}
         assert kept == {f"order-{number}" for number in range(after)}
@@ -190,23 +191,22 @@ def test_name_server_started_anew_learns_every_topic_though_a_change_comes_first
     world = quiet_world()
     cluster = Cluster(world)
     cluster.create_topic(TOPIC)
-    cluster.namesrv.start()
-    cluster.node.start()
+    cluster.start()
     assert world.run(20, lambda: cluster.is_ready)
-    cluster.namesrv.kill()
-    cluster.namesrv.start()
+    (namesrv,), (broker,) = cluster.name_servers, cluster.brokers
+    namesrv.node.kill()
+    namesrv.node.start()
     world.run(1)
 
     async def add_topic() -> None:
-        assert cluster.broker is not None
-        await cluster.broker.controller.put_topic(TopicConfig("Later"))
+        await broker.running.controller.put_topic(TopicConfig("Later"))
 
-    task = cluster.node.loop.create_task(add_topic())
+    task = broker.node.loop.create_task(add_topic())
     assert world.run(20, task.done)
     assert task.exception() is None
     world.run(60)
-    assert cluster.nameserver is not None
-    assert {TOPIC, "Later"} <= set(cluster.nameserver.routes.topics())
+    assert namesrv.server is not None
+    assert {TOPIC, "Later"} <= set(namesrv.server.routes.topics())
     world.close()
 
 
@@ -215,15 +215,52 @@ def test_cluster_is_not_ready_before_the_broker_started_anew_is() -> None:
     world = quiet_world()
     cluster = Cluster(world)
     cluster.create_topic(TOPIC)
-    cluster.namesrv.start()
-    cluster.node.start()
+    cluster.start()
     assert world.run(20, lambda: cluster.is_ready)
-    cluster.node.kill()
-    cluster.node.start()
+    cluster.brokers[0].node.kill()
+    cluster.brokers[0].node.start()
     assert not cluster.is_ready
     assert cluster.stored(TOPIC) == []
     assert world.run(20, lambda: cluster.is_ready)
     world.close()
+
+
+def test_topics_are_at_every_broker_and_clients_go_on_without_one_of_them() -> None:
+    """Of two brokers and two name servers one each is gone for good."""
+    options = dataclasses.replace(QUIET, brokers=2, name_servers=2)
+    with simulated(1, options) as world:
+        cluster, orders = Cluster(world), Orders(world)
+        cluster.start()
+        assert world.run(20, lambda: cluster.is_ready)
+        for node in world.nodes.values():
+            node.start()
+        assert world.run(20, lambda: len(orders.acknowledged) > 5)
+        gone = {message.queue.broker_name for message in cluster.stored(TOPIC)}
+        assert gone == {"broker-a", "broker-b"}
+        cluster.brokers[1].node.kill()
+        cluster.name_servers[0].node.kill()
+        assert world.run(60, lambda: orders.messages == options.messages)
+        world.run(10)
+        there = {message.keys for message in cluster.stored(TOPIC)}
+        assert {each for each in orders.acknowledged if each in there} <= orders.consumed
+        assert len(orders.acknowledged) == options.messages
+
+
+def test_servers_are_ended_one_at_a_time_where_that_is_asked_for() -> None:
+    kinds = ("broker killed", "broker stopped", "name server killed")
+    options = dataclasses.replace(
+        QUIET, brokers=2, name_servers=2, faults=kinds, fault_interval_ms=100, apart_ms=5_000
+    )
+    with simulated(1, options) as world:
+        Cluster(world)
+        assert run_world(world, Orders(world)).ok
+        ends = [
+            each.at
+            for each in world.history
+            if isinstance(each, Disturbed) and each.what.startswith(("broker", "namesrv"))
+        ]
+        assert len(ends) > 1
+        assert all(later - sooner >= 5_000 for sooner, later in itertools.pairwise(ends))
 
 
 def test_broker_that_takes_no_writes_is_stopped_in_good_order_when_faults_are_over() -> None:
@@ -231,20 +268,19 @@ def test_broker_that_takes_no_writes_is_stopped_in_good_order_when_faults_are_ov
     queue = MessageQueue(TOPIC, "broker-a", 0)
     with simulated(1, QUIET) as world:
         cluster, orders = Cluster(world), Orders(world)
+        (broker,) = cluster.brokers
         faults = Faults(world)
         for node in world.nodes.values():
             node.start()
         assert world.run(20, lambda: len(orders.acknowledged) > 3)
-        cluster.node.disk.trouble = Trouble(eio_sync=1.0)
-        old = cluster.broker
-        assert old is not None
+        broker.node.disk.trouble = Trouble(eio_sync=1.0)
+        old = broker.running
         assert world.run(20, lambda: not old.store.is_writable)
         old.controller.locks.lock("g", "c", [queue], old.controller.monotonic_ms())
         world.run(1)
         faults.end()
-        assert world.run(20, lambda: cluster.is_ready and cluster.broker is not old)
-        fresh = cluster.broker
-        assert fresh is not None
+        assert world.run(20, lambda: cluster.is_ready and broker.running is not old)
+        fresh = broker.running
         assert fresh.store.is_writable
         assert fresh.controller.locks.holder("g", queue, fresh.controller.monotonic_ms()) == "c"
         assert not world.internal_errors

@@ -28,10 +28,14 @@ class AnomalyKind(enum.Enum):
     """Delivered to a group whose subscription excludes it."""
     STORED_TWICE = "stored twice"
     """More copies than tries, and no crash explains one of them."""
+    NOT_TAKEN_OVER = "not taken over"
+    """A send failed, or a message waited for its consumers, though a broker was there for it."""
     REORDERED = "reordered"
     """Stored, or consumed in order, before a message that precedes it."""
     COMMITTED_AHEAD = "committed ahead"
     """An offset was committed past a message no listener had finished."""
+    RESET_FORGOTTEN = "reset forgotten"
+    """A group's members were told to go on at an offset, and did not consume from there on."""
     OFFSET_BACKWARDS = "offset went backwards"
     """A committed offset that had settled was later lower, without a reset."""
     OWNED_TWICE = "owned twice"
@@ -83,6 +87,10 @@ class Rules:
         rebalance_ms: repeated deliveries up to this long after a disturbance may still be caused by
             it.
         exclusive_ms: an orderly listener call may rely on the lock it began under for this long.
+        takeover_ms: a broker and a name server are there at any time, and clients are told at once
+            of one that goes: a send that may be tried again must succeed, and its message be given
+            to each group within so long unless its broker dies. None promises neither.
+        kept_ms: how long messages stay in the log at least; 0 promises nothing.
         early_ms: how much too early a delayed message may come (clocks are rounded down to
             milliseconds).
         prompt_ms: when all is calm a message is delivered this soon after it is stored.
@@ -93,6 +101,8 @@ class Rules:
     settle_ms: float = 15_000.0
     rebalance_ms: float = 150_000.0
     exclusive_ms: float = 30_000.0
+    takeover_ms: float | None = None
+    kept_ms: float = 0.0
     early_ms: float = 1.0
     prompt_ms: float = 10_000.0
     reports_max: int = 5

@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterator
 from rocketstream.model import MessageQueue
 from rocketstream.testing.history.anomaly import Anomaly, AnomalyKind, Rules
 from rocketstream.testing.history.events import Event, MessageStored
-from rocketstream.testing.history.sending import may_be_lost, must_be_seen
+from rocketstream.testing.history.sending import (
+    copies_in_topic,
+    may_be_lost,
+    must_be_seen,
+    was_removed,
+)
 from rocketstream.testing.history.story import (
     NEVER,
     RETRY,
@@ -35,6 +40,7 @@ def check_consuming(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
         yield from _given_up_early(stories, group, by_key)
         yield from _late(stories, rules, group, by_key)
         yield from _never_consumed(stories, rules, group, by_key)
+        yield from _waited(stories, rules, group, by_key)
         for seen in group.owners:
             if len(seen.members) != 1:
                 who = " and ".join(seen.members) or "nobody"
@@ -45,7 +51,8 @@ def check_consuming(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
 def wanted(stories: Stories, group: GroupStory, queue: MessageQueue) -> Callable[[int], bool]:
     """Return a function that tells whether the group must consume the message at an offset."""
     read = stories.reads.get(queue)
-    begin = read.begin if read is not None else 0
+    # Where removals were seen, they count from when they were.
+    begin = read.begin if read is not None and queue not in stories.trims else 0
     declared = group.declared
     if declared.selects_all or queue.topic.startswith(RETRY):
         return lambda offset: offset >= begin
@@ -127,7 +134,7 @@ def _repeated(
             group.changes.any_between(begin, event.at)
             or stories.disturbances.any_between(begin, event.at)
             or stories.crashed(queue.broker_name, begin, event.at)
-            or any(earlier.event.at <= reset.at <= event.at for reset in resets)
+            or any(reset.may_act_in(earlier.event.at, event.at) for reset in resets)
             or any(
                 back.offset == event.offset and earlier.event.at <= back.at <= event.at
                 for back in taken_back
@@ -184,7 +191,7 @@ def _retries(
                 events = tuple(d.event for d in deliveries)
                 yield Anomaly(AnomalyKind.MISCOUNTED, text, events)
                 break
-            failures += not delivery.success
+            failures += delivery.failed
         yield from _sent_back_once(stories, rules, group, key, deliveries)
         yield from _retried_too_often(group, key, deliveries)
 
@@ -218,7 +225,7 @@ def _sent_back_once(
     failed: dict[int, list[Delivery]] = defaultdict(list)
     for delivery in deliveries:
         event = delivery.event
-        if not delivery.success:
+        if delivery.failed:
             failed[event.reconsume_times].append(delivery)
         if event.queue.topic == group.retry_topic:
             places[event.reconsume_times].setdefault((event.queue, event.offset), delivery)
@@ -227,12 +234,12 @@ def _sent_back_once(
         spare = len(copies) - len(causes)
         if spare <= 0 or not causes:
             continue
-        broker = next(iter(copies))[0].broker_name
-        moments = [d.end for d in causes] + [_stored_at(stories, place) for place in copies]
+        moments = [(d.event.queue.broker_name, min(d.end, d.expired)) for d in causes]
+        moments += [(place[0].broker_name, _stored_at(stories, place)) for place in copies]
         excuses = sum(
             stories.crashed(broker, at, stories.has_run(broker, at, rules.settle_ms))
             or stories.disturbances.any_between(at - rules.settle_ms, at + rules.settle_ms)
-            for at in moments
+            for broker, at in moments
             if at < NEVER
         )
         if spare > excuses:
@@ -264,7 +271,7 @@ def _given_up_early(
         return
     for key, dead in _dead_letters(stories, group).items():
         deliveries = by_key.get(key, [])
-        failures = sum(not delivery.success for delivery in deliveries)
+        failures = sum(delivery.failed for delivery in deliveries)
         if failures < most:
             text = f"{key} was dead-lettered after {failures} failures; it had {most} attempts"
             events = (*(delivery.event for delivery in deliveries), dead)
@@ -280,19 +287,21 @@ def _never_consumed(
     dead = _dead_letters(stories, group)
     starts = {} if declared.from_first else _starts(group)
     for key, send in stories.sends.items():
-        if not send.invoked or send.invoked[0].topic not in declared.topics:
-            continue
-        if not declared.selects(send.invoked[0].tags, send.invoked[0].content):
+        if not send.invoked or not declared.wants(send.invoked[0]):
             continue
         deliveries = by_key.get(key, [])
         if key in dead or any(delivery.success for delivery in deliveries):
             continue
-        copies = [s for s in send.stored if s.queue.topic == send.invoked[0].topic]
+        copies = [s for s in copies_in_topic(send) if s.offset >= stories.begin(s.queue)]
         if not declared.from_first:
             copies = [s for s in copies if s.offset >= starts.get(s.queue, NEVER)]
             if not copies:
                 continue
-        if not copies and (not must_be_seen(send) or may_be_lost(stories, rules, send)):
+        if not copies and (
+            not must_be_seen(send)
+            or may_be_lost(stories, rules, send)
+            or was_removed(stories, send)
+        ):
             continue
         text = f"{key} was never consumed by group {declared.group}"
         events = (*send.invoked, *send.acknowledged, *copies, *(d.event for d in deliveries))
@@ -314,6 +323,29 @@ def _late(
             text = f"{key} was delivered {first - stored_at:.0f} ms after it was acknowledged"
             events = (*send.invoked, *send.acknowledged, *(d.event for d in by_key[key]))
             yield Anomaly(AnomalyKind.LATE, f"{text} to group {group.declared.group}", events)
+
+
+def _waited(
+    stories: Stories, rules: Rules, group: GroupStory, by_key: dict[str, list[Delivery]]
+) -> Iterator[Anomaly]:
+    """Check that a group is given what a living broker has, though another one is away.
+
+    Not one in order: a lock outlives the member that had it by a minute.
+    """
+    if rules.takeover_ms is None or stories.ended is None or group.declared.orderly:
+        return
+    for key, send in stories.sends.items():
+        first = send.invoked[0] if send.invoked else None
+        if first is None or not group.declared.wants(first):
+            continue
+        given = min((delivery.event.at for delivery in by_key.get(key, ())), default=NEVER)
+        for ack in send.acknowledged:
+            limit = ack.at + rules.takeover_ms
+            if ack.queue is None or given <= limit or stories.ended.at < limit:
+                continue
+            if not stories.crashed(ack.queue.broker_name, ack.at, limit):
+                text = f"{key} waited for group {group.declared.group} {given - ack.at:.0f} ms"
+                yield Anomaly(AnomalyKind.NOT_TAKEN_OVER, text, (first, ack))
 
 
 def _starts(group: GroupStory) -> dict[MessageQueue, float]:

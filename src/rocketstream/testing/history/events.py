@@ -7,6 +7,7 @@ program meant to send once; it survives retries, delays, transactions and dead-l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
@@ -166,12 +167,31 @@ class CommitSeen(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class LogTrimmed(Event):
+    """A queue's first messages were removed, as their time was over: it begins with ``offset``."""
+
+    queue: MessageQueue
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetReset(Event):
-    """An operator reset the offset of a group in a queue."""
+    """An operator reset the offset of a group in a queue.
+
+    Attributes:
+        until: when the group's members know at the latest; by default at once.
+        told: whether they were told for sure: they must consume from ``offset`` on.
+    """
 
     group: str
     queue: MessageQueue
     offset: int
+    until: float = 0.0
+    told: bool = False
+
+    def may_act_in(self, begin: float, end: float) -> bool:
+        """Whether it may have come to members in [begin, end]."""
+        return self.at <= end and begin <= max(self.at, self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +222,7 @@ class GroupDeclared(Event):
         sends_back: whether failed messages come back through the broker; otherwise (a pull
             consumer) the client repeats them itself.
         shares: whether members share the queues; otherwise one process has all of them for good.
+        timeout_ms: a call that takes longer has failed: its messages are sent back meanwhile.
     """
 
     group: str
@@ -213,6 +234,7 @@ class GroupDeclared(Event):
     sends_back: bool = True
     shares: bool = True
     where: tuple[str, str] | None = None
+    timeout_ms: float = math.inf
 
     @property
     def selects_all(self) -> bool:
@@ -224,6 +246,10 @@ class GroupDeclared(Event):
         if self.tags and tags not in self.tags:
             return False
         return self.where is None or (content is not None and self.where in content.properties)
+
+    def wants(self, sent: SendInvoked) -> bool:
+        """Whether the group must consume a message that is sent."""
+        return sent.topic in self.topics and self.selects(sent.tags, sent.content)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

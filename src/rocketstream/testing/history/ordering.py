@@ -11,8 +11,14 @@ from collections.abc import Iterator
 from rocketstream.model import MessageQueue
 from rocketstream.testing.history.anomaly import Anomaly, AnomalyKind, Rules
 from rocketstream.testing.history.consuming import wanted
-from rocketstream.testing.history.events import CommitSeen, OffsetReset, TakenBack
+from rocketstream.testing.history.events import (
+    CommitSeen,
+    LogTrimmed,
+    OffsetReset,
+    TakenBack,
+)
 from rocketstream.testing.history.story import (
+    NEVER,
     RETRY,
     Delivery,
     GroupStory,
@@ -22,8 +28,11 @@ from rocketstream.testing.history.story import (
 
 LATE_COMMIT_MS = 10_000.0
 """How long a commit of a killed process may still be under way."""
+KNOWN_MS = 5_000.0
+"""Where nothing is wrong, all know who is a member by then, and what an operator told them."""
 
-# Among events of one moment: first ends, then resets, commits, and beginnings.
+_Change = OffsetReset | LogTrimmed | TakenBack
+# Among events of one moment: first ends, then resets and removals, commits, and beginnings.
 _ENDED, _RESET, _COMMITTED, _BEGAN = range(4)
 
 
@@ -33,21 +42,22 @@ def check_ordering(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
         for queue, story in group.queues.items():
             yield from _committed_ahead(stories, group, queue, story)
             yield from _went_backwards(stories, rules, group, queue, story)
+            yield from _reset_forgotten(stories, rules, group, queue, story)
             if group.declared.orderly:
                 yield from _out_of_order(stories, group, queue, story)
                 yield from _owned_twice(rules, queue, story.deliveries)
 
 
-def _is_finished(group: GroupStory, delivery: Delivery) -> bool:
-    """Return whether a commit may pass the message: it was consumed, sent back, or given up."""
-    declared = group.declared
+def _finished(group: GroupStory, delivery: Delivery) -> float:
+    """Return from when on a commit may pass the message: it is consumed, sent back or given up."""
+    declared, end = group.declared, delivery.end
     if delivery.success is None or delivery.success:
-        return bool(delivery.success)
+        return min(end if delivery.success else NEVER, delivery.expired)
     if not declared.sends_back:
-        return False
+        return NEVER
     if not declared.orderly:
-        return True
-    return 0 < declared.attempts_max <= delivery.event.reconsume_times + 1
+        return min(end, delivery.expired)
+    return end if 0 < declared.attempts_max <= delivery.event.reconsume_times + 1 else NEVER
 
 
 def _start(group: GroupStory, queue: MessageQueue, story: QueueStory) -> int:
@@ -86,17 +96,17 @@ def _committed_ahead(
     stories: Stories, group: GroupStory, queue: MessageQueue, story: QueueStory
 ) -> Iterator[Anomaly]:
     sweep = _Sweep(stories, group, queue)
-    moments: list[tuple[float, int, Delivery | OffsetReset | TakenBack | CommitSeen]] = [
-        (d.end, _ENDED, d) for d in story.deliveries if _is_finished(group, d)
-    ]
-    moments += [(reset.at, _RESET, reset) for reset in story.resets]
+    moments: list[
+        tuple[float, int, Delivery | OffsetReset | LogTrimmed | TakenBack | CommitSeen]
+    ] = [(end, _ENDED, d) for d in story.deliveries if (end := _finished(group, d)) < NEVER]
+    moments += [(e.at, _RESET, e) for e in (*story.resets, *stories.trims.get(queue, ()))]
     moments += [(back.at, _RESET, back) for back in story.taken_back]
     moments += [(commit.at, _COMMITTED, commit) for commit in story.commits]
     moments.sort(key=lambda moment: moment[:2])
     for _, _, what in moments:
         if isinstance(what, Delivery):
             sweep.finish(what.event.offset)
-        elif isinstance(what, OffsetReset):
+        elif isinstance(what, OffsetReset | LogTrimmed):
             sweep.next = max(sweep.next, what.offset)
         elif isinstance(what, TakenBack):
             sweep.take_back(what.offset)
@@ -130,7 +140,7 @@ def _went_backwards(
             first = rising[higher]
             recently = min(commit.at, stories.has_run(broker, first.at, rules.settle_ms))
             if not (
-                any(first.at <= reset.at <= commit.at for reset in story.resets)
+                any(reset.may_act_in(first.at, commit.at) for reset in story.resets)
                 or stories.crashed(broker, first.at, recently)
                 or _changed_hands(stories, rules, group, rising, commit)
                 or (rules.unflushed_ms != 0 and stories.power_lost(broker, first.at, commit.at))
@@ -141,6 +151,40 @@ def _went_backwards(
             rising = []
         if not rising or commit.offset > rising[-1].offset:
             rising.append(commit)
+
+
+def _reset_forgotten(
+    stories: Stories, rules: Rules, group: GroupStory, queue: MessageQueue, story: QueueStory
+) -> Iterator[Anomaly]:
+    """Check that all of a queue from a reset's offset on was delivered after it.
+
+    A member that just comes or goes, and a broker that dies before it has written the new offset
+    down, may miss a reset.
+    """
+    if stories.ended is None:
+        return
+    broker, last = queue.broker_name, stories.ended.at
+    for reset in story.resets:
+        end = min(stories.has_run(broker, reset.at, rules.settle_ms), last)
+        if (
+            not reset.told
+            or last < reset.at + KNOWN_MS
+            or group.changes.any_between(reset.at - KNOWN_MS, end)
+            or stories.disturbances.any_between(reset.at - rules.rebalance_ms, end)
+            or stories.crashed(broker, reset.at - rules.rebalance_ms, end)
+        ):
+            continue
+        given = {d.event.offset for d in story.deliveries if d.event.at >= reset.at}
+        is_wanted = wanted(stories, group, queue)
+        for offset, stored in sorted(stories.stored.get(queue, {}).items()):
+            if offset >= reset.offset and is_wanted(offset) and offset not in given:
+                text = f"group {reset.group} was told to go on at {reset.offset} in {queue}; "
+                yield Anomaly(
+                    AnomalyKind.RESET_FORGOTTEN,
+                    f"{text}{stored.key} at {offset} was not delivered since",
+                    (reset, stored),
+                )
+                break
 
 
 def _changed_hands(
@@ -167,17 +211,17 @@ def _out_of_order(
     stories: Stories, group: GroupStory, queue: MessageQueue, story: QueueStory
 ) -> Iterator[Anomaly]:
     sweep = _Sweep(stories, group, queue)
-    moments: list[tuple[float, int, Delivery | OffsetReset | TakenBack]] = [
-        (d.end, _ENDED, d) for d in story.deliveries if _is_finished(group, d)
+    moments: list[tuple[float, int, Delivery | _Change]] = [
+        (end, _ENDED, d) for d in story.deliveries if (end := _finished(group, d)) < NEVER
     ]
-    moments += [(reset.at, _RESET, reset) for reset in story.resets]
+    moments += [(e.at, _RESET, e) for e in (*story.resets, *stories.trims.get(queue, ()))]
     moments += [(back.at, _RESET, back) for back in story.taken_back]
     moments += [(d.event.at, _BEGAN, d) for d in story.deliveries]
     moments.sort(key=lambda moment: moment[:2])
     call: tuple[str, int, float] | None = None
     expected = 0
     for _, kind, what in moments:
-        if isinstance(what, OffsetReset):
+        if isinstance(what, OffsetReset | LogTrimmed):
             sweep.next = max(sweep.next, what.offset)
         elif isinstance(what, TakenBack):
             sweep.take_back(what.offset)

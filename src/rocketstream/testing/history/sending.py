@@ -25,7 +25,9 @@ def check_sending(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
                 yield Anomaly(AnomalyKind.PHANTOM, f"{key} is stored, never sent", (first,))
             continue
         yield from _said_not_to_be_stored(key, send)
+        yield from _not_taken_over(rules, key, send)
         yield from _acknowledged_and_gone(stories, rules, key, send)
+        yield from _removed_early(stories, rules, key, send)
         yield from _stored_twice(stories, rules, key, send)
         yield from _rolled_back_but_stored(key, send)
         yield from _altered_or_elsewhere(key, send)
@@ -49,6 +51,13 @@ def may_be_lost(stories: Stories, rules: Rules, send: SendStory) -> bool:
         _forgiven(stories, rules, broker, ack.at)
         for ack in send.acknowledged
         for broker in ([ack.queue.broker_name] if ack.queue else stories.power_losses)
+    )
+
+
+def was_removed(stories: Stories, send: SendStory) -> bool:
+    """Return whether a place it was acknowledged at left the log when its time was over."""
+    return any(
+        ack.queue is not None and ack.offset < stories.begin(ack.queue) for ack in send.acknowledged
     )
 
 
@@ -79,6 +88,13 @@ def _said_not_to_be_stored(key: str, send: SendStory) -> Iterator[Anomaly]:
         )
 
 
+def _not_taken_over(rules: Rules, key: str, send: SendStory) -> Iterator[Anomaly]:
+    for failed in send.failed if rules.takeover_ms is not None else ():
+        if failed.tries > 1:
+            text = f"{key} failed after up to {failed.tries} tries, and a broker was there"
+            yield Anomaly(AnomalyKind.NOT_TAKEN_OVER, text, (*send.invoked, failed))
+
+
 def _acknowledged_and_gone(
     stories: Stories, rules: Rules, key: str, send: SendStory
 ) -> Iterator[Anomaly]:
@@ -86,7 +102,7 @@ def _acknowledged_and_gone(
         queue = ack.queue
         if queue is None or ack.offset < 0 or queue not in stories.reads:
             continue
-        if ack.offset < stories.reads[queue].begin:
+        if ack.offset < stories.begin(queue):
             continue  # deleted when its retention time was over
         there = stories.stored[queue].get(ack.offset)
         if there is not None and there.key == key:
@@ -102,6 +118,22 @@ def _acknowledged_and_gone(
     if _placeless_and_gone(stories, send) and not may_be_lost(stories, rules, send):
         text = f"{key} was acknowledged, and {send.invoked[0].topic} does not hold it"
         yield Anomaly(AnomalyKind.LOST, text, (*send.invoked, *send.acknowledged, *send.decided))
+
+
+def _removed_early(stories: Stories, rules: Rules, key: str, send: SendStory) -> Iterator[Anomaly]:
+    """Check that a message stayed in the log for as long as messages are kept."""
+    first = send.invoked[0]
+    for ack in send.acknowledged if rules.kept_ms else ():
+        trims = stories.trims.get(ack.queue, ()) if ack.queue is not None else ()
+        for trim in trims:
+            if trim.offset > ack.offset:
+                age = trim.at - first.at + stories.clock_excuse_ms(first.at, trim.at)
+                if age < rules.kept_ms:
+                    text = (
+                        f"{key} was removed after {age:.0f} ms; it is kept {rules.kept_ms:.0f} ms"
+                    )
+                    yield Anomaly(AnomalyKind.LOST, text, (first, ack, trim))
+                break
 
 
 def _placeless_and_gone(stories: Stories, send: SendStory) -> bool:

@@ -23,6 +23,7 @@ from rocketstream.testing.history.events import (
     GroupDeclared,
     ListenerReturned,
     LogRead,
+    LogTrimmed,
     MemberJoined,
     MemberLeft,
     MessageDelivered,
@@ -41,6 +42,8 @@ from rocketstream.testing.history.events import (
 
 RETRY, DLQ = "%RETRY%", "%DLQ%"
 NEVER = float("inf")
+CLOCK_MS = 2.0
+"""Clocks that count whole milliseconds differ by so much from the time of a call."""
 
 
 @dataclass(slots=True)
@@ -63,11 +66,20 @@ class SendStory:
 
 @dataclass(slots=True)
 class Delivery:
-    """A message in a listener: when it began and ended, and how (None: no end is known)."""
+    """A message in a listener: when it began and ended, and how (None: no end is known).
+
+    ``expired`` is when its listener had taken too long.
+    """
 
     event: MessageDelivered
     end: float = NEVER
     success: bool | None = None
+    expired: float = NEVER
+
+    @property
+    def failed(self) -> bool:
+        """Whether it comes again, whatever its listener said after it had taken too long."""
+        return not self.success or self.expired < NEVER
 
 
 @dataclass(slots=True)
@@ -159,6 +171,7 @@ class Stories:
         default_factory=lambda: defaultdict(dict)
     )
     reads: dict[MessageQueue, LogRead] = field(default_factory=dict)
+    trims: dict[MessageQueue, list[LogTrimmed]] = field(default_factory=dict)
     clashes: list[tuple[MessageStored, MessageStored]] = field(default_factory=list)
     strays: list[MessageDelivered | CommitSeen] = field(default_factory=list)
     crashes: dict[str, Moments] = field(default_factory=dict)
@@ -180,6 +193,12 @@ class Stories:
             declared = GroupDeclared(event.at, event.group, frozenset({event.queue.topic}))
             story = self.groups[event.group] = GroupStory(declared)
         return story
+
+    def begin(self, queue: MessageQueue) -> int:
+        """Return the first offset of a queue that was never removed."""
+        read = self.reads.get(queue)
+        trims = (trim.offset for trim in self.trims.get(queue, ()))
+        return max(read.begin if read is not None else 0, *trims, 0)
 
     def clock_excuse_ms(self, begin: float, end: float) -> float:
         """Return by how many ms clock jumps may have shortened a delay in [begin, end]."""
@@ -220,6 +239,7 @@ class _Sorter:
             TransactionDecided: self._decided,
             MessageStored: self._stored,
             LogRead: self._read,
+            LogTrimmed: self._trimmed,
             CommitSeen: self._commit,
             OffsetReset: self._reset,
             TakenBack: self._taken_back,
@@ -264,6 +284,9 @@ class _Sorter:
 
     def _read(self, event: LogRead) -> None:
         self.stories.reads[event.queue] = event
+
+    def _trimmed(self, event: LogTrimmed) -> None:
+        self.stories.trims.setdefault(event.queue, []).append(event)
 
     def _commit(self, event: CommitSeen) -> None:
         self.stories.group_of(event).queue(event.queue).commits.append(event)
@@ -335,7 +358,19 @@ class _Sorter:
         stories.disturbances.seal()
         for group in stories.groups.values():
             group.changes.seal()
+            if group.declared.timeout_ms < NEVER:
+                self._expire(group)
         return stories
+
+    def _expire(self, group: GroupStory) -> None:
+        """Find the calls that took too long, by clocks that may have been set forward."""
+        for story in group.queues.values():
+            for delivery in story.deliveries:
+                at, end = delivery.event.at, delivery.end
+                expires = at + group.declared.timeout_ms - CLOCK_MS
+                expires -= self.stories.clock_excuse_ms(at, end)
+                if expires < end:
+                    delivery.expired = max(at, expires)
 
 
 def sort(history: Iterable[Event]) -> Stories:

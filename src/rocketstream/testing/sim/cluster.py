@@ -1,4 +1,4 @@
-"""Name server and broker as simulated processes, and the questions a check asks them at the end.
+"""Name servers and brokers as simulated processes, and the questions a check asks them at the end.
 
 Law: the product's own classes, started as a program would; only time, network, disk and background
 work are replaced.
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rocketstream.errors import RocketMQError, StoreError
+from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import TopicConfig
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
 from rocketstream.server.broker import Broker, BrokerConfig
 from rocketstream.server.nameserver import NameServer
-from rocketstream.server.store import StoreConfig
+from rocketstream.server.store import MessageStore, StoreConfig
+from rocketstream.server.store.retention import RetentionConfig
 from rocketstream.testing.sim.options import Options
 from rocketstream.testing.sim.world import STORE_DIR, Node, World
 
@@ -23,12 +26,23 @@ NAMESRV_PORT = 9876
 BROKER_PORT = 10911
 _READ_AT_ONCE = 32
 QUEUES_MAX = 5
+ACCOUNTS_FILE = Path("/plain_acl.yml")
+ACCOUNTS = b"""\
+accounts:
+- accessKey: clients
+  secretKey: secret-of-clients
+  defaultTopicPerm: PUB|SUB
+  defaultGroupPerm: PUB|SUB
+- accessKey: operators
+  secretKey: secret-of-operators
+  admin: true
+"""
 
 
 class StoredMessage(NamedTuple):
-    """One message of a queue, as the broker's store holds it at the end."""
+    """One message of a queue, as its broker's store holds it at the end."""
 
-    queue_id: int
+    queue: MessageQueue
     queue_offset: int
     keys: str
     tags: str
@@ -39,72 +53,96 @@ class StoredMessage(NamedTuple):
     properties: dict[str, str]
 
 
-class Cluster:
-    """One name server and one broker.
+class SimNameServer:
+    """One name server: its process, and the product's server in it."""
 
-    Args:
-        world: the world they live in.
-        config: settings of the broker that are not drawn from the options.
+    def __init__(self, world: World, name: str) -> None:
+        self.server: NameServer | None = None
+        self.node: Node = world.add_node(name, self._run, kind="name server")
+
+    async def _run(self, node: Node) -> None:
+        server = self.server = NameServer(host=node.host, port=NAMESRV_PORT, clock=node.clock)
+        await server.start()
+        await _for_ever()
+
+
+class SimBroker:
+    """One broker: its process, and the product's broker in it.
+
+    Attributes:
+        name: name of the broker and of its process.
+        topics: the topics it is given when it first runs, with their numbers of queues.
+        broker: the broker of the last incarnation that got so far.
     """
 
-    def __init__(self, world: World, **config: Any) -> None:
-        self._world = world
-        self._config = config
-        self._topics: dict[str, int] = {}
+    def __init__(self, world: World, name: str, config: dict[str, Any]) -> None:
+        self._world, self._config = world, config
+        self.name = name
+        self.topics: dict[str, int] = {}
         self.broker: Broker | None = None
-        self.nameserver: NameServer | None = None
-        self.repair = False
-        self.namesrv: Node = world.add_node("namesrv", self._run_name_server)
-        self.node: Node = world.add_node("broker", self._run_broker)
-        world.namesrv_addr = f"{self.namesrv.host}:{NAMESRV_PORT}"
-        world.cluster = self
+        self.node: Node = world.add_node(name, self._run, kind="broker")
         self._ready_incarnation = 0
         self._stopping: asyncio.Task[None] | None = None
         self._adding: asyncio.Task[None] | None = None
 
     @property
-    def namesrv_addr(self) -> str:
-        """``host:port`` clients are given."""
-        return self._world.namesrv_addr
-
-    @property
     def is_ready(self) -> bool:
-        """Whether the broker is running and has its topics."""
+        """Whether it is running and has its topics."""
         node = self.node
         is_up = self._ready_incarnation == node.incarnation and node.is_alive
         return is_up and not node.loop.is_paused
 
-    def create_topic(self, name: str, queues: int | None = None) -> None:
-        """Register a topic to be made when the broker first runs; to be called before the run."""
-        self._topics[name] = queues or self._world.options.queues
+    @property
+    def running(self) -> Broker:
+        """Return the broker that runs; to be asked when it is ready."""
+        assert self.broker is not None
+        return self.broker
+
+    async def _run(self, node: Node) -> None:
+        config = broker_config(self._world, self.name, node.host, self._config)
+        if self._world.options.accounts:
+            node.files.write_bytes(ACCOUNTS_FILE, ACCOUNTS)
+        broker = self.broker = Broker(
+            config, STORE_DIR, node.clock, files=node.files, workers=node.workers
+        )
+        await broker.start()
+        controller = broker.controller
+        for name, queues in self.topics.items():
+            if controller.topics.get(name) is None:
+                await controller.put_topic(
+                    TopicConfig(name, read_queue_nums=queues, write_queue_nums=queues)
+                )
+        self._ready_incarnation = node.incarnation
+        await _for_ever()
+
+    # --- what operators do ------------------------------------------------------------------------
 
     def add_queue(self) -> bool:
         """Have the first topic have one queue more; return whether it is asked for."""
-        name = next(iter(self._topics), "")
-        broker = self.broker
-        if broker is None or not self.is_ready or self._topics.get(name, QUEUES_MAX) >= QUEUES_MAX:
+        name = next(iter(self.topics), "")
+        if not self.is_ready or self.topics.get(name, QUEUES_MAX) >= QUEUES_MAX:
             return False
-        count = self._topics[name] = self._topics[name] + 1
+        count = self.topics[name] = self.topics[name] + 1
         config = TopicConfig(name, read_queue_nums=count, write_queue_nums=count)
-        self._adding = self.node.loop.create_task(self._put(broker, config), name="add-queue")
+        self._adding = self.node.loop.create_task(self._put(config), name="add-queue")
         return True
 
-    async def _put(self, broker: Broker, config: TopicConfig) -> None:
+    async def _put(self, config: TopicConfig) -> None:
         with contextlib.suppress(RocketMQError, OSError):  # an operator tries again, or does not
-            await broker.controller.put_topic(config)
+            await self.running.controller.put_topic(config)
 
-    def restart_broker(self) -> None:
-        """Restart the broker as an operator does; stopping lets it persist its state.
+    def restart(self) -> None:
+        """Restart it as an operator does; stopping lets it persist its state.
 
         A broker that has not finished starting has nothing to persist: it is killed.
         """
-        node, broker = self.node, self.broker
-        if broker is None or not self.is_ready:
+        node = self.node
+        if not self.is_ready:
             node.kill()
             node.start()
             return
         self._ready_incarnation = 0
-        self._stopping = node.loop.create_task(self._stop(node, broker), name="broker-stop")
+        self._stopping = node.loop.create_task(self._stop(node, self.running), name="broker-stop")
 
     async def _stop(self, node: Node, broker: Broker) -> None:
         # The error that keeps it from closing cleanly is the reason it is stopped.
@@ -117,73 +155,132 @@ class Cluster:
             self.node.kill()
             self.node.start()
 
-    # --- the processes ----------------------------------------------------------------------------
-
-    async def _run_name_server(self, node: Node) -> None:
-        server = self.nameserver = NameServer(host=node.host, port=NAMESRV_PORT, clock=node.clock)
-        await server.start()
-        await _for_ever()
-
-    async def _run_broker(self, node: Node) -> None:
-        broker = self.broker = Broker(
-            broker_config(
-                self._world.options, node.host, self.namesrv_addr, self._config, self.repair
-            ),
-            STORE_DIR,
-            node.clock,
-            files=node.files,
-            workers=node.workers,
-        )
-        await broker.start()
-        controller = broker.controller
-        for name, queues in self._topics.items():
-            if controller.topics.get(name) is None:
-                config = TopicConfig(name, read_queue_nums=queues, write_queue_nums=queues)
-                await controller.put_topic(config)
-        self._ready_incarnation = node.incarnation
-        await _for_ever()
-
     # --- questions of a check ---------------------------------------------------------------------
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that it has now."""
+        config = self.running.controller.topics.get(topic)
+        count = 0 if config is None else config.read_queue_nums
+        return [MessageQueue(topic, self.name, queue_id) for queue_id in range(count)]
+
+    def logs(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that hold or held messages."""
+        return [
+            MessageQueue(topic, self.name, queue_id)
+            for queue_id in sorted(self.running.store.queue_ids(topic))
+        ]
+
+    def stored(self, queue: MessageQueue) -> list[StoredMessage]:
+        """Return every message of a queue."""
+        return [
+            StoredMessage(
+                queue,
+                message.queue_offset,
+                message.properties.get("KEYS", ""),
+                message.properties.get("TAGS", ""),
+                bytes(message.body),
+                message.msg_id,
+                message.born_timestamp,
+                message.store_timestamp,
+                dict(message.properties),
+            )
+            for message in _read_queue(self.running.store, queue)
+        ]
+
+    def committed(self, group: str, topic: str) -> dict[MessageQueue, int]:
+        """Return the offset it has for each queue of a group that has one."""
+        offsets = self.running.controller.offsets
+        found = {q: offsets.query(group, topic, q.queue_id) for q in self.queues(topic)}
+        return {queue: at for queue, at in found.items() if at is not None and at >= 0}
+
+
+class Cluster:
+    """The name servers and brokers of a run, as many as the options say.
+
+    Args:
+        world: the world they live in.
+        config: settings of the brokers that are not drawn from the options.
+    """
+
+    def __init__(self, world: World, **config: Any) -> None:
+        self._world = world
+        self.name_servers: list[SimNameServer] = [
+            SimNameServer(world, f"namesrv-{letter}")
+            for letter in "abc"[: world.options.name_servers]
+        ]
+        self.brokers: list[SimBroker] = [
+            SimBroker(world, f"broker-{letter}", config)
+            for letter in "abc"[: world.options.brokers]
+        ]
+        world.namesrv_addr = ";".join(
+            f"{server.node.host}:{NAMESRV_PORT}" for server in self.name_servers
+        )
+        world.cluster = self
+
+    def start(self) -> None:
+        """Start all of them."""
+        nodes = [each.node for each in self.name_servers] + [each.node for each in self.brokers]
+        for node in nodes:
+            node.start()
+
+    @property
+    def namesrv_addr(self) -> str:
+        """``host:port`` of each name server, as clients are given them."""
+        return self._world.namesrv_addr
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every broker is running and has its topics."""
+        return all(broker.is_ready for broker in self.brokers)
+
+    def create_topic(self, name: str, queues: int | None = None) -> None:
+        """Have every broker make a topic when it first runs; to be called before the run."""
+        for broker in self.brokers:
+            broker.topics[name] = queues or self._world.options.queues
+
+    # --- questions of a check, to the brokers that are ready --------------------------------------
+
+    @property
+    def _ready(self) -> list[SimBroker]:
+        return [broker for broker in self.brokers if broker.is_ready]
+
+    def store(self, queue: MessageQueue) -> MessageStore:
+        """Return the store that holds a queue."""
+        (broker,) = (each for each in self.brokers if each.name == queue.broker_name)
+        return broker.running.store
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic."""
+        return [queue for broker in self._ready for queue in broker.queues(topic)]
+
+    def logs(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that hold or held messages."""
+        return [queue for broker in self._ready for queue in broker.logs(topic)]
 
     def stored(self, topic: str) -> list[StoredMessage]:
         """Return every message of a topic, queue by queue; for the end of a run."""
-        broker = self.broker
-        if broker is None or not self.is_ready:
-            return []
-        found = []
-        for queue_id in sorted(broker.store.queue_ids(topic)):
-            for message in _read_queue(broker, topic, queue_id):
-                found.append(
-                    StoredMessage(
-                        message.queue_id,
-                        message.queue_offset,
-                        message.properties.get("KEYS", ""),
-                        message.properties.get("TAGS", ""),
-                        bytes(message.body),
-                        message.msg_id,
-                        message.born_timestamp,
-                        message.store_timestamp,
-                        dict(message.properties),
-                    )
-                )
+        return [
+            message
+            for broker in self._ready
+            for queue in broker.logs(topic)
+            for message in broker.stored(queue)
+        ]
+
+    def committed(self, group: str, topic: str) -> dict[MessageQueue, int]:
+        """Return the offset of each queue of a group that has one."""
+        found: dict[MessageQueue, int] = {}
+        for broker in self._ready:
+            found |= broker.committed(group, topic)
         return found
 
-    def committed(self, group: str, topic: str) -> dict[int, int]:
-        """Return the offset the broker has for each queue of a group that has one."""
-        broker = self.broker
-        if broker is None:
-            return {}
-        offsets = broker.controller.offsets
-        config = broker.controller.topics.get(topic)
-        queues = range(config.read_queue_nums) if config is not None else range(0)
-        found = {queue: offsets.query(group, topic, queue) for queue in queues}
-        return {
-            queue: offset for queue, offset in found.items() if offset is not None and offset >= 0
-        }
+    @property
+    def undecided_transactions(self) -> int:
+        """How many transactions wait for their end."""
+        return sum(broker.running.undecided_transactions for broker in self._ready)
 
 
-def _read_queue(broker: Broker, topic: str, queue_id: int) -> list[MessageExt]:
-    store = broker.store
+def _read_queue(store: MessageStore, queue: MessageQueue) -> list[MessageExt]:
+    topic, queue_id = queue.topic, queue.queue_id
     offset, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
     found: list[MessageExt] = []
     while offset < end:
@@ -200,14 +297,16 @@ async def _for_ever() -> None:
     await asyncio.get_running_loop().create_future()
 
 
-def broker_config(
-    options: Options, host: str, namesrv_addr: str, extra: dict[str, Any], repair: bool
-) -> BrokerConfig:
+def broker_config(world: World, name: str, host: str, extra: dict[str, Any]) -> BrokerConfig:
     """Return the settings of a simulated broker."""
+    options: Options = world.options
     settings: dict[str, Any] = {
+        "broker_name": name,
         "host": host,
         "broker_port": BROKER_PORT,
-        "namesrv_addrs": (namesrv_addr,),
+        "namesrv_addrs": tuple(world.namesrv_addr.split(";")),
+        "acl": ACCOUNTS_FILE if options.accounts else None,
+        "admin_without_tls": options.accounts,
         "flush": options.flush,
         "delay_levels": options.delay_levels,
         "default_topic_queue_nums": options.queues,
@@ -217,7 +316,6 @@ def broker_config(
         "register_interval_ms": options.register_interval_ms,
         "transaction_timeout_ms": 2_000,
         "transaction_check_interval_ms": 3_000,
-        "repair": repair,
         "store_config": StoreConfig(
             commit_log_file_bytes=options.commit_log_file_bytes,
             consume_queue_file_bytes=options.consume_queue_units * 20,
@@ -227,6 +325,10 @@ def broker_config(
             index_slots=16,
             index_entries=64,
             memory_bytes=1 << 30,
+            retention=RetentionConfig(
+                file_reserved_ms=options.retention_ms or RetentionConfig().file_reserved_ms,
+                delete_when_hours=tuple(range(24)),
+            ),
         ),
     }
     return BrokerConfig(**(settings | extra))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -63,6 +64,7 @@ class Manners:
         failing: share of messages that fail at first.
         poisonous: share of messages that always fail.
         work_ms: the longest time a listener takes.
+        timeout_ms: how long it may take before its message is sent back; 0 leaves a quarter hour.
         stay_ms: how long a member stays before it leaves and joins again; 0 means for ever.
         late_ms: how long a member may take to join first, while messages wait for it.
         settings: more settings of the consumer.
@@ -81,6 +83,7 @@ class Manners:
     failing: float = 0.0
     poisonous: float = 0.0
     work_ms: float = 20.0
+    timeout_ms: float = 0.0
     stay_ms: float = 0.0
     late_ms: float = 0.0
     settings: tuple[tuple[str, Any], ...] = ()
@@ -94,6 +97,10 @@ class Manners:
         return MessageSelector.of(" || ".join(sorted(self.tags)) or "*")
 
 
+QUEUES_EVERY_S = 2.0
+"""How often a pull consumer asks for queues that came."""
+PROBES = "Probes"
+"""Topic of the messages that operators have members consume: no group subscribes to it."""
 SLOW_SHARE, SLOW_TIMES = 0.05, 100
 """Of the messages consumed in any order one in twenty takes a hundred times as long."""
 
@@ -132,6 +139,7 @@ class SimGroup:
             sends_back=self.sends_back,
             shares=self.shares,
             where=manners.where,
+            timeout_ms=manners.timeout_ms or math.inf,
         )
         self._declare()
         self.nodes: list[Node] = [
@@ -208,6 +216,8 @@ class SimGroup:
         )
         if manners.retries is not None:
             settings["max_reconsume_times"] = manners.retries
+        if manners.timeout_ms:
+            settings["consume_timeout_minutes"] = manners.timeout_ms / 60_000
         consumer = aio.PushConsumer(manners.group, **settings)
         listener = self.listener(node, recorder)
         consumer.register_message_listener(listener, orderly=manners.orderly)  # type: ignore[call-overload]
@@ -254,12 +264,16 @@ class _Listener:
 
     async def at_once(self, messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
         """A concurrent listener."""
+        if messages[0].topic == PROBES:
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
         if await self._consume(messages):
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
         return ConsumeConcurrentlyStatus.RECONSUME_LATER
 
     async def in_order(self, messages: list[MessageExt]) -> ConsumeOrderlyStatus:
         """A listener in order."""
+        if messages[0].topic == PROBES:
+            return ConsumeOrderlyStatus.SUCCESS
         if await self._consume(messages):
             return ConsumeOrderlyStatus.SUCCESS
         return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
@@ -513,9 +527,17 @@ class SimPullGroup(SimGroup):
         return aio.PullConsumer(self.manners.group, **settings)
 
     async def _work(self, node: Node, recorder: Recorder, consumer: Any) -> None:
-        queues = await consumer.fetch_subscribe_message_queues(self.manners.topic)
-        tasks = [self._drain(node, recorder, consumer, queue) for queue in queues]
-        await asyncio.gather(*tasks)
+        drains: dict[MessageQueue, asyncio.Task[None]] = {}
+        while True:
+            for queue in await consumer.fetch_subscribe_message_queues(self.manners.topic):
+                if queue not in drains:
+                    drain = self._drain(node, recorder, consumer, queue)
+                    drains[queue] = asyncio.get_running_loop().create_task(drain)
+            await asyncio.sleep(QUEUES_EVERY_S)
+            errors = [task.exception() for task in drains.values() if task.done()]
+            for error in errors:
+                if error is not None:
+                    raise error  # the process ends, and is started again
 
     async def _drain(self, node: Node, recorder: Recorder, consumer: Any, mq: MessageQueue) -> None:
         offset = max(await consumer.fetch_consume_offset(mq, from_store=True), 0)

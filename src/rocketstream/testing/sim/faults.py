@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
-from collections import Counter
+import functools
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from rocketstream.testing.history.events import ClockJumped, Disturbed
+from rocketstream.testing.sim.cluster import Cluster, SimBroker
 from rocketstream.testing.sim.disk import Disk, Trouble
 from rocketstream.testing.sim.options import SLOW_DISK
 from rocketstream.testing.sim.world import Node, World
@@ -33,6 +36,8 @@ _LOG = "/commitlog/"
 _CHECKPOINT = "/store/checkpoint"
 _BODY_AT = 84
 """Position of the body length in a record with IPv4 hosts."""
+_Strike = tuple[tuple[str, str], int, Callable[[Node], bool]]
+"""Which change of a file a broker ends at, how many of them are left until then, and how."""
 
 
 class Faults:
@@ -46,10 +51,10 @@ class Faults:
         self._world = world
         self._chance = world.random("faults")
         self._active = False
-        self._flipped: list[tuple[str, int, int]] = []
-        self._strikes: list[tuple[tuple[str, str], int, Callable[[Node], bool]]] = []
-        broker = world.cluster.node
-        self._broker: Node = broker
+        self._cluster: Cluster = world.cluster
+        self._flipped: list[tuple[Node, str, int, int]] = []
+        self._strikes: dict[Node, list[_Strike]] = defaultdict(list)
+        self._server_ended_ms = -math.inf
         self._table: dict[str, Callable[[], bool]] = {
             "delay": self._delay,
             "stall": self._stall,
@@ -58,13 +63,13 @@ class Faults:
             "silence": self._silence,
             "partition": lambda: self._partition(both=True),
             "one-sided partition": lambda: self._partition(both=False),
-            "broker killed": lambda: self._kill(broker),
-            "broker power loss": lambda: self._power(broker),
-            "name server killed": lambda: self._kill(world.cluster.namesrv),
-            "client killed": lambda: self._kill(self._client()),
-            "client power loss": lambda: self._power(self._client()),
-            "broker paused": lambda: self._pause(broker),
-            "client paused": lambda: self._pause(self._client()),
+            "broker killed": lambda: self._kill(self._one_of("broker")),
+            "broker power loss": lambda: self._power(self._one_of("broker")),
+            "name server killed": lambda: self._kill(self._one_of("name server")),
+            "client killed": lambda: self._kill(self._one_of("client")),
+            "client power loss": lambda: self._power(self._one_of("client")),
+            "broker paused": lambda: self._pause(self._one_of("broker")),
+            "client paused": lambda: self._pause(self._one_of("client")),
             "clock jump": self._jump,
             "short writes": lambda: self._trouble(short_write=0.2),
             "short reads": lambda: self._trouble(short_read=0.2),
@@ -106,8 +111,8 @@ class Faults:
         world.network.heal()
         for place in list(self._flipped):
             self._put_right(*place)
-        self._broker.disk.on_change = None
         for node in world.nodes.values():
+            node.disk.on_change = None
             node.disk.trouble = Trouble()
             jump_ms = -node.clock.skew_ms
             world.history.append(ClockJumped(world.now_ms, node.name, jump_ms))
@@ -115,9 +120,9 @@ class Faults:
             node.wake()
             if not node.is_alive:
                 node.start()
-        broker = world.cluster.broker
-        if broker is not None and not broker.store.is_writable:
-            world.cluster.restart_broker()
+        for broker in self._cluster.brokers:
+            if broker.broker is not None and not broker.broker.store.is_writable:
+                broker.restart()
 
     def count_disks(self) -> Counter[str]:
         """Return what happened on all disks, by kind."""
@@ -131,9 +136,20 @@ class Faults:
         self._world.trace.add(f"fault: {text}")
         return True
 
-    def _client(self) -> Node:
-        nodes = [n for n in self._world.nodes.values() if n.name not in ("namesrv", "broker")]
-        return self._chance.choice(nodes)
+    def _one_of(self, kind: str) -> Node:
+        return self._chance.choice([n for n in self._world.nodes.values() if n.kind == kind])
+
+    def _broker(self) -> SimBroker:
+        return self._chance.choice(self._cluster.brokers)
+
+    def _may_end(self, node: Node) -> bool:
+        """Tell whether a process may be ended; of servers this is the last for a while."""
+        now = self._world.now_ms
+        if node.kind != "client":
+            if now - self._server_ended_ms < self._world.options.apart_ms:
+                return False
+            self._server_ended_ms = now
+        return True
 
     def _later(self, low_s: float, high_s: float, callback: Callable[[], object]) -> float:
         pause_s = self._chance.uniform(low_s, high_s)
@@ -217,7 +233,7 @@ class Faults:
     # --- processes --------------------------------------------------------------------------------
 
     def _kill(self, node: Node) -> bool:
-        if not node.is_alive:
+        if not node.is_alive or not self._may_end(node):
             return False
         node.kill()
         node.restart_later(self._chance.choice((0.05, 0.3, 1.0, 4.0)))
@@ -226,44 +242,47 @@ class Faults:
     def _power(self, node: Node) -> bool:
         if not node.is_alive:
             return False
-        if node is self._broker:
+        if node.kind == "broker":
             self._world.power_lost = True
         node.lose_power()
         node.restart_later(self._chance.choice((0.5, 2.0, 6.0)))
         return self._told(f"{node.name} loses power")
 
     def _stop(self) -> bool:
-        """Stop the broker as an operator does, and start it again."""
-        cluster = self._world.cluster
-        if not cluster.is_ready:
+        """Stop a broker as an operator does, and start it again."""
+        broker = self._broker()
+        if not broker.is_ready or not self._may_end(broker.node):
             return False
-        cluster.restart_broker()
-        return self._told("the broker is stopped and started", _STOPS_WITHIN_S)
+        broker.restart()
+        return self._told(f"{broker.name} is stopped and started", _STOPS_WITHIN_S)
 
     def _strike(self, end: Callable[[Node], bool]) -> bool:
-        """Have the broker end where it changes a file next but a few; counted when it happens."""
-        self._strikes.append((self._chance.choice(MOMENTS), self._chance.randint(1, 4), end))
-        self._broker.disk.on_change = self._has_done
+        """Have a broker end where it changes a file next but a few; counted when it happens."""
+        node = self._one_of("broker")
+        moment, times = self._chance.choice(MOMENTS), self._chance.randint(1, 4)
+        self._strikes[node].append((moment, times, end))
+        node.disk.on_change = functools.partial(self._has_done, node)
         return False
 
-    def _has_done(self, what: str, name: str) -> None:
-        """End the broker, which has just done something to a file, where that is drawn."""
-        if not self._broker.is_alive:
+    def _has_done(self, node: Node, what: str, name: str) -> None:
+        """End a broker, which has just done something to a file, where that is drawn."""
+        if not node.is_alive:
             return
-        for number, ((kind, part), left, end) in enumerate(self._strikes):
+        strikes = self._strikes[node]
+        for number, ((kind, part), left, end) in enumerate(strikes):
             if kind != what or part not in name:
                 continue
-            self._strikes[number] = (kind, part), left - 1, end
+            strikes[number] = (kind, part), left - 1, end
             if left == 1:
-                del self._strikes[number]
-                end(self._broker)
+                del strikes[number]
+                end(node)
                 by = "killed" if end == self._kill else "power loss"
                 self._world.faults[f"broker {by} at a write"] += 1
                 raise OSError(errno.EBADF, "this simulated process has just ended")
 
     def _add_queue(self) -> bool:
         """Have the workload's topic have one queue more, as an operator does."""
-        return self._world.cluster.add_queue() and self._told("a queue is added")
+        return self._broker().add_queue() and self._told("a queue is added")
 
     def _pause(self, node: Node) -> bool:
         if not node.is_alive or node.loop.is_paused:
@@ -283,7 +302,8 @@ class Faults:
     # --- disk -------------------------------------------------------------------------------------
 
     def _trouble(self, **shares: float) -> bool:
-        disk = self._broker.disk
+        node = self._one_of("broker")
+        disk = node.disk
         for name, share in shares.items():
             setattr(disk.trouble, name, share)
 
@@ -292,7 +312,7 @@ class Faults:
                 setattr(disk.trouble, name, type(shares[name])(0))
 
         lasts = self._later(0.2, 3.0, end)
-        return self._told(f"disk of the broker for {lasts:.1f} s: {shares}", lasts)
+        return self._told(f"disk of {node.name} for {lasts:.1f} s: {shares}", lasts)
 
     def _flip(self) -> bool:
         """Flip a bit of a stored message body while the broker is down.
@@ -300,7 +320,7 @@ class Faults:
         Either the broker refuses to start, and then the bit is restored, or it has not read that
         part.
         """
-        broker = self._broker
+        broker = self._one_of("broker")
         place = _some_body(broker.disk, self._chance.random())
         if place is None or not broker.is_alive:
             return False
@@ -308,16 +328,16 @@ class Faults:
         bit = self._chance.randrange(8)
         broker.kill()
         broker.disk.flip_bit(name, position, bit)
-        self._flipped.append((name, position, bit))
+        self._flipped.append((broker, name, position, bit))
         broker.restart_later(0.3)
-        self._world.scheduler.call_later(0.35, self._put_right, name, position, bit)
+        self._world.scheduler.call_later(0.35, self._put_right, broker, name, position, bit)
         return self._told(f"bit {bit} of byte {position} of {name} flips")
 
-    def _put_right(self, name: str, position: int, bit: int) -> None:
-        if (name, position, bit) not in self._flipped:
+    def _put_right(self, node: Node, name: str, position: int, bit: int) -> None:
+        if (node, name, position, bit) not in self._flipped:
             return  # at the end of all faults, before its time
-        self._flipped.remove((name, position, bit))
-        self._broker.disk.flip_bit(name, position, bit)
+        self._flipped.remove((node, name, position, bit))
+        node.disk.flip_bit(name, position, bit)
         self._told(f"byte {position} of {name} is put right")
 
 

@@ -6,7 +6,7 @@ Law: equal options and an equal seed give the same run.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 FAULT_KINDS = (
@@ -60,6 +60,14 @@ COUNTED = (
 )
 """The kinds of fault that must have happened in every 1,000 seeds for a campaign to count."""
 
+FAILOVER, OPERATING, RETENTION = "failover", "operating", "retention"
+"""The scenarios whose options are not drawn as those of others are; in failover one broker and one
+name server are always there."""
+ONE_GOES = ("broker killed", "broker stopped", "client killed", "name server killed")
+"""The faults of failover: those that clients are told of at once."""
+APART_MS = 20_000
+"""By then a server is back, and every client has asked for routes since."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -68,8 +76,10 @@ class Options:
     Attributes:
         seed: where all chance comes from.
         scenario: name of the workload.
+        brokers: number of brokers; each has every topic.
+        name_servers: number of name servers.
         flush: flush mode of the broker.
-        queues: number of queues of each topic.
+        queues: number of queues of each topic at a broker.
         messages: how many the workload sends.
         members: number of members of each group.
         body_bytes_max: greatest body of a message.
@@ -78,6 +88,8 @@ class Options:
         fault_interval_ms: mean time between them.
         heal_ms: how long recovery may take afterwards.
         faults: which kinds happen.
+        apart_ms: how far apart servers are ended at least, so that one of them is always there and
+            known; 0 means that all may be down at once.
         latency_ms: longest time a segment takes.
         slow_share: share of segments that take longer.
         split_share: share of writes that arrive in two pieces.
@@ -92,11 +104,15 @@ class Options:
         client_persist_ms: how often clients send offsets.
         pull_batch: messages asked for at once.
         consume_batch: messages a listener is given at once.
+        accounts: whether the brokers serve those alone who have one.
+        retention_ms: how long messages are kept; 0 means for ever.
         request_timeout_ms: timeout of the clients' requests.
     """
 
     seed: int
     scenario: str = ""
+    brokers: int = 1
+    name_servers: int = 1
     flush: Literal["sync", "async"] = "sync"
     queues: int = 2
     messages: int = 60
@@ -107,6 +123,7 @@ class Options:
     fault_interval_ms: int = 1_000
     heal_ms: int = 180_000
     faults: tuple[str, ...] = ()
+    apart_ms: int = 0
     latency_ms: float = 1.0
     slow_share: float = 0.01
     split_share: float = 0.02
@@ -121,6 +138,8 @@ class Options:
     client_persist_ms: int = 5_000
     pull_batch: int = 32
     consume_batch: int = 1
+    accounts: bool = False
+    retention_ms: int = 0
     request_timeout_ms: int = 3_000
 
     def __str__(self) -> str:
@@ -141,9 +160,12 @@ def draw_options(seed: int, scenario: str) -> Options:
     if random.Random(f"slow disk {seed} {scenario}").random() < SLOW_DISK_SHARE:
         kinds.append(SLOW_DISK)
     long = chance.random() < 0.15
-    return Options(
+    servers = random.Random(f"servers {seed} {scenario}")
+    drawn = Options(
         seed=seed,
         scenario=scenario,
+        brokers=servers.choice((1, 1, 1, 2)),
+        name_servers=servers.choice((1, 1, 1, 2)),
         flush=pick(("sync", "sync", "async")),
         queues=pick((1, 1, 2, 3)),
         messages=pick((20, 40, 60, 100)),
@@ -168,4 +190,21 @@ def draw_options(seed: int, scenario: str) -> Options:
         pull_batch=pick((1, 4, 32)),
         consume_batch=pick((1, 1, 2, 5)),
         request_timeout_ms=pick((500, 3_000)),
+        accounts=servers.random() < 0.15,
     )
+    if scenario == FAILOVER:
+        return replace(
+            drawn, brokers=2, name_servers=2, fault_ms=servers.choice((25_000, 45_000)),
+            fault_interval_ms=2_000, faults=ONE_GOES, apart_ms=APART_MS,
+        )  # fmt: skip
+    if scenario == RETENTION:
+        return replace(
+            drawn, messages=100, body_bytes_max=2_000, commit_log_file_bytes=8 * 1024,
+            consume_queue_units=8, retention_ms=servers.choice((500, 2_000, 6_000)),
+        )  # fmt: skip
+    if scenario == OPERATING:  # a reset tells little where much else happens
+        return replace(
+            drawn, fault_ms=servers.choice((10_000, 20_000)),
+            fault_interval_ms=servers.choice((1_000, 20_000, 20_000)),
+        )  # fmt: skip
+    return drawn

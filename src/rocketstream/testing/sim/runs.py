@@ -197,8 +197,7 @@ def run_world(world: World, workload: Workload) -> SeedResult:
 
 def _run(world: World, workload: Workload) -> Faults:
     cluster, options = world.cluster, world.options
-    cluster.namesrv.start()
-    cluster.node.start()
+    cluster.start()
     faults = Faults(world)
     if not world.run(START_MS_MAX / 1000, lambda: cluster.is_ready):
         world.fail("the cluster did not start")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from rocketstream.model import MessageQueue
@@ -19,6 +19,7 @@ from rocketstream.testing.history.events import (
     Event,
     GroupDeclared,
     LogRead,
+    LogTrimmed,
     MessageStored,
     OwnersSeen,
     RunEnded,
@@ -28,6 +29,7 @@ from rocketstream.testing.history.events import (
     TransactionsGivenUp,
 )
 from rocketstream.testing.sim.consuming import (
+    PROBES,
     Manners,
     SimAnsweringGroup,
     SimBroadcastGroup,
@@ -35,11 +37,12 @@ from rocketstream.testing.sim.consuming import (
     SimLiteGroup,
     SimPullGroup,
 )
+from rocketstream.testing.sim.operating import Operator, Stranger
+from rocketstream.testing.sim.options import FAILOVER, OPERATING, RETENTION
 from rocketstream.testing.sim.postscript import Postscript
 from rocketstream.testing.sim.producing import Habits, SimAsker, SimProducer
 from rocketstream.testing.sim.world import START_MS, Node, World
 
-BROKER = "broker-a"
 TOPIC = "T"
 LOOK_EVERY_S = 0.1
 MARGIN_MS = 5_000.0
@@ -89,9 +92,11 @@ class BaseWorkload:
         self.producers: list[Sends] = []
         self.groups: list[SimGroup] = []
         self._committed: dict[tuple[str, MessageQueue], int] = {}
-        self._acknowledged: set[str] = set()
+        self._begins: dict[MessageQueue, int] = {}
         self._decided: dict[str, bool] = {}
         self.build()
+        if world.options.accounts:
+            self.producers.append(Stranger(world, TOPIC))
         self._postscript = Postscript(world, TOPIC, self.postscripts)
         for topic in sorted({group.manners.topic for group in self.groups} | {TOPIC}):
             world.cluster.create_topic(topic)
@@ -121,15 +126,23 @@ class BaseWorkload:
     # --- watching ---------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Record every offset of the broker that differs from the last look."""
+        """Record every offset of a broker that differs from the last look."""
         self.world.scheduler.call_later(LOOK_EVERY_S, self._look)
-        if not self.world.cluster.is_ready:
-            return
+        self._look_at_begins()
         for group in self.groups:
             for topic in (group.manners.topic, group.retry_topic):
                 offsets = self.world.cluster.committed(group.manners.group, topic)
-                for queue_id, offset in offsets.items():
-                    self._saw(group.manners.group, MessageQueue(topic, BROKER, queue_id), offset)
+                for queue, offset in offsets.items():
+                    self._saw(group.manners.group, queue, offset)
+
+    def _look_at_begins(self) -> None:
+        """Record where queues begin now, which is before what a group has committed since."""
+        cluster = self.world.cluster
+        for queue in cluster.logs(TOPIC) if self.world.options.retention_ms else ():
+            begin = cluster.store(queue).min_offset(queue.topic, queue.queue_id)
+            if begin > self._begins.get(queue, 0):
+                self._begins[queue] = begin
+                self._record(LogTrimmed(self.world.now_ms, queue, begin))
 
     def _saw(self, group: str, queue: MessageQueue, offset: int) -> None:
         if self._committed.get((group, queue)) != offset:
@@ -165,12 +178,12 @@ class BaseWorkload:
             return [f"{', '.join(busy)} still send"]
         due = self._due()
         found: list[str] = []
-        undecided = self.world.cluster.broker.undecided_transactions
+        undecided = self.world.cluster.undecided_transactions
         if undecided:
             found.append(f"{undecided} transactions are undecided")
         for group in self.groups:
             found += self._group_missing(group, due)
-        if not found and self.world.power_lost and not self._may_lose:
+        if not found and self.world.power_lost and not self.world.may_lose:
             # A commit that was not flushed is made again after the broker has asked the producer.
             lacking = {sent.key for sent in due} - {
                 message.keys for message in self.world.cluster.stored(TOPIC)
@@ -180,7 +193,7 @@ class BaseWorkload:
         return found
 
     def _due(self) -> list[SendInvoked]:
-        """Return the sends of messages that must be consumed: acknowledged and committed."""
+        """Return the sends that must be consumed: acknowledged, committed, and not removed."""
         sent: dict[str, SendInvoked] = {}
         acknowledged: set[str] = set()
         commits: set[str] = set()
@@ -188,7 +201,8 @@ class BaseWorkload:
             if isinstance(event, SendInvoked):
                 sent[event.key] = event
             elif isinstance(event, SendAcknowledged):
-                acknowledged.add(event.key)
+                if event.queue is None or event.offset >= self._begins.get(event.queue, 0):
+                    acknowledged.add(event.key)
             elif isinstance(event, TransactionDecided) and event.commit:
                 commits.add(event.key)
         return [sent[key] for key in acknowledged if not sent[key].transactional or key in commits]
@@ -209,7 +223,7 @@ class BaseWorkload:
         self, group: SimGroup, declared: GroupDeclared, consumed: set[str], due: list[SendInvoked]
     ) -> set[str]:
         """Return the keys that one who must get everything has not consumed."""
-        if self._may_lose:
+        if self.world.may_lose:
             return set()
         done = consumed | group.given_up
         lacking = {sent.key for sent in due if declared.selects(sent.tags, sent.content)} - done
@@ -224,28 +238,18 @@ class BaseWorkload:
         } - done
 
     def _unsettled(self, group: SimGroup) -> list[str]:
-        """Return what the broker's offsets and the members' queues lack."""
-        name, broker = group.manners.group, self.world.cluster.broker
+        """Return what the brokers' offsets and the members' queues lack."""
+        name, cluster = group.manners.group, self.world.cluster
+        offsets = cluster.committed(name, group.manners.topic)
         found = []
-        for queue in self._queues(group.manners.topic):
-            end = broker.store.max_offset(queue.topic, queue.queue_id)
-            committed = self.world.cluster.committed(name, queue.topic).get(queue.queue_id, 0)
+        for queue in cluster.queues(group.manners.topic):
+            end = cluster.store(queue).max_offset(queue.topic, queue.queue_id)
+            committed = offsets.get(queue, 0)
             if group.declared.selects_all and committed != end:
-                found.append(f"{name} committed {committed} of {end} in queue {queue.queue_id}")
+                found.append(f"{name} committed {committed} of {end} in {queue}")
             if len(group.owners(queue)) != 1:
-                found.append(f"queue {queue.queue_id} is owned by {group.owners(queue)} in {name}")
+                found.append(f"{queue} is owned by {group.owners(queue)} in {name}")
         return found
-
-    @property
-    def _may_lose(self) -> bool:
-        """Whether a fault may have taken acknowledged messages away."""
-        unflushed = self.world.power_lost and self.world.options.flush == "async"
-        return unflushed or self.world.faults["bit flip"] > 0
-
-    def _queues(self, topic: str) -> list[MessageQueue]:
-        config = self.world.cluster.broker.controller.topics.get(topic)
-        count = 0 if config is None else config.read_queue_nums
-        return [MessageQueue(topic, BROKER, queue_id) for queue_id in range(count)]
 
     # --- the verdict ------------------------------------------------------------------------------
 
@@ -253,16 +257,26 @@ class BaseWorkload:
         """Read the log, and return the anomalies of the whole run."""
         self._look_last()
         found = check(self.world.history, self.rules())
-        if self._may_lose:
+        if self.world.may_lose:
             # Offsets of lost messages are assigned again; a consumer that had passed them skips
             # them.
             found = [anomaly for anomaly in found if anomaly.kind not in _FOLLOWS_DAMAGE]
-        return found
+        return [*self._probes_that_count(), *found]
+
+    def _probes_that_count(self) -> Iterator[Anomaly]:
+        """Yield the groups that committed a message which an operator had them consume."""
+        for group in self.groups:
+            for queue, offset in self.world.cluster.committed(group.manners.group, PROBES).items():
+                text = f"{group.manners.group} committed {offset} in {queue} for a probe"
+                yield Anomaly(AnomalyKind.COMMITTED_AHEAD, text)
 
     def _look_last(self) -> None:
         now = self.world.now_ms
+        self._look_at_begins()
         for group in self.groups:
-            for queue in self._queues(group.manners.topic) if group.at_broker else ():
+            if not group.at_broker:
+                continue
+            for queue in self.world.cluster.queues(group.manners.topic):
                 self._record(OwnersSeen(now, group.manners.group, queue, group.owners(queue)))
         for topic in self._topics():
             self._read_topic(topic)
@@ -278,15 +292,14 @@ class BaseWorkload:
         return sorted(topics)
 
     def _read_topic(self, topic: str) -> None:
-        now, store = self.world.now_ms, self.world.cluster.broker.store
-        for message in self.world.cluster.stored(topic):
-            queue = MessageQueue(topic, BROKER, message.queue_id)
+        now, cluster = self.world.now_ms, self.world.cluster
+        for message in cluster.stored(topic):
             at = min(max(float(message.store_ms - START_MS), 0.0), now)
             content = Content.of(message.body, message.properties)
-            place = queue, message.queue_offset
+            place = message.queue, message.queue_offset
             self._record(MessageStored(at, message.keys, *place, message.tags, content))
-        for queue_id in sorted(store.queue_ids(topic)):
-            queue = MessageQueue(topic, BROKER, queue_id)
+        for queue in cluster.logs(topic):
+            store, queue_id = cluster.store(queue), queue.queue_id
             begin, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
             self._record(LogRead(now, queue, begin, end))
 
@@ -296,13 +309,14 @@ class BaseWorkload:
         settle = options.persist_interval_ms + MARGIN_MS
         if not _UNSETTLED.isdisjoint(options.faults):
             settle = _NEVER_SETTLED_MS
+        rebalance: float = 2 * options.rebalance_ms + options.heartbeat_ms
+        rebalance += options.register_interval_ms + MARGIN_MS
         return Rules(
             unflushed_ms=0.0 if options.flush == "sync" else None,
             settle_ms=settle,
-            rebalance_ms=2 * options.rebalance_ms
-            + options.heartbeat_ms
-            + options.register_interval_ms
-            + MARGIN_MS,
+            rebalance_ms=rebalance,
+            takeover_ms=rebalance if options.apart_ms else None,
+            kept_ms=options.retention_ms,
         )
 
 
@@ -338,6 +352,7 @@ class Clustering(BaseWorkload):
                     late_ms=late_ms,
                     partly=ways.choice((False, False, True)),
                     settings=ways.choice(((), (("pull_threshold_for_queue", 4),))),
+                    timeout_ms=ways.choice((0.0, 0.0, 300.0)),
                 ),
             )
         )
@@ -376,6 +391,60 @@ class Orderly(BaseWorkload):
                 ),
             )
         )
+
+
+class Failover(BaseWorkload):
+    """Two brokers and two name servers, of which one is always there: every send succeeds."""
+
+    def build(self) -> None:
+        """Add producers and two groups, one in order."""
+        chance, options = self.chance, self.world.options
+        count = chance.choice((1, 2))
+        pause_ms = 2 * options.fault_ms * count / options.messages
+        self.add_producers(
+            count, pause_ms=pause_ms, at_once=chance.choice((1, 4)),
+            batched=chance.choice((0.0, 0.0, 0.5)),
+        )  # fmt: skip
+        crowd = Manners("crowd", TOPIC, options.members, failing=chance.choice((0.0, 0.2)))
+        self.groups.append(SimGroup(self.world, crowd))
+        queue = Manners("queue", TOPIC, options.members, orderly=True, retries=None)
+        self.groups.append(SimGroup(self.world, queue))
+
+
+class Retention(BaseWorkload):
+    """Groups that fall behind what the brokers keep, and go on where it begins."""
+
+    def build(self) -> None:
+        """Add a producer, a slow group that comes late, one that polls, and a puller."""
+        chance, options = self.chance, self.world.options
+        self.add_producers(1, pause_ms=2 * options.fault_ms / options.messages)
+        late_ms = chance.choice((0.0, options.fault_ms / 2))
+        slow = Manners(
+            "slow", TOPIC, options.members, work_ms=chance.choice((20.0, 200.0)),
+            late_ms=late_ms, orderly=chance.choice((False, True)),
+            settings=(("pull_threshold_for_queue", 4),),
+        )  # fmt: skip
+        self.groups.append(SimGroup(self.world, slow))
+        lite = Manners("lite", TOPIC, 1, late_ms=late_ms, stay_ms=chance.choice((0.0, 3_000.0)))
+        self.groups.append(SimLiteGroup(self.world, lite))
+        self.groups.append(SimPullGroup(self.world, Manners("puller", TOPIC, 1, late_ms=late_ms)))
+        self.producers.append(Operator(self.world, TOPIC, self.groups, ["clean"], 1_000.0))
+
+
+class Operating(BaseWorkload):
+    """Groups whose offsets are reset, whose members are asked, and messages that are looked for."""
+
+    def build(self) -> None:
+        """Add a producer, groups of each kind that an operator can turn to, and the operator."""
+        chance, options = self.chance, self.world.options
+        self.add_producers(1, pause_ms=self.pace_ms(1), batched=chance.choice((0.0, 0.3)))
+        crowd = Manners("crowd", TOPIC, options.members, failing=chance.choice((0.0, 0.1)))
+        queue = Manners("queue", TOPIC, options.members, orderly=True, retries=None, work_ms=50.0)
+        lite = Manners("lite", TOPIC, 1, settings=(("auto_commit_interval_ms", 1_000),))
+        self.groups += [SimGroup(self.world, crowd), SimGroup(self.world, queue)]
+        self.groups.append(SimLiteGroup(self.world, lite))
+        deeds = ["reset", "ask", "probe"]
+        self.producers.append(Operator(self.world, TOPIC, self.groups, deeds, 3_000.0, finds=True))
 
 
 class Delayed(BaseWorkload):
@@ -451,8 +520,11 @@ WORKLOADS: dict[str, type[BaseWorkload]] = {
     "broadcasting": Broadcasting,
     "clustering": Clustering,
     "delayed": Delayed,
+    FAILOVER: Failover,
+    OPERATING: Operating,
     "orderly": Orderly,
     "pulling": Pulling,
+    RETENTION: Retention,
     "transactions": Transactions,
 }
 

@@ -29,8 +29,6 @@ START_MS = 1_700_000_000_000
 """Wall clock of every machine at the beginning: 2023-11-14 22:13:20 UTC."""
 RESTART_S = 0.1
 _ASK_S = 0.25
-BROKER_NODE, BROKER_NAME = "broker", "broker-a"
-"""Name of the broker's process, and of the broker."""
 _MONTH_MS = 28 * 86_400_000
 
 
@@ -65,7 +63,8 @@ class Node:
     """One simulated process on a machine of its own.
 
     Attributes:
-        name: name of the process.
+        name: name of the process; of a broker's, the broker's.
+        kind: ``client``, ``broker`` or ``name server``.
         host: address of its machine.
         incarnation: how often it was started.
         clock: the clocks of its machine.
@@ -80,9 +79,10 @@ class Node:
     workers: SimWorkers
     identity: ProcessIdentity
 
-    def __init__(self, world: World, name: str, host: str, main: Main) -> None:
+    def __init__(self, world: World, name: str, host: str, main: Main, kind: str) -> None:
         self.world = world
         self.name = name
+        self.kind = kind
         self.host = host
         self.incarnation: int = 0
         self.kept: dict[str, Any] = {}
@@ -109,17 +109,22 @@ class Node:
     def client(self, **settings: Any) -> dict[str, Any]:
         """Return the keyword arguments every client here needs; ``settings`` override them."""
         options = self.world.options
-        return {
-            "namesrv_addr": self.world.namesrv_addr,
-            "clock": self.clock,
-            "client_ip": self.host,
-            "instance_name": f"{self.name}-{self.incarnation}",
-            "heartbeat_broker_interval_ms": options.heartbeat_ms,
-            "rebalance_interval_ms": options.rebalance_ms,
-            "persist_consumer_offset_interval_ms": options.client_persist_ms,
-            "poll_name_server_interval_ms": min(options.heartbeat_ms, 10_000),
-            "api_timeout_ms": options.request_timeout_ms,
-        } | settings
+        account = {"access_key": "clients", "secret_key": "secret-of-clients"}
+        return (
+            (account if options.accounts else {})
+            | {
+                "namesrv_addr": self.world.namesrv_addr,
+                "clock": self.clock,
+                "client_ip": self.host,
+                "instance_name": f"{self.name}-{self.incarnation}",
+                "heartbeat_broker_interval_ms": options.heartbeat_ms,
+                "rebalance_interval_ms": options.rebalance_ms,
+                "persist_consumer_offset_interval_ms": options.client_persist_ms,
+                "poll_name_server_interval_ms": min(options.heartbeat_ms, 10_000),
+                "api_timeout_ms": options.request_timeout_ms,
+            }
+            | settings
+        )
 
     def record(self, event: object) -> None:
         """Add an event to the history; events of a dead process are dropped."""
@@ -191,8 +196,8 @@ class Node:
         self._lives = False
         self.world.trace.add(f"{self.name} is gone")
         at = self.world.now_ms
-        if self.name == BROKER_NODE:
-            self.world.history.append(BrokerDied(at, BROKER_NAME, power_lost))
+        if self.kind == "broker":
+            self.world.history.append(BrokerDied(at, self.name, power_lost))
         else:
             self.world.history.append(ProcessDied(at, self.name))
         self.files.die()
@@ -218,8 +223,8 @@ class Node:
             at = self.world.now_ms
             until = at + seconds * 1000
             self.world.history.append(Disturbed(at, until, f"{self.name} paused"))
-            if self.name == BROKER_NODE:
-                self.world.history.append(BrokerPaused(at, BROKER_NAME, until))
+            if self.kind == "broker":
+                self.world.history.append(BrokerPaused(at, self.name, until))
             self.world.scheduler.call_later(seconds, loop.resume)
 
     def wake(self) -> None:
@@ -247,7 +252,7 @@ class World:
         options: the options of the run.
         history: the events processes recorded, in order.
         healed: whether faults are over.
-        power_lost: whether the broker's machine lost power.
+        power_lost: whether a broker's machine lost power.
         faults: faults that happened, by kind.
         failure: why the run failed; None if it has not failed.
         internal_errors: errors nobody caught.
@@ -284,16 +289,23 @@ class World:
         """True time: virtual milliseconds since the beginning."""
         return self.scheduler.now * 1000
 
+    @property
+    def may_lose(self) -> bool:
+        """Whether a fault may have taken acknowledged messages away."""
+        unflushed = self.power_lost and self.options.flush == "async"
+        return unflushed or self.faults["bit flip"] > 0
+
     def random(self, name: str) -> random.Random:
         """Return a random stream for one purpose; equal seeds and names give equal streams."""
         return random.Random(f"{self.seed} {name}")
 
-    def add_node(self, name: str, main: Main) -> Node:
+    def add_node(self, name: str, main: Main, kind: str = "client") -> Node:
         """Add a process; it is started with the others, and again after each crash.
 
         Args:
             name: its name, which no other process has.
             main: runs in the process; called again for each incarnation.
+            kind: what it is for faults and for the history.
 
         Raises:
             SimulationError: the name is taken.
@@ -301,7 +313,7 @@ class World:
         if name in self.nodes:
             raise SimulationError(f"there is a process {name!r} already; give each its own name")
         number = len(self.nodes) + 1
-        node = Node(self, name, f"10.0.{number // 250}.{number % 250}", main)
+        node = Node(self, name, f"10.0.{number // 250}.{number % 250}", main, kind)
         self.nodes[name] = node
         return node
 

@@ -1,0 +1,234 @@
+"""An operator in a simulated run: removes old files, resets offsets, asks members, finds messages.
+
+Law: each request is answered or refused within its time; what operators do is in the history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from rocketstream import aio
+from rocketstream.client.instance.api import MQClientAPI
+from rocketstream.errors import RocketMQError
+from rocketstream.model import Message, MessageQueue
+from rocketstream.protocol.bodies import GetConsumerListByGroupResponseBody, ResetOffsetBody
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerListByGroupRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    Header,
+    ResetOffsetRequestHeader,
+)
+from rocketstream.testing.history.events import Disturbed, OffsetReset, SendAcknowledged
+from rocketstream.testing.sim.cluster import BROKER_PORT, SimBroker
+from rocketstream.testing.sim.consuming import PROBES, SimGroup
+from rocketstream.testing.sim.producing import Sender
+from rocketstream.testing.sim.world import START_MS, Node, World
+
+TIMEOUT_MS = 12_000
+"""A broker gives a member ten seconds to answer."""
+CONNECTS_MS = 5_000
+RESET_WITHIN_MS = 60_000
+"""A member has heard of a reset by then, though its connection was cut off for a while."""
+FOUND_WITHIN_MS = 60_000
+FOUND_MAX = 10
+EVER_MS = 2**62
+
+
+class Operator(Sender):
+    """A process that does one thing after another, and looks for messages when faults are over.
+
+    Args:
+        world: the world it lives in.
+        topic: the topic of the groups.
+        groups: the groups whose members it asks.
+        deeds: names of its methods: what it does.
+        pause_ms: longest time between two deeds.
+        finds: whether it looks for messages in the end; for runs in which none are removed.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        topic: str,
+        groups: Sequence[SimGroup],
+        deeds: Sequence[str],
+        pause_ms: float,
+        *,
+        finds: bool = False,
+    ) -> None:
+        self._topic, self._groups, self._pause_ms = topic, groups, pause_ms
+        self._finds = finds
+        table: dict[str, Callable[[random.Random], Awaitable[None]]] = {
+            "clean": self._clean,
+            "reset": self._reset,
+            "ask": self._ask_member,
+            "probe": self._probe,
+        }
+        self._deeds = [table[name] for name in deeds]
+        self._producer: aio.Producer
+        super().__init__(world, "operator")
+
+    async def _main(self, node: Node) -> None:
+        chance = self._world.random(f"operator {node.incarnation}")
+        own = {"access_key": "operators", "secret_key": "secret-of-operators"}
+        settings = node.client(**own) if self._world.options.accounts else node.client()
+        self._producer = aio.Producer("operators", **settings)
+        await self._producer.start()
+        while not self._world.healed:
+            await asyncio.sleep(chance.random() * self._pause_ms / 1000)
+            with contextlib.suppress(RocketMQError):  # an operator tries again, or does not
+                await chance.choice(self._deeds)(chance)
+        if self._finds:
+            await self._find_all(chance)
+        node.kept["busy"] = False
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    async def _ask(
+        self, broker: SimBroker, code: RequestCode, header: Header | None = None
+    ) -> RemotingCommand:
+        """Ask a broker; a refusal and the lack of an answer are errors, a late one fails the run.
+
+        Raises:
+            RocketMQError: there is no answer, or a refusal.
+        """
+        api: MQClientAPI = self._producer._admin()._instance.api
+        began = self._world.now_ms
+        try:
+            address = f"{broker.node.host}:{BROKER_PORT}"
+            return await api.invoke(address, RemotingCommand.request(code, header), TIMEOUT_MS)
+        finally:
+            took = self._world.now_ms - began
+            if took > TIMEOUT_MS + CONNECTS_MS and not self._stood_still_since(began):
+                self._world.fail(f"request {code} took {took:.0f} ms; its timeout is {TIMEOUT_MS}")
+
+    def _stood_still_since(self, at: float) -> bool:
+        paused = f"{self.node.name} paused"
+        return any(
+            isinstance(event, Disturbed) and event.what == paused and event.until > at
+            for event in self._world.history
+        )
+
+    def _broker(self, chance: random.Random) -> SimBroker:
+        broker: SimBroker = chance.choice(self._world.cluster.brokers)
+        return broker
+
+    # --- deeds ------------------------------------------------------------------------------------
+
+    async def _clean(self, chance: random.Random) -> None:
+        """Have a broker remove what is past its time, at any hour."""
+        await self._ask(self._broker(chance), RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+    async def _reset(self, chance: random.Random) -> None:
+        """Have a group go back at a broker to a time, or in one queue to an offset."""
+        broker, group = self._broker(chance), chance.choice(self._groups).manners.group
+        if not broker.is_ready:
+            return
+        asked = self._world.now_ms
+        until = asked + RESET_WITHIN_MS
+        for queue in broker.queues(self._topic):
+            self.node.record(OffsetReset(asked, group, queue, 0, until))
+        since = START_MS + int(asked - chance.random() * 10_000)
+        header = ResetOffsetRequestHeader(self._topic, group, since, is_force=False)
+        if chance.random() < 0.3:
+            queue = chance.choice(broker.queues(self._topic))
+            end = broker.running.store.max_offset(queue.topic, queue.queue_id)
+            header.queue_id, header.offset = queue.queue_id, chance.randint(0, end)
+        answer = await self._ask(broker, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        for queue, offset in ResetOffsetBody.decode(bytes(answer.body)).offset_table.items():
+            self.node.record(OffsetReset(asked, group, queue, offset, until, told=True))
+
+    async def _ask_member(self, chance: random.Random) -> None:
+        """Ask a member how it is, and where."""
+        broker, group = self._broker(chance), chance.choice(self._groups).manners.group
+        members = await self._members(broker, group)
+        running = GetConsumerRunningInfoRequestHeader(group, chance.choice(members))
+        await self._ask(broker, RequestCode.GET_CONSUMER_RUNNING_INFO, running)
+        status = GetConsumerStatusRequestHeader(self._topic, group)
+        await self._ask(broker, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, status)
+
+    async def _members(self, broker: SimBroker, group: str) -> list[str]:
+        code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+        answer = await self._ask(broker, code, GetConsumerListByGroupRequestHeader(group))
+        return GetConsumerListByGroupResponseBody.decode(bytes(answer.body)).consumer_id_list
+
+    async def _probe(self, chance: random.Random) -> None:
+        """Have a member consume a message, which does not count."""
+        group = chance.choice(self._groups).manners.group
+        result = await self._producer.send(Message(PROBES, b"probe"))
+        (broker,) = (
+            each
+            for each in self._world.cluster.brokers
+            if each.name == result.message_queue.broker_name
+        )
+        members = await self._members(broker, group)
+        header = ConsumeMessageDirectlyResultRequestHeader(
+            group, chance.choice(members), result.offset_msg_id
+        )
+        await self._ask(broker, RequestCode.CONSUME_MESSAGE_DIRECTLY, header)
+
+    # --- finding ----------------------------------------------------------------------------------
+
+    async def _find_all(self, chance: random.Random) -> None:
+        """Find some of what was acknowledged by its key, and by the ids that are found with it."""
+        acknowledged = sorted(self._acknowledged())
+        for key in chance.sample(acknowledged, min(FOUND_MAX, len(acknowledged))):
+            since = self._world.now_ms
+            while not await self._is_found(key):
+                if self._world.may_lose:
+                    break
+                if self._world.now_ms - since > FOUND_WITHIN_MS:
+                    self._world.fail(f"{key} is acknowledged, and not found by its key")
+                await asyncio.sleep(1)
+
+    def _acknowledged(self) -> Iterable[str]:
+        return {event.key for event in self._world.history if isinstance(event, SendAcknowledged)}
+
+    async def _is_found(self, key: str) -> bool:
+        producer, topic = self._producer, self._topic
+        with contextlib.suppress(RocketMQError):
+            for message in await producer.query_message(topic, key, 8, 0, EVER_MS):
+                for name in (message.offset_msg_id, message.msg_id):
+                    same = await producer.view_message(topic, name)
+                    if same.keys != key:
+                        self._world.fail(f"{name} is the id of {key}, and {same.keys} is found")
+                return True
+        return False
+
+
+class Stranger(Sender):
+    """A process without an account: nothing it sends is taken, and it is given nothing.
+
+    A message of its that is stored was never sent for the history.
+    """
+
+    def __init__(self, world: World, topic: str) -> None:
+        self._topic = topic
+        super().__init__(world, "stranger")
+
+    async def _main(self, node: Node) -> None:
+        settings = node.client(access_key=None, secret_key=None)
+        producer = aio.Producer("producers", **settings)
+        consumer = aio.PullConsumer("strangers", **settings)
+        await producer.start()
+        await consumer.start()
+        while not self._world.healed:
+            await asyncio.sleep(1)
+            with contextlib.suppress(RocketMQError):
+                await producer.send(Message(self._topic, b"x", keys="strange"))
+                self._world.fail("a message of a process without an account was taken")
+            for broker in self._world.cluster.brokers:
+                with contextlib.suppress(RocketMQError):
+                    queue = MessageQueue(self._topic, broker.name, 0)
+                    result = await consumer.pull(queue, "*", 0, 32)
+                    if result.msg_found_list:
+                        self._world.fail("a process without an account was given messages")
+        await asyncio.gather(producer.shutdown(), consumer.shutdown())
+        node.kept["busy"] = False
