@@ -41,15 +41,11 @@ from rocketstream.testing.history.events import (
     TransactionDecided,
 )
 from tests.testing.clean_history import ATTEMPTS, DUE_MS, TOPIC, CleanHistory
+from tests.testing.hand_made import GROUP, QUEUE, History, consumed, kinds, sent
 
 E = TypeVar("E")
-History = list[Event]
 Plant = Callable[[History, random.Random], History]
 SEEDS = st.integers(0, 1 << 32)
-
-
-def kinds(history: History, rules: Rules | None = None) -> set[AnomalyKind]:
-    return {anomaly.kind for anomaly in check(history, rules or Rules())}
 
 
 def of(kind: type[E], history: History) -> list[E]:
@@ -408,24 +404,6 @@ def test_every_kind_is_planted() -> None:
 
 
 # --- what is forgiven, and what is not ------------------------------------------------------------
-
-QUEUE = MessageQueue(TOPIC, "b", 0)
-GROUP = GroupDeclared(0.0, "g", frozenset({TOPIC}))
-
-
-def sent(key: str, at: float, offset: int) -> History:
-    return [
-        SendInvoked(at, key, TOPIC),
-        SendAcknowledged(at + 1, key, QUEUE, offset),
-        MessageStored(at + 0.5, key, QUEUE, offset),
-    ]
-
-
-def consumed(
-    key: str, at: float, offset: int, *, member: str = "m", success: bool = True
-) -> History:
-    delivery = MessageDelivered(at, key, "g", member, QUEUE, offset, call=int(at))
-    return [delivery, ListenerReturned(at + 1, delivery, success)]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from rocketstream.testing.history.events import (
     SendInvoked,
 )
 from tests.testing.clean_history import TOPIC
-from tests.testing.test_history import GROUP, QUEUE, History, consumed, kinds, sent
+from tests.testing.hand_made import GROUP, QUEUE, History, consumed, kinds, sent
 
 
 @pytest.mark.parametrize(
