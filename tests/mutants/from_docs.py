@@ -2,6 +2,7 @@
 
 Two of those first thought up were in the catalogue already; ``batch-last-offset`` and
 ``fsync-retried``, thought up with them, took their places. None was weeded out for being hard.
+``unseen`` says why no seed tried has found it.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ FROM_DOCS = (
         (f"{CLIENT}.consumer.consume.queue_locks",
          "lease.renew(answers.asked_ms)",
          "lease.renew(now_ms)"),
+        unseen="rare: a process must stand still for half a minute between the answer and its handling",
     ),
     mutant(
         "lock-not-doubted",
@@ -53,6 +55,7 @@ FROM_DOCS = (
         (f"{CLIENT}.consumer.consume.queue_locks",
          "if lease is not None and self._addresses.get(mq.broker_name) == address:",
          "if lease is not None and self._addresses.pop(mq.broker_name, None) == address:"),
+        unseen="the embedded broker keeps its locks over a restart, only Apache's forget them",
     ),
     mutant(
         "rollback-last-batch",
@@ -89,6 +92,7 @@ FROM_DOCS = (
         (f"{CLIENT}.consumer.offsets.local_store",
          "                table.update(mine)\n",
          "                table = mine\n"),
+        unseen="simulated members keep their offsets in a store of the user's own, not in a file",
     ),
     mutant(
         "members-unsorted",
@@ -98,6 +102,7 @@ FROM_DOCS = (
         (f"{CLIENT}.consumer.allocate",
          "sorted(set(client_ids), key=lambda cid: cid.encode(\"utf-16-be\", \"surrogatepass\"))",
          "list(dict.fromkeys(client_ids))"),
+        unseen="brokers name members in the order of their coming, which is nearly always one at all of them",
     ),
     mutant(
         "earlier-life",
@@ -107,6 +112,7 @@ FROM_DOCS = (
         (f"{CLIENT}.consumer.assignment",
          "            now.drop()\n            store.update_offset(mq, offset, increase_only=False)\n            await store.persist_for_good([mq])\n",
          "            store.update_offset(mq, offset, increase_only=False)\n            await store.persist_for_good([mq])\n            now.drop()\n"),
+        unseen="rare: a listener must return while the offset of an operator's reset is being stored",
     ),
     mutant(
         "last-try-decides",
@@ -116,6 +122,7 @@ FROM_DOCS = (
         (f"{CLIENT}.producer.policy",
          "_may_be_stored(e) for e in errors)",
          "_may_be_stored(e) for e in errors[-1:])"),
+        unseen="rare: a try that is in doubt must be followed by a refusal that is not the one of a failing disk",
     ),
     mutant(
         "two-batches-of-a-queue",
@@ -128,6 +135,7 @@ FROM_DOCS = (
         (f"{CLIENT}.producer.gathering",
          "going = [] if lane.under_way else [closed.popleft()]",
          "going = [closed.popleft()]"),
+        unseen="a broker takes the batches of one connection in their order, and refuses none in part",
     ),
     mutant(
         "fallback-still-compressed",
@@ -137,6 +145,7 @@ FROM_DOCS = (
         (f"{CLIENT}.consumer.send_back",
          "            message.stored_body,\n",
          "            message.body,\n"),
+        unseen="rare: a send-back of a compressed message must be refused, and its fallback be taken",
     ),
     mutant(
         "offset-noted-before-answer",
@@ -146,6 +155,7 @@ FROM_DOCS = (
         (f"{CLIENT}.consumer.offsets.store",
          "        self.stored = None\n        return self.noted",
          "        self.stored = self.noted\n        return self.noted"),
+        unseen="a request that fails takes its connection with it, and what was said over that is said again",
     ),
     mutant(
         "late-waiter",
@@ -158,6 +168,7 @@ FROM_DOCS = (
         (f"{CLIENT}.producer.request_reply",
          "        self._instance.replies.expect(correlation_id, reply)\n        self._mine",
          "        self._mine"),
+        unseen="an answer comes over the reply's own connection, before it; where it is lost the request may fail",
     ),
     mutant(
         "check-raised-rolls-back",
@@ -176,6 +187,7 @@ FROM_DOCS = (
         (f"{CLIENT}.producer.async_sender",
          "doubt = error if result is None else unsafe(result)",
          "doubt = error"),
+        unseen="rare: a copy that a slow disk has not synced must be lost with the power, and its original must not",
     ),
     mutant(
         "fsync-retried",
@@ -212,6 +224,7 @@ FROM_DOCS = (
         (f"{BROKER}.core.members",
          "        if group is None or group.members.pop(channel, None) is None:\n            return []\n",
          "        gone = None if group is None else group.members.pop(channel, None)\n        if group is None or gone is None:\n            return []\n        for each in [m for m in group.members.values() if m.client_id == gone.client_id]:\n            del group.members[each.channel]\n"),
+        unseen="the member is back with its next heartbeat, and what comes twice meanwhile has a lost connection as its excuse",
     ),
     mutant(
         "lock-free-after-restart",
@@ -230,6 +243,7 @@ FROM_DOCS = (
         (f"{STORE}.flusher",
          "                self.flushed_offset = end\n        self._tell(None)",
          "                self.flushed_offset = self._written()[0]\n        self._tell(None)"),
+        unseen="nothing is written while a simulated sync runs: it is one step of its process",
     ),
     mutant(
         "kept-by-first",
@@ -239,6 +253,7 @@ FROM_DOCS = (
         (f"{STORE}.commit_log",
          "LogFile(segment.base, self._files.modified_ms(segment.path))\n            for segment in self._segments\n",
          "LogFile(segment.base, self._files.modified_ms(self._segments[max(at - 1, 0)].path))\n            for at, segment in enumerate(self._segments)\n"),
+        unseen="the scenarios have no retention",
     ),
     mutant(
         "offsets-before-log",
@@ -248,6 +263,7 @@ FROM_DOCS = (
         (f"{BROKER}.persistence",
          "            controller.offsets.snapshot,\n            barrier=barrier,\n",
          "            controller.offsets.snapshot,\n"),
+        unseen="a start sets back what lies behind a queue's end: it takes two losses of power within a tenth of a second",
     ),
     mutant(
         "older-subscription",
@@ -257,6 +273,7 @@ FROM_DOCS = (
         (f"{BROKER}.core.members",
          "elif data.sub_version > old.sub_version:",
          "elif data.sub_version != old.sub_version:"),
+        unseen="a member that is refused tells its own subscription at once: it is slower, and loses nothing",
     ),
     mutant(
         "one-try-more",
@@ -287,6 +304,7 @@ FROM_DOCS = (
         (f"{STORE}.recovery",
          "        for queue in self._queues.values():\n            outcome.entries_dropped += queue.truncate_physical(start)",
          "        for key, _ in found.items():\n            queue = self._queues.get(key) or self._queues.make(*key)\n            outcome.entries_dropped += queue.truncate_physical(start)"),
+        unseen="rare: a queue must have been quiet for three seconds when the power takes its newest record and leaves the unit",
     ),
 )  # fmt: skip
 """Each promise the pages make, broken as a slip of one or two lines would break it."""
