@@ -248,12 +248,11 @@ FROM_DOCS = (
     mutant(
         "kept-by-first",
         "a log file is as old as its first message",
-        "clustering",
+        "retention",
         LOST,
         (f"{STORE}.commit_log",
          "LogFile(segment.base, self._files.modified_ms(segment.path))\n            for segment in self._segments\n",
          "LogFile(segment.base, self._files.modified_ms(self._segments[max(at - 1, 0)].path))\n            for at, segment in enumerate(self._segments)\n"),
-        unseen="the scenarios have no retention",
     ),
     mutant(
         "offsets-before-log",
