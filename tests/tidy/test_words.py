@@ -107,7 +107,7 @@ OFFSETS_ARE_NOTED = tuple(
     "client." + room
     for room in (
         "consumer.lite.", "consumer.offsets.", "consumer.pull.", "consumer.push.",
-        "consumer.assignment",
+        "consumer.assignment", "consumer.queue",
     )
 )  # fmt: skip
 """Where clients note offsets; they note nothing else."""
