@@ -19,8 +19,6 @@ from unittest import mock
 
 import pytest
 
-from rocketstream.cli.main import main
-
 TIMEOUT_S = 180
 
 
@@ -95,6 +93,9 @@ class Quick(Cli):
     """The same commands inside this process, where a process of their own shows nothing more."""
 
     def __call__(self, *arguments: str, stdin: str | bytes | None = None) -> Done:
+        # Not before it is wanted: a Python without a wheel of its packages runs the other tests.
+        from rocketstream.cli.main import main
+
         data = stdin.encode() if isinstance(stdin, str) else stdin
         out, err = _Captured(), _Captured()
         with (
