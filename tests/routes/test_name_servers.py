@@ -13,6 +13,7 @@ from rocketstream.errors import (
     ConnectError,
     RemoteProtocolError,
     RequestNotSupportedError,
+    TopicNotExistError,
 )
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
@@ -38,14 +39,21 @@ def read(said: RemotingCommand) -> bytes:
 
 
 def run(
-    look_up: LookUp[T], answers: dict[str, RemotingCommand | Exception]
+    look_up: LookUp[T],
+    answers: dict[str, RemotingCommand | Exception],
+    names: list[str] | None = None,
 ) -> tuple[T, list[tuple[str, int]]]:
-    """Answer a look-up by address; return what it finds, and who was asked for what."""
+    """Answer a look-up by address; return what it finds, and who was asked for what.
+
+    The addresses are added to ``names`` as well, also of a look-up that fails.
+    """
     asked = []
     try:
         address, command = next(look_up)
         while True:
             asked.append((address, command.code))
+            if names is not None:
+                names.append(address)
             said = answers[address]
             if isinstance(said, Exception):
                 address, command = look_up.throw(said)
@@ -93,6 +101,23 @@ def test_servers_that_are_replaced_meanwhile_keep_their_order() -> None:
     run(servers.look_up(request, read), {"c": GONE, "d": WELL})
     servers.replace(["e", "f"])
     assert next(servers.look_up(request, read))[0] == "e"
+
+
+def test_no_such_topic_is_believed_when_all_that_answer_say_so() -> None:
+    """One that was just started knows none. A dead one costs every second such look-up its time."""
+    servers = NameServers(["a", "b"])
+    unknown = answer(ResponseCode.TOPIC_NOT_EXIST)
+    answers: dict[str, RemotingCommand | Exception] = {"a": unknown, "b": WELL}
+    assert run(servers.look_up(request, read), answers)[0] == b"well"
+    servers = NameServers(["a", "b"])
+    answers["b"] = GONE
+    asked: list[str] = []
+    for _ in range(4):
+        with pytest.raises(TopicNotExistError):
+            run(servers.look_up(request, read), answers, asked)
+    assert asked == ["a", "b", "a", "a", "b", "a"]
+    answers["b"] = WELL
+    assert run(servers.look_up(request, read), answers)[0] == b"well"
 
 
 def test_an_answer_that_makes_no_sense_counts_as_none() -> None:

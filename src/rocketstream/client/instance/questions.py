@@ -154,6 +154,8 @@ class NameServers:
     def __init__(self, addresses: Sequence[str]) -> None:
         self.addresses: list[str] = list(addresses)
         self._preferred = 0
+        self._silent: set[str] = set()
+        """Those that did not answer when they were asked last."""
 
     def replace(self, addresses: Sequence[str]) -> None:
         """Use other ones from now on."""
@@ -170,7 +172,8 @@ class NameServers:
         """Ask each name server once until one answers; return what its answer says.
 
         An answer that cannot be read counts as no answer: the next name server is asked. So does
-        that it knows no such topic, unless all say so: one that was just started knows none.
+        that it knows no such topic, unless all say so: one that was just started knows none. About
+        that, one that did not answer the last time is asked at every second look-up only.
 
         Args:
             request: makes the request, anew for each name server.
@@ -193,12 +196,17 @@ class NameServers:
         first = self._preferred
         for step in range(len(servers)):
             address = servers[index := (first + step) % len(servers)]
+            was_silent = address in self._silent
+            self._silent.discard(address)
+            if was_silent and unknown is not None:
+                continue
             try:
                 found = read((yield from asking(address, request())))
             except TopicNotExistError as error:
                 unknown = error
                 continue
             except (TransportError, RemoteProtocolError) as error:
+                self._silent.add(address)
                 if isinstance(error, RemoteProtocolError):
                     senseless = address
                 failures.append(f"{address}: {error.message}")
