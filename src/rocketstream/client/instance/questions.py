@@ -155,7 +155,7 @@ class NameServers:
         self.addresses: list[str] = list(addresses)
         self._preferred = 0
         self._silent: set[str] = set()
-        """Those that did not answer when they were asked last."""
+        """Name servers that did not answer when they were asked last."""
 
     def replace(self, addresses: Sequence[str]) -> None:
         """Use other ones from now on."""
