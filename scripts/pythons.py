@@ -26,9 +26,9 @@ FREE_THREADED = ("3.13t", "3.14t")
 MARKS = "not interop and not long and not versions and not spark"
 # Needs more than Python and the package, or is about this repository, whatever Python it runs on.
 ELSEWHERE = (
-    *("benchmarks", "dashboard", "demo", "docs", "frameworks", "mutants", "mutation", "outside"),
-    *("scripts", "tidy", "typing", "wheel"),
-)
+    "benchmarks", "dashboard", "demo", "docs", "frameworks", "mutants", "mutation", "outside",
+    "scripts", "tidy", "typing", "wheel",
+)  # fmt: skip
 TESTS = ("tests", *(f"--ignore=tests/{folder}" for folder in ELSEWHERE))
 ASKING = (
     "import sys, sysconfig; of = sys.version_info; print('%d.%d%s %d.%d.%d' % (*of[:2],"

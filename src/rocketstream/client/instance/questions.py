@@ -161,6 +161,7 @@ class NameServers:
         """Use other ones from now on."""
         self.addresses = list(addresses)
         self._preferred = 0
+        self._silent.clear()
 
     def look_up(
         self,

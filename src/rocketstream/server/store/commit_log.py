@@ -10,7 +10,7 @@ import errno
 import logging
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rocketstream.errors import FlushFailedError, StoreDamagedError, StoreError
@@ -210,7 +210,7 @@ class CommitLog:
         Raises:
             OSError: the disk does not take them.
         """
-        for segment in self._segments:
+        for segment in self._between(start, self.end):
             low, high = max(start - segment.base, 0), min(self.end - segment.base, segment.size)
             with segment.opened() as fd:
                 for position in range(low, high, _WRITE_STEP_BYTES):
@@ -323,9 +323,14 @@ class CommitLog:
 
     def sync_between(self, start: int, end: int) -> None:
         """Sync a range to the disk (flusher thread); raises OSError when that fails."""
+        for segment in self._between(start, end):
+            segment.sync()
+
+    def _between(self, start: int, end: int) -> Iterator[MappedFile]:
+        """Yield the files a range lies in; those there were when it began."""
         for segment in self.segments:
             if segment.base < end and start < segment.base + self.file_bytes:
-                segment.sync()
+                yield segment
 
     def release_before(self, offset: int) -> None:
         """Close the descriptors of synced files that end before an offset."""

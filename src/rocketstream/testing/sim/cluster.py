@@ -244,10 +244,14 @@ class Cluster:
     def _ready(self) -> list[SimBroker]:
         return [broker for broker in self.brokers if broker.is_ready]
 
+    def broker_of(self, queue: MessageQueue) -> SimBroker:
+        """Return the broker that has a queue."""
+        (broker,) = (each for each in self.brokers if each.name == queue.broker_name)
+        return broker
+
     def store(self, queue: MessageQueue) -> MessageStore:
         """Return the store that holds a queue."""
-        (broker,) = (each for each in self.brokers if each.name == queue.broker_name)
-        return broker.running.store
+        return self.broker_of(queue).running.store
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic."""

@@ -163,11 +163,7 @@ class Operator(Sender):
         """Have a member consume a message, which does not count."""
         group = chance.choice(self._groups).manners.group
         result = await self._producer.send(Message(PROBES, b"probe"))
-        (broker,) = (
-            each
-            for each in self._world.cluster.brokers
-            if each.name == result.message_queue.broker_name
-        )
+        broker: SimBroker = self._world.cluster.broker_of(result.message_queue)
         members = await self._members(broker, group)
         header = ConsumeMessageDirectlyResultRequestHeader(
             group, chance.choice(members), result.offset_msg_id

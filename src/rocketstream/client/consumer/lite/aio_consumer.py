@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from rocketstream.client.consumer.lite.arrow import ArrowPolls
 
 COLUMNS_ROWS = 10_000
+"""Most rows of a record batch, where nothing else is said."""
 GATHER_S = 0.02
 """How long a poll for record batches waits for more that brokers have."""
-"""Most rows of a record batch, where nothing else is said."""
 _POLL_SECONDS_MAX = 365 * 86_400.0
 """Longer waits are as good as endless, and timers of loops cannot hold them."""
 
@@ -250,7 +250,8 @@ class LitePullConsumerBase(ConsumerBase[LitePullConsumerImpl, LitePullConsumerSe
             check_columns("poll_arrow")
             from rocketstream.client.consumer.lite.arrow import ArrowPolls
 
-            self._arrow = ArrowPolls(impl, check_crc=self.settings.check_crc)
+            rows = self.settings.wire_batch_size(in_columns=True)
+            self._arrow = ArrowPolls(impl, rows, check_crc=self.settings.check_crc)
         return self._arrow
 
     def _free_queues(self, impl: LitePullConsumerImpl) -> list[LiteQueue]:

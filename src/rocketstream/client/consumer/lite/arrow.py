@@ -24,11 +24,13 @@ class ArrowPolls:
 
     Args:
         impl: the consumer's machine.
+        pull_rows: how many messages a broker is asked for at a time.
         check_crc: whether bodies are compared with their CRCs.
     """
 
-    def __init__(self, impl: LitePullConsumerImpl, *, check_crc: bool) -> None:
+    def __init__(self, impl: LitePullConsumerImpl, pull_rows: int, *, check_crc: bool) -> None:
         self._impl = impl
+        self._pull_rows = pull_rows
         self._check_crc = check_crc
         self._batches: Batches | None = None
         self._failed: bool = False
@@ -44,7 +46,7 @@ class ArrowPolls:
         if self._batches is not None or self._failed or not impl.undecoded:
             return 0
         with impl.lock:
-            rows = min(max_rows, impl.rows_of_a_pull)
+            rows = min(max_rows, self._pull_rows)
             return 0 if impl.cache.has(rows) or not impl.cache.is_behind() else rows
 
     def begin(self, max_rows: int, columns: Sequence[Column], *, undecoded: bool) -> bool:

@@ -187,7 +187,7 @@ class LitePullConsumer(LitePullConsumerBase, SyncClient[LitePullConsumerImpl]):
 
         Args:
             max_rows: the most rows. A poll takes what is there; where brokers have more, it waits
-                20 ms at most for 1,024 rows to be there, since fewer cost as much.
+                20 ms at most for 1,000 rows to be there, since fewer cost as much.
             columns: names of columns, in the order wanted; None for all. Where ``error`` is among
                 them a message that cannot be decoded is a row: ``error`` says why, ``body`` is the
                 whole record.

@@ -104,11 +104,6 @@ class LitePullConsumerImpl(ConsumerInner):
         )
         self.queues: Assignment[LiteQueue] = Assignment(instance, sharing, self, store=store)
 
-    @property
-    def rows_of_a_pull(self) -> int:
-        """How many messages a broker is asked for at a time, to be made into columns."""
-        return self._settings.wire_batch_size(in_columns=True)
-
     # --- life cycle -------------------------------------------------------------------------------
 
     async def start(self, topic_listeners: Mapping[str, Any] | None = None) -> None:
@@ -268,8 +263,8 @@ class LitePullConsumerImpl(ConsumerInner):
         """Whether a queue may be pulled: not while it is paused, or enough is cached."""
         with self.lock:
             may = not queue.leaving and self.cache.may_pull(queue)
-        if not may and self.awaited > 1:
-            self.has_arrived()  # no more will
+        if not may:
+            self._tell_arrival()  # of no more
         return may
 
     def terms(
