@@ -31,7 +31,8 @@ LATE_COMMIT_MS = 10_000.0
 KNOWN_MS = 5_000.0
 """Where nothing is wrong, all know who is a member by then, and what an operator told them."""
 
-_Change = OffsetReset | LogTrimmed | TakenBack
+_Change = OffsetReset | LogTrimmed | TakenBack | CommitSeen
+_Moment = tuple[float, int, Delivery | _Change]
 # Among events of one moment: first ends, then resets and removals, commits, and beginnings.
 _ENDED, _RESET, _COMMITTED, _BEGAN = range(4)
 
@@ -80,10 +81,13 @@ class _Sweep:
         """Note that a message is finished."""
         self._done.add(offset)
 
-    def take_back(self, offset: int) -> None:
-        """Note that a message is finished no more."""
-        self._done.discard(offset)
-        self.next = min(self.next, offset)
+    def change(self, what: _Change) -> None:
+        """Go on further ahead; or, where a message is taken back, at it again."""
+        if isinstance(what, TakenBack):
+            self._done.discard(what.offset)
+            self.next = min(self.next, what.offset)
+        else:
+            self.next = max(self.next, what.offset)
 
     def first_open(self, begin: int, end: int) -> int:
         """Return the lowest wanted, unfinished offset in [begin, end); ``end`` if there is none."""
@@ -92,25 +96,29 @@ class _Sweep:
         return begin
 
 
+def _moments(
+    stories: Stories, group: GroupStory, queue: MessageQueue, story: QueueStory
+) -> list[_Moment]:
+    """Return what moves the lowest unfinished offset: ends of messages, and changes."""
+    moments: list[_Moment] = [
+        (end, _ENDED, d) for d in story.deliveries if (end := _finished(group, d)) < NEVER
+    ]
+    changes = (*story.resets, *stories.trims.get(queue, ()), *story.taken_back)
+    return moments + [(change.at, _RESET, change) for change in changes]
+
+
 def _committed_ahead(
     stories: Stories, group: GroupStory, queue: MessageQueue, story: QueueStory
 ) -> Iterator[Anomaly]:
     sweep = _Sweep(stories, group, queue)
-    moments: list[
-        tuple[float, int, Delivery | OffsetReset | LogTrimmed | TakenBack | CommitSeen]
-    ] = [(end, _ENDED, d) for d in story.deliveries if (end := _finished(group, d)) < NEVER]
-    moments += [(e.at, _RESET, e) for e in (*story.resets, *stories.trims.get(queue, ()))]
-    moments += [(back.at, _RESET, back) for back in story.taken_back]
+    moments = _moments(stories, group, queue, story)
     moments += [(commit.at, _COMMITTED, commit) for commit in story.commits]
     moments.sort(key=lambda moment: moment[:2])
     for _, _, what in moments:
         if isinstance(what, Delivery):
             sweep.finish(what.event.offset)
-        elif isinstance(what, OffsetReset | LogTrimmed):
-            sweep.next = max(sweep.next, what.offset)
-        elif isinstance(what, TakenBack):
-            sweep.take_back(what.offset)
-        else:
+            continue
+        if isinstance(what, CommitSeen):
             open_ = sweep.first_open(sweep.next, what.offset)
             if open_ < what.offset:
                 tried = [d.event for d in story.deliveries if d.event.offset == open_]
@@ -121,7 +129,7 @@ def _committed_ahead(
                 )
                 events = (what, *([stored] if stored else []), *tried)
                 yield Anomaly(AnomalyKind.COMMITTED_AHEAD, text, events)
-            sweep.next = max(sweep.next, what.offset)
+        sweep.change(what)
 
 
 def _went_backwards(
@@ -211,20 +219,14 @@ def _out_of_order(
     stories: Stories, group: GroupStory, queue: MessageQueue, story: QueueStory
 ) -> Iterator[Anomaly]:
     sweep = _Sweep(stories, group, queue)
-    moments: list[tuple[float, int, Delivery | _Change]] = [
-        (end, _ENDED, d) for d in story.deliveries if (end := _finished(group, d)) < NEVER
-    ]
-    moments += [(e.at, _RESET, e) for e in (*story.resets, *stories.trims.get(queue, ()))]
-    moments += [(back.at, _RESET, back) for back in story.taken_back]
+    moments = _moments(stories, group, queue, story)
     moments += [(d.event.at, _BEGAN, d) for d in story.deliveries]
     moments.sort(key=lambda moment: moment[:2])
     call: tuple[str, int, float] | None = None
     expected = 0
     for _, kind, what in moments:
-        if isinstance(what, OffsetReset | LogTrimmed):
-            sweep.next = max(sweep.next, what.offset)
-        elif isinstance(what, TakenBack):
-            sweep.take_back(what.offset)
+        if not isinstance(what, Delivery):
+            sweep.change(what)
         elif kind == _ENDED:
             sweep.finish(what.event.offset)
         else:
