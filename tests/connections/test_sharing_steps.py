@@ -129,12 +129,35 @@ def test_a_pass_serves_one_that_has_begun_and_then_those_who_are_new(bench: Benc
     bench.sharing.start(named(bench, "B", 100))
     for name in "cdef":
         bench.sharing.again(bench.worker(name))
-    assert bench.turn() == "AcdefB"
-    assert bench.turn() == "AB"
+    assert bench.turn() == "AcdeB", "three who are new for each"
+    assert bench.turn() == "fAB"
     bench.sharing.again(bench.worker("g", 1, PASS_MS))
     bench.sharing.again(bench.worker("h"))
-    assert bench.turn() == "Ag", "the time of the pass is used"
-    assert bench.turn() == "BhA"
+    assert bench.turn() == "g", "the time of the pass is used"
+    assert bench.turn() == "hAB", "the next pass goes on where it ended"
+
+
+def test_what_is_owed_goes_by_turns_with_those_who_are_new(bench: Bench) -> None:
+    """Among many who ask, an answer waits behind as many of them as there are answers."""
+    for name in "abcdefgh":
+        bench.sharing.again(bench.worker(name))
+    for name in "XY":
+        bench.sharing.owe(bench.worker(name))
+    assert bench.turn() == "XaYbcdefgh"
+    bench.sharing.owe(bench.worker("Z", 3, SLICE_MS))
+    bench.sharing.again(bench.worker("i"))
+    assert bench.turn() == "Zi"
+    bench.sharing.owe(bench.worker("Y"))
+    bench.sharing.again(bench.worker("j"))
+    assert bench.turn() == "ZjY", "what is left of it waits with what is owed"
+
+
+def test_work_in_long_steps_keeps_nobody_from_a_first_turn(bench: Bench) -> None:
+    """A step longer than a pass came first in every one: nobody else had a turn."""
+    bench.sharing.go(bench.worker("A", 100, 2 * PASS_MS))
+    bench.sharing.again(bench.worker("b"))
+    bench.sharing.owe(bench.worker("C"))
+    assert [bench.turn() for _ in range(3)] == ["A", "CbA", "A"]
 
 
 def named(bench: Bench, name: str, count: int) -> Steps:
@@ -196,13 +219,14 @@ def iter_nothing() -> Steps:
 
 
 def test_close_does_all_that_waits(bench: Bench) -> None:
-    workers = [bench.worker(name, 5, SLICE_MS) for name in "ab"]
+    workers = [bench.worker(name, 5, SLICE_MS) for name in "abc"]
     bench.sharing.go(workers[0])
     bench.sharing.again(workers[1])
+    bench.sharing.owe(workers[2])
     bench.sharing.holds(Holder(1), 1)
     bench.sharing.close()
-    assert [worker.steps for worker in workers] == [0, 0]
-    assert [worker.is_waiting for worker in workers] == [False, False]
+    assert [worker.steps for worker in workers] == [0, 0, 0]
+    assert not any(worker.is_waiting for worker in workers)
     assert bench.loop.waiting() == []
 
 

@@ -33,6 +33,18 @@ _PIECE_BYTES = 64 * 1024
 pieces fit into its memory."""
 
 
+class _Debts:
+    """The calls for which a peer waits, as a worker of their own."""
+
+    def __init__(self, connection: ServedConnection) -> None:
+        self._connection = connection
+        self.is_waiting = False
+        self.calls: deque[Callable[[], None]] = deque()
+
+    def work(self, until: Callable[[], bool]) -> bool:
+        return self._connection.give(until)
+
+
 class ServedConnection(Connection, asyncio.BufferedProtocol):
     """A connection that works in its turn, and reads a large frame when there is room for it.
 
@@ -57,7 +69,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         self._sharing = sharing
         self._steps: AnswerSteps | None = None
         self._awaited: asyncio.Future[Any] | None = None
-        self._owed: deque[Callable[[], None]] = deque()
+        self._debts = _Debts(self)
         self._in_line = False
         self._is_gone = False
         self._is_reading_paused = False
@@ -162,23 +174,39 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
     # --- working ----------------------------------------------------------------------------------
 
     def owe(self, answer: Callable[[], None]) -> None:
-        """Call ``answer``, for which the peer waits, in this connection's turn.
+        """Call ``answer``, for which the peer waits, soon: in a line of its own kind.
 
-        The call waits in line as requests do: before later work of all connections, and its time
-        counts as used by this one. It reads on meanwhile, for its turn is near.
+        A peer that waits needs no turn for requests until it has been answered; behind requests of
+        all connections a message would reach it a round later than its sender is answered.
         """
-        self._owed.append(answer)
-        self._in_line = True
-        self._sharing.again(self)
+        self._debts.calls.append(answer)
+        self._sharing.owe(self._debts)
+
+    def give(self, until: Callable[[], bool]) -> bool:
+        """Make the calls owed by now until ``until`` returns true; return whether any is left.
+
+        Called by the sharing object.
+        """
+        calls = self._debts.calls
+        self._receiving = True  # what they write goes together
+        for _ in range(len(calls)):
+            try:
+                calls.popleft()()
+            except Exception:
+                logger.exception("INTERNAL what %s waited for failed", self.peer)
+            if until():
+                break
+        self._done_receiving()
+        return bool(calls)
 
     def work(self, until: Callable[[], bool]) -> bool:
-        """Make the owed calls, then take requests and answers, until ``until`` returns true.
+        """Take requests and answers until ``until`` returns true; return whether work is left.
 
-        Called by the sharing object in this connection's turn; returns whether work is left.
+        Called by the sharing object in this connection's turn.
         """
         self._receiving = True
         try:
-            more = self._give(until) or self._work(until) or bool(self._owed)
+            more = self._work(until)
         except RemoteProtocolError as error:
             self._refuse_frame(error)
             more = False
@@ -191,19 +219,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         # A connection that waits for its peer to read needs no turn: ``resume_writing`` puts it in
         # line again. So does the end of the future its steps wait for.
         waits_for_peer = self._paused and not self._closed and self._steps is None
-        waits = waits_for_peer or self._awaited is not None
-        return bool(self._owed) or (more and not waits)
-
-    def _give(self, until: Callable[[], bool]) -> bool:
-        """Make the calls owed at the start; return whether the slice is over."""
-        for _ in range(len(self._owed)):
-            try:
-                self._owed.popleft()()
-            except Exception:
-                logger.exception("INTERNAL what %s waited for failed", self.peer)
-            if until():
-                return True
-        return False
+        return more and not waits_for_peer and self._awaited is None
 
     def _work(self, until: Callable[[], bool]) -> bool:
         decoder = self._decoder

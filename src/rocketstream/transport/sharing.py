@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
+from itertools import cycle
 from typing import Any, Protocol, TypeAlias
 
 from rocketstream import limits
@@ -88,9 +89,11 @@ class Sharing:
 
     A turn is one slice of time. A connection whose bytes arrive has it at once while nobody waits
     for a first turn and this pass of the loop has time; else it waits in line. Work that is left
-    after a turn waits in a second line. Each pass of the loop serves one of the second line, then
-    the first, then the second, until its time is used: no connection waits longer than a round of
-    those in line, and one with much work does not hold up others with little.
+    after a turn waits in a second line, and what a connection waits for and has come, such as the
+    message for its held pull, in a third: behind the requests of all others a message would come
+    a round later than its sender is answered. Each pass of the loop goes on with the lines in
+    turn, three of the first and the third for each of the second, until its time is used: nobody
+    waits longer than some rounds of his own line, and much work does not hold up little.
     """
 
     def __init__(
@@ -101,6 +104,8 @@ class Sharing:
         self._bytes_max = bytes_max
         self._new: deque[Worker] = deque()
         self._begun: deque[Worker] = deque()
+        self._owing: deque[Worker] = deque()
+        self._turns = cycle((self._begun, *(self._owing, self._new) * 3))
         self._is_pass_due = False
         self._spent_ms = 0.0
         """Time that was worked in this pass of the loop."""
@@ -134,6 +139,10 @@ class Sharing:
         """Put a connection in line for a turn, behind those that wait for one."""
         self._wait(worker, self._new)
 
+    def owe(self, worker: Worker) -> None:
+        """Put in line what gives a connection that for which it has waited."""
+        self._wait(worker, self._owing)
+
     def start(self, steps: Steps) -> None:
         """Do work in steps: the first ones at once, longer work in line."""
         job = _Job(steps)
@@ -155,16 +164,16 @@ class Sharing:
         """Let those in line work until the time of this pass is used."""
         self._is_pass_due = False
         self._spent_ms = 0.0
-        for number in range(len(self._new) + len(self._begun)):
-            first, second = (self._new, self._begun) if number else (self._begun, self._new)
-            worker = (first or second).popleft()
+        for _ in range(len(self._new) + len(self._begun) + len(self._owing)):
+            line = next(line for line in self._turns if line)
+            worker = line.popleft()
             worker.is_waiting = False
             if self._slice(worker):
-                self._wait(worker, self._begun)
+                self._wait(worker, self._owing if line is self._owing else self._begun)
             if self._spent_ms >= limits.WORK_PASS_MS:
                 break
         self._spent_ms = 0.0
-        if self._new or self._begun:
+        if self._new or self._begun or self._owing:
             self._want_pass()
 
     def _slice(self, worker: Worker) -> bool:
@@ -273,7 +282,7 @@ class Sharing:
 
     def close(self) -> None:
         """Do all waiting work at once."""
-        while line := self._new or self._begun:
+        while line := self._owing or self._new or self._begun:
             worker = line.popleft()
             worker.is_waiting = False
             while worker.work(lambda: False):
