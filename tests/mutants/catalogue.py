@@ -318,7 +318,7 @@ MUTANTS = (
         "a checkpoint vouches for units of queues that are not on the disk",
         "clustering",
         LOST,
-        (f"{STORE}.keeper", "        self._sync_queues()\n        self._logics_timestamp = timestamp",
+        (f"{STORE}.keeper", "        self._sync_some(dirty)\n        self._logics_timestamp = timestamp",
          "        self._logics_timestamp = timestamp"),
     ),
     _mutant(

@@ -10,7 +10,7 @@ import errno
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 
 from rocketstream._util.workers import Worker, Workers
 from rocketstream.errors import FlushFailedError
@@ -26,6 +26,10 @@ _log = logging.getLogger(__name__)
 _INDEX_RECORDS = 64
 """Records indexed at a time: few enough not to keep the interpreter from the server's loop."""
 _INDEX_PAUSE_MS = 1
+_SYNC_QUEUES = 4
+"""Queues synced at a time: a thousand in a row would hold up the server's loop for a second."""
+_SYNC_STEPS_MAX = 600
+"""Steps of a round, which take a minute: of very many queues more are synced at a time."""
 
 
 class Keeper:
@@ -62,6 +66,9 @@ class Keeper:
         self._worker: Worker | None = None
         self._pause_ms = self._poll_ms
         self._waited_ms = 0
+        self._round: Generator[None, None, None] | None = None
+        self._synced_ms = 0
+        """How long ago the round under way did something."""
         self._logics_timestamp = 0
         self._between = b""
 
@@ -84,6 +91,7 @@ class Keeper:
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
+        self._round = None
 
     def _step(self) -> float | None:
         try:
@@ -98,13 +106,17 @@ class Keeper:
 
     def _work(self) -> float:
         self._waited_ms += self._pause_ms
+        self._synced_ms += self._pause_ms
         self._log.prepare_ahead()
         more = self._index is not None and self._index.step(_INDEX_RECORDS)
-        if self._waited_ms >= self._interval_ms:
+        if self._round is None and self._waited_ms >= self._interval_ms:
             self._waited_ms = 0
             if self._index is not None:
                 self._index.resume()
-            self.keep()
+            self._round = self._keeping(_SYNC_QUEUES)
+            self._guarded(self._go_on)
+        elif self._round is not None and self._synced_ms >= self._poll_ms:
+            self._guarded(self._go_on)
         self._pause_ms = _INDEX_PAUSE_MS if more else self._poll_ms
         return self._pause_ms / 1000
 
@@ -114,11 +126,14 @@ class Keeper:
         Raises:
             FlushFailedError: a sync failed, which is final for the store.
         """
+        self._guarded(self._keep)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
         if self._flusher.error is not None:
             raise self._flusher.error
         try:
             with self.queues_guard:
-                self._keep()
+                work()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 # No failed sync, no false claim: the next round tries again.
@@ -127,11 +142,31 @@ class Keeper:
             raise self._flusher.fail(error) from error
 
     def _keep(self) -> None:
+        self._round = None  # what it has not synced is dirty still
+        for _ in self._keeping(len(self._dirty)):
+            pass
+
+    def _go_on(self) -> None:
+        """Do the next step of the round under way."""
+        self._synced_ms = 0
+        under_way, self._round = self._round, None
+        for _ in under_way or ():
+            self._round = under_way
+            return
+
+    def _keeping(self, at_once: int) -> Generator[None, None, None]:
         # Taken before syncing: a unit written meanwhile is not covered by the marks.
         timestamp = self._timestamp()
         flushed_offset = self._flusher.flushed_offset
         flushed_timestamp = self._flusher.flushed_timestamp
-        self._sync_queues()
+        # What becomes dirty meanwhile stands behind the others, for the next round.
+        dirty = len(self._dirty)
+        at_once = max(at_once, dirty // _SYNC_STEPS_MAX, 1)
+        while dirty > at_once:
+            self._sync_some(at_once)
+            dirty -= at_once
+            yield
+        self._sync_some(dirty)
         self._logics_timestamp = timestamp
         index_timestamp = 0
         if self._index is not None:
@@ -148,13 +183,13 @@ class Keeper:
         )
         self._write(marks)
 
-    def _sync_queues(self) -> None:
-        """Sync the units of dirty queues, and the names of their new files."""
+    def _sync_some(self, count: int) -> None:
+        """Sync the units of so many dirty queues, and the names of their new files."""
         queues: list[ConsumeQueue] = []
         created: list[ConsumeQueue] = []
         try:
             # Flags are cleared first: a unit or a file made from here on sets them again.
-            for _ in range(len(self._dirty)):
+            for _ in range(count):
                 queue = self._dirty.popleft()
                 queues.append(queue)
                 queue.dirty = False
