@@ -105,7 +105,7 @@ class Sharing:
         self._new: deque[Worker] = deque()
         self._begun: deque[Worker] = deque()
         self._owing: deque[Worker] = deque()
-        self._turns = cycle((self._begun, *(self._owing, self._new) * 3))
+        self._rota = cycle((self._begun, *(self._owing, self._new) * 3))
         self._is_pass_due = False
         self._spent_ms = 0.0
         """Time that was worked in this pass of the loop."""
@@ -165,7 +165,7 @@ class Sharing:
         self._is_pass_due = False
         self._spent_ms = 0.0
         for _ in range(len(self._new) + len(self._begun) + len(self._owing)):
-            line = next(line for line in self._turns if line)
+            line = next(line for line in self._rota if line)
             worker = line.popleft()
             worker.is_waiting = False
             if self._slice(worker):

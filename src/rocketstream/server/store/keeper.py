@@ -159,7 +159,7 @@ class Keeper:
         timestamp = self._timestamp()
         flushed_offset = self._flusher.flushed_offset
         flushed_timestamp = self._flusher.flushed_timestamp
-        # What becomes dirty meanwhile stands behind the others, for the next round.
+        # Queues that become dirty meanwhile stand behind the others, for the next round.
         dirty = len(self._dirty)
         at_once = max(at_once, dirty // _SYNC_STEPS_MAX, 1)
         while dirty > at_once:

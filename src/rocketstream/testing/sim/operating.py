@@ -1,4 +1,4 @@
-"""An operator in a simulated run: removes old files, resets offsets, asks members, finds messages.
+"""An operator in a simulated run: removes old files and queues, resets offsets, asks members.
 
 Law: each request is answered or refused within its time; what operators do is in the history.
 """
@@ -15,10 +15,11 @@ from rocketstream.client.instance.api import MQClientAPI
 from rocketstream.errors import RocketMQError
 from rocketstream.model import Message, MessageQueue
 from rocketstream.protocol.bodies import GetConsumerListByGroupResponseBody, ResetOffsetBody
-from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.codes import Perm, RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
+    CreateTopicRequestHeader,
     GetConsumerListByGroupRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
@@ -70,7 +71,9 @@ class Operator(Sender):
             "reset": self._reset,
             "ask": self._ask_member,
             "probe": self._probe,
+            "resize": self._resize,
         }
+        self._resizes = "resize" in deeds
         self._deeds = [table[name] for name in deeds]
         self._producer: aio.Producer
         super().__init__(world, "operator")
@@ -85,6 +88,8 @@ class Operator(Sender):
             await asyncio.sleep(chance.random() * self._pause_ms / 1000)
             with contextlib.suppress(RocketMQError):  # an operator tries again, or does not
                 await chance.choice(self._deeds)(chance)
+        if self._resizes:
+            await self._give_back()
         if self._finds:
             await self._find_all(chance)
         node.kept["busy"] = False
@@ -169,6 +174,29 @@ class Operator(Sender):
             group, chance.choice(members), result.offset_msg_id
         )
         await self._ask(broker, RequestCode.CONSUME_MESSAGE_DIRECTLY, header)
+
+    async def _resize(self, chance: random.Random) -> None:
+        """Take queues of the topic from writers or readers at a broker, or give some back."""
+        broker = self._broker(chance)
+        most = broker.topics[self._topic]
+        await self._size(broker, chance.randint(1, most), chance.randint(1, most))
+
+    async def _give_back(self) -> None:
+        """Have all queues again: what is in them must be consumed."""
+        left = list(self._world.cluster.brokers)
+        while left:
+            with contextlib.suppress(RocketMQError):
+                most = left[-1].topics[self._topic]
+                await self._size(left[-1], most, most)
+                left.pop()
+                continue
+            await asyncio.sleep(1)
+
+    async def _size(self, broker: SimBroker, reads: int, writes: int) -> None:
+        header = CreateTopicRequestHeader(
+            self._topic, "TBW102", reads, writes, Perm.READ | Perm.WRITE
+        )
+        await self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
     # --- finding ----------------------------------------------------------------------------------
 

@@ -206,5 +206,6 @@ def draw_options(seed: int, scenario: str) -> Options:
         return replace(
             drawn, fault_ms=servers.choice((10_000, 20_000)),
             fault_interval_ms=servers.choice((1_000, 20_000, 20_000)),
+            queues=servers.choice((1, 2, 3)),
         )  # fmt: skip
     return drawn

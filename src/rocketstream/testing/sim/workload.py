@@ -432,7 +432,7 @@ class Retention(BaseWorkload):
 
 
 class Operating(BaseWorkload):
-    """Groups whose offsets are reset, whose members are asked, and messages that are looked for."""
+    """Offsets that are reset or queues taken away, members asked, and messages looked for."""
 
     def build(self) -> None:
         """Add a producer, groups of each kind that an operator can turn to, and the operator."""
@@ -443,7 +443,8 @@ class Operating(BaseWorkload):
         lite = Manners("lite", TOPIC, 1, settings=(("auto_commit_interval_ms", 1_000),))
         self.groups += [SimGroup(self.world, crowd), SimGroup(self.world, queue)]
         self.groups.append(SimLiteGroup(self.world, lite))
-        deeds = ["reset", "ask", "probe"]
+        # No member has a queue that is taken away: nobody goes back in it.
+        deeds = [self.world.random("operator").choice(("reset", "resize")), "ask", "probe"]
         self.producers.append(Operator(self.world, TOPIC, self.groups, deeds, 3_000.0, finds=True))
 
 
