@@ -376,8 +376,8 @@ MUTANTS = (
         "a restarted broker does not index what a crash took out of its index",
         "operating",
         "not found by its key",
-        (f"{STORE}.key_index", "        self._done_offset = self.indexed_offset\n        self._backlog = self._records_after(self._done_offset, True)",
-         "        self._done_offset = self.indexed_offset"),
+        (f"{STORE}.key_index", "        self._done_offset, self._is_done_whole = self.indexed_offset, False\n        self._read_backlog()",
+         "        self._done_offset, self._is_done_whole = self.indexed_offset, False"),
     ),
     _mutant(
         "expired-means-done",

@@ -28,6 +28,7 @@ from rocketstream.protocol.headers import (
     UnRegisterBrokerRequestHeader,
 )
 from rocketstream.protocol.record import body_crc
+from rocketstream.server.broker.registration import NameServerRegistrar
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 from rocketstream.server.nameserver import NameServer
 from rocketstream.testing import ManualClock
@@ -367,5 +368,32 @@ def test_a_broker_registers_soon_with_a_name_server_that_is_back(tmp_path: Path)
             async with asyncio.timeout(15):
                 await told.wait()
             await second.close()
+
+    asyncio.run(play())
+
+
+def test_a_part_of_the_topics_does_not_hide_the_whole_table_later(tmp_path: Path) -> None:
+    """The late end of an earlier connection removed a broker; then one topic was created there.
+
+    The whole table had the version that came with that topic, and was passed over from then on.
+    """
+
+    async def play() -> None:
+        server = NameServer(port=0)
+        await server.start()
+        joined = (server.address,)
+        options = {"namesrv_addrs": joined, "store_config": SMALL_STORE}
+        async with EmbeddedCluster(tmp_path, **options) as cluster:
+            await cluster.create_topic_async("T1", 1)
+            (live,) = server.routes._live.values()
+            server.routes.unregister(live.identity)
+            await cluster.create_topic_async("T2", 1)
+            assert server.routes.route("T2") is not None
+            assert server.routes.route("T1") is None
+            registrar = cluster.broker.controller.registrar
+            assert isinstance(registrar, NameServerRegistrar)
+            await registrar.register()
+            assert server.routes.route("T1") is not None
+        await server.close()
 
     asyncio.run(play())

@@ -94,6 +94,21 @@ def test_no_key_of_a_record_is_lost_with_the_file_that_had_its_last_ones(tmp_pat
         assert [found(store, key) for key in "abcde"] == [1] * 5
 
 
+def test_no_key_is_lost_where_such_a_start_finds_no_room_either(tmp_path: Path) -> None:
+    """Indexing began anew behind that record, though its last keys were not there yet."""
+    files = FullForIndex()
+    with opened(tmp_path, small_config(index_entries=4)) as store:
+        put(store, keys="a b")
+        put(store, keys="c d")
+    _, second = sorted((tmp_path / "index").iterdir())
+    second.unlink()
+    files.fail_reserve = True
+    with opened(tmp_path, small_config(index_entries=4), files=files) as store:
+        assert not complete(store)
+        files.fail_reserve = False
+        assert [found(store, key) for key in "abcd"] == [1] * 4
+
+
 def test_index_file_that_is_short_of_a_record_says_so(tmp_path: Path) -> None:
     """In the process too: the record is indexed anew, its keys found once."""
     files = FullForIndex()

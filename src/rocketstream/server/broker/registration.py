@@ -7,6 +7,7 @@ Upstream: BrokerOuterAPI.registerBrokerAll.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Iterable
 
@@ -76,9 +77,8 @@ class Signing:
 class NameServerRegistrar:
     """Registers one broker with all its name servers.
 
-    A name server that missed a change gets the whole table next time, since a partial one with the
-    newest version would hide the missed change. So does one behind a new connection: it may have
-    been restarted, and then knows nothing of earlier registrations.
+    A name server that missed a change gets the whole table next time, and so does one behind a new
+    connection: it may have been restarted, and then knows nothing of earlier registrations.
     """
 
     def __init__(self, controller: BrokerController, client: RemotingClient) -> None:
@@ -190,7 +190,13 @@ class NameServerRegistrar:
         self._told[address] = connection
 
     def _body(self, topics: list[str] | None) -> RegisterBrokerBody:
-        return RegisterBrokerBody(self._controller.topics.wrapper(topics), [])
+        wrapper = self._controller.topics.wrapper(topics)
+        if topics is not None:
+            # A part has a version of its own. With the table's, a name server that had forgotten
+            # this broker meanwhile would take the next whole table for one it knows.
+            own = dataclasses.replace(wrapper.data_version, counter=~wrapper.data_version.counter)
+            wrapper = dataclasses.replace(wrapper, data_version=own)
+        return RegisterBrokerBody(wrapper, [])
 
     async def _written(self, body: RegisterBrokerBody) -> RemotingCommand:
         """Encode a table in steps: in one step it would hold up all requests for its whole

@@ -231,6 +231,8 @@ class KeyIndex:
         self._records_after = records_after
         """Reads the records of the log behind the one at an offset, or from it on, to its end."""
         self._done_offset = -1
+        self._is_done_whole = False
+        """Whether every key of that record is known to be in the files."""
         self._index_files: list[IndexFile] = []
         self._lock = threading.Lock()
         self._backlog: Iterator[Pending] | None = None
@@ -283,8 +285,12 @@ class KeyIndex:
         The last record once more: a file that was dropped may have had the rest of its keys. A key
         that is there twice is found once.
         """
-        self._done_offset = self.indexed_offset
-        self._backlog = self._records_after(self._done_offset, True)
+        self._done_offset, self._is_done_whole = self.indexed_offset, False
+        self._read_backlog()
+
+    def _read_backlog(self) -> None:
+        again = not self._is_done_whole
+        self._backlog = self._records_after(self._done_offset, again)
 
     @property
     def caught_up(self) -> bool:
@@ -332,7 +338,7 @@ class KeyIndex:
                 return
             # In this order: a record put meanwhile is in the log already, or waits from here on.
             self.pending.clear()
-            self._backlog = self._records_after(self._done_offset, False)
+            self._read_backlog()
             self._try_step(1)
 
     def _step(self, count: int) -> None:
@@ -364,7 +370,7 @@ class KeyIndex:
         except (OSError, StoreError):
             first.end_offset = before  # not all keys of the record are indexed
             raise
-        self._done_offset = offset
+        self._done_offset, self._is_done_whole = offset, True
 
     def _writable(self) -> IndexFile:
         last = self._index_files[-1] if self._index_files else None

@@ -9,23 +9,26 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 
 from rocketstream import aio
 from rocketstream.client.instance.api import MQClientAPI
 from rocketstream.errors import RocketMQError
-from rocketstream.model import Message, MessageQueue
+from rocketstream.model import Message, MessageQueue, SendResult
 from rocketstream.protocol.bodies import GetConsumerListByGroupResponseBody, ResetOffsetBody
 from rocketstream.protocol.codes import Perm, RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
     CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
     GetConsumerListByGroupRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
     Header,
     ResetOffsetRequestHeader,
 )
+from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.testing.history.events import Disturbed, OffsetReset, SendAcknowledged
 from rocketstream.testing.sim.cluster import BROKER_PORT, SimBroker
 from rocketstream.testing.sim.consuming import PROBES, SimGroup
@@ -39,6 +42,8 @@ RESET_WITHIN_MS = 60_000
 """A member has heard of a reset by then, though its connection was cut off for a while."""
 FOUND_WITHIN_MS = 60_000
 FOUND_MAX = 10
+ANEW = "Anew"
+"""The topic that operators delete and create."""
 EVER_MS = 2**62
 
 
@@ -72,8 +77,9 @@ class Operator(Sender):
             "ask": self._ask_member,
             "probe": self._probe,
             "resize": self._resize,
+            "remake": self._remake,
         }
-        self._resizes = "resize" in deeds
+        self._names = frozenset(deeds)
         self._deeds = [table[name] for name in deeds]
         self._producer: aio.Producer
         super().__init__(world, "operator")
@@ -88,8 +94,11 @@ class Operator(Sender):
             await asyncio.sleep(chance.random() * self._pause_ms / 1000)
             with contextlib.suppress(RocketMQError):  # an operator tries again, or does not
                 await chance.choice(self._deeds)(chance)
-        if self._resizes:
-            await self._give_back()
+        if "resize" in self._names:
+            for broker in self._world.cluster.brokers:
+                await self._insist(partial(self._give_back, broker))
+        if "remake" in self._names:
+            await self._use_anew()
         if self._finds:
             await self._find_all(chance)
         node.kept["busy"] = False
@@ -181,22 +190,62 @@ class Operator(Sender):
         most = broker.topics[self._topic]
         await self._size(broker, chance.randint(1, most), chance.randint(1, most))
 
-    async def _give_back(self) -> None:
-        """Have all queues again: what is in them must be consumed."""
-        left = list(self._world.cluster.brokers)
-        while left:
-            with contextlib.suppress(RocketMQError):
-                most = left[-1].topics[self._topic]
-                await self._size(left[-1], most, most)
-                left.pop()
-                continue
-            await asyncio.sleep(1)
+    async def _give_back(self, broker: SimBroker) -> None:
+        """Have all queues of a broker again: what is in them must be consumed."""
+        most = broker.topics[self._topic]
+        await self._size(broker, most, most)
 
-    async def _size(self, broker: SimBroker, reads: int, writes: int) -> None:
+    async def _size(
+        self, broker: SimBroker, reads: int, writes: int, topic: str | None = None
+    ) -> None:
         header = CreateTopicRequestHeader(
-            self._topic, "TBW102", reads, writes, Perm.READ | Perm.WRITE
+            topic or self._topic, "TBW102", reads, writes, Perm.READ | Perm.WRITE
         )
         await self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    async def _remake(self, chance: random.Random) -> None:
+        """Delete a topic of its own at a broker, create it, or send to it."""
+        broker, count = self._broker(chance), chance.randint(1, 3)
+        deed = chance.choice(("create", "delete", "send", "send"))
+        if deed == "create":
+            await self._size(broker, count, count, ANEW)
+        elif deed == "delete":
+            header = DeleteTopicRequestHeader(ANEW)
+            await self._ask(broker, RequestCode.DELETE_TOPIC_IN_BROKER, header)
+        else:
+            await self._producer.send(Message(ANEW, b"x" * chance.randint(1, 2_000)))
+
+    async def _use_anew(self) -> None:
+        """Use the topic that was deleted and created: it takes messages, and has them."""
+        for broker in self._world.cluster.brokers:
+            await self._insist(partial(self._size, broker, 1, 1, ANEW))
+        results: list[SendResult] = []
+
+        async def send() -> None:
+            results.append(await self._producer.send(Message(ANEW, b"at last")))
+
+        await self._insist(send)
+        found: list[MessageExt] = []
+
+        async def look() -> None:
+            found.append(await self._producer.view_message(ANEW, results[0].offset_msg_id))
+
+        await self._insist(look)
+        if found and bytes(found[0].body) != b"at last":
+            self._world.fail(f"{results[0]} is {found[0]}")
+
+    async def _insist(self, deed: Callable[[], Awaitable[None]]) -> None:
+        """Do it again until it succeeds; all is calm, so it does."""
+        since = self._world.now_ms
+        while True:
+            try:
+                return await deed()
+            except RocketMQError as error:
+                if self._world.may_lose:
+                    return None
+                if self._world.now_ms - since > FOUND_WITHIN_MS:
+                    return self._world.fail(f"refused for a minute: {error}", error)
+            await asyncio.sleep(1)
 
     # --- finding ----------------------------------------------------------------------------------
 

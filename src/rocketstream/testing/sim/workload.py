@@ -444,7 +444,8 @@ class Operating(BaseWorkload):
         self.groups += [SimGroup(self.world, crowd), SimGroup(self.world, queue)]
         self.groups.append(SimLiteGroup(self.world, lite))
         # No member has a queue that is taken away: nobody goes back in it.
-        deeds = [self.world.random("operator").choice(("reset", "resize")), "ask", "probe"]
+        deeds = [self.world.random("operator").choice(("reset", "resize"))]
+        deeds += ["ask", "probe", "remake"]
         self.producers.append(Operator(self.world, TOPIC, self.groups, deeds, 3_000.0, finds=True))
 
 
