@@ -41,6 +41,7 @@ __all__ = [
     "RemoteProtocolError",
     "ReplyTimeoutError",
     "RequestNotSupportedError",
+    "RecordTooLargeError",
     "RequestTimeoutError",
     "RocketMQError",
     "RouteNotFoundError",
@@ -542,6 +543,12 @@ class DiskFullError(StoreError):
 
     condition = "DISK_FULL"
     retriable = True
+
+
+class RecordTooLargeError(StoreError):
+    """A message, or what must be stored undivided, is larger than a file of the log; not stored."""
+
+    condition = "RECORD_TOO_LARGE"
 
 
 class FlushFailedError(StoreError):

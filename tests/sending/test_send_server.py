@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rocketstream import limits
@@ -15,6 +17,7 @@ from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.protocol.properties import decode_properties
 from rocketstream.protocol.record import BatchItem, encode_batch, has_seal
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.server.store import StoreConfig
 from rocketstream.server.store.files import Files
 from rocketstream.server.store.log_walk import WalkEnd, walk
 from rocketstream.testing import ManualClock
@@ -230,6 +233,22 @@ def test_body_of_4_mib_is_the_most(broker_peer: Peer) -> None:
     assert "msg body length limit 4194304B" in (answer.remark or "")
     assert ext(answer) == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
     assert len(broker_peer.messages("T1")) == 1
+
+
+def test_what_no_log_file_holds_is_refused_for_good(tmp_path: Path) -> None:
+    """It was "not available now": sent again and again, and in doubt afterwards."""
+    config = StoreConfig(commit_log_file_bytes=4_096)
+    with (
+        EmbeddedCluster(tmp_path, store_config=config) as cluster,
+        Peer(cluster.broker_addr) as peer,
+    ):
+        assert peer.send("T1", bytes(1_000)).code == 0
+        items = encode_batch([BatchItem(0, bytes(1_500), b"")] * 3)
+        for refused in (peer.send("T1", bytes(4_096)), peer.send("T1", items, batch=True)):
+            assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+            assert "do not fit a commit log file of 4096" in (refused.remark or "")
+        assert peer.send("T1", bytes(1_000)).code == 0
+        assert len(peer.messages("T1")) == 2
 
 
 def test_properties_of_32767_bytes_are_the_most(broker_peer: Peer) -> None:

@@ -13,7 +13,12 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rocketstream.errors import FlushFailedError, StoreDamagedError, StoreError
+from rocketstream.errors import (
+    FlushFailedError,
+    RecordTooLargeError,
+    StoreDamagedError,
+    StoreError,
+)
 from rocketstream.limits import COMMIT_LOG_END_BLANK_BYTES
 from rocketstream.protocol.record import MAGIC_BLANK
 from rocketstream.server.store.files import Files
@@ -131,7 +136,7 @@ class CommitLog:
 
         Raises:
             DiskFullError: there is no space for it; nothing changed.
-            StoreError: it is larger than a file.
+            RecordTooLargeError: it is larger than a file.
         """
         if self.end + size <= self._limit:
             return self.end
@@ -139,7 +144,7 @@ class CommitLog:
 
     def _make_room(self, size: int) -> int:
         if size + COMMIT_LOG_END_BLANK_BYTES > self.file_bytes:
-            raise StoreError(
+            raise RecordTooLargeError(
                 f"{size} bytes do not fit a commit log file of {self.file_bytes}: send less at "
                 "once, or configure larger files",
                 size=size,

@@ -196,6 +196,7 @@ def draw_options(seed: int, scenario: str) -> Options:
         return replace(
             drawn, brokers=2, name_servers=2, fault_ms=servers.choice((25_000, 45_000)),
             fault_interval_ms=2_000, faults=ONE_GOES, apart_ms=APART_MS,
+            commit_log_file_bytes=64 * 1024,  # no batch is refused for its size
         )  # fmt: skip
     if scenario == RETENTION:
         return replace(

@@ -19,6 +19,7 @@ from rocketstream.errors import (
     BrokerError,
     LocalProtocolError,
     ProtocolError,
+    RecordTooLargeError,
     RocketMQError,
     StoreError,
 )
@@ -315,6 +316,8 @@ class SendHandlers:
     def _refusal_of(self, error: RocketMQError) -> RemotingCommand:
         if isinstance(error, BrokerError):
             return self._refuse(error.code, error.remark)
+        if isinstance(error, RecordTooLargeError):  # no broker like this one will ever take it
+            return self._refuse(ResponseCode.MESSAGE_ILLEGAL, error.message)
         if isinstance(error, StoreError):
             text = f"service not available now: {error.message}"
             return self._refuse(ResponseCode.SERVICE_NOT_AVAILABLE, text)
