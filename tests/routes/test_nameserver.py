@@ -382,8 +382,9 @@ def test_a_part_of_the_topics_does_not_hide_the_whole_table_later(tmp_path: Path
         server = NameServer(port=0)
         await server.start()
         joined = (server.address,)
-        options = {"namesrv_addrs": joined, "store_config": SMALL_STORE}
-        async with EmbeddedCluster(tmp_path, **options) as cluster:
+        async with EmbeddedCluster(
+            tmp_path, namesrv_addrs=joined, store_config=SMALL_STORE
+        ) as cluster:
             await cluster.create_topic_async("T1", 1)
             (live,) = server.routes._live.values()
             server.routes.unregister(live.identity)
