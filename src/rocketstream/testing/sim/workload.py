@@ -38,7 +38,7 @@ from rocketstream.testing.sim.consuming import (
     SimPullGroup,
 )
 from rocketstream.testing.sim.operating import Operator, Stranger
-from rocketstream.testing.sim.options import FAILOVER, OPERATING, RETENTION
+from rocketstream.testing.sim.options import FAILOVER, OPERATING, RETENTION, SLOW_DISK
 from rocketstream.testing.sim.postscript import Postscript
 from rocketstream.testing.sim.producing import Habits, SimAsker, SimProducer
 from rocketstream.testing.sim.world import START_MS, Node, World
@@ -55,7 +55,14 @@ _FOLLOWS_DAMAGE = {
     AnomalyKind.REORDERED,
     AnomalyKind.STORED_TWICE,
 }
-_UNSETTLED = {"EIO on write", "EIO on sync", "disk full", "short writes", "clock jump"}
+_UNSETTLED = {
+    "EIO on write",
+    "EIO on sync",
+    "disk full",
+    "short writes",
+    "clock jump",
+    SLOW_DISK,
+}
 
 
 class Sends(Protocol):
