@@ -110,12 +110,11 @@ class Keeper:
         self._log.prepare_ahead()
         more = self._index is not None and self._index.step(_INDEX_RECORDS)
         if self._round is None and self._waited_ms >= self._interval_ms:
-            self._waited_ms = 0
+            self._waited_ms, self._synced_ms = 0, self._poll_ms
             if self._index is not None:
                 self._index.resume()
             self._round = self._keeping(_SYNC_QUEUES)
-            self._guarded(self._go_on)
-        elif self._round is not None and self._synced_ms >= self._poll_ms:
+        if self._round is not None and self._synced_ms >= self._poll_ms:
             self._guarded(self._go_on)
         self._pause_ms = _INDEX_PAUSE_MS if more else self._poll_ms
         return self._pause_ms / 1000

@@ -188,19 +188,15 @@ class Operator(Sender):
         """Take queues of the topic from writers or readers at a broker, or give some back."""
         broker = self._broker(chance)
         most = broker.topics[self._topic]
-        await self._size(broker, chance.randint(1, most), chance.randint(1, most))
+        await self._size(broker, self._topic, chance.randint(1, most), chance.randint(1, most))
 
     async def _give_back(self, broker: SimBroker) -> None:
         """Have all queues of a broker again: what is in them must be consumed."""
         most = broker.topics[self._topic]
-        await self._size(broker, most, most)
+        await self._size(broker, self._topic, most, most)
 
-    async def _size(
-        self, broker: SimBroker, reads: int, writes: int, topic: str | None = None
-    ) -> None:
-        header = CreateTopicRequestHeader(
-            topic or self._topic, "TBW102", reads, writes, Perm.READ | Perm.WRITE
-        )
+    async def _size(self, broker: SimBroker, topic: str, reads: int, writes: int) -> None:
+        header = CreateTopicRequestHeader(topic, "TBW102", reads, writes, Perm.READ | Perm.WRITE)
         await self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
     async def _remake(self, chance: random.Random) -> None:
@@ -208,7 +204,7 @@ class Operator(Sender):
         broker, count = self._broker(chance), chance.randint(1, 3)
         deed = chance.choice(("create", "delete", "send", "send"))
         if deed == "create":
-            await self._size(broker, count, count, ANEW)
+            await self._size(broker, ANEW, count, count)
         elif deed == "delete":
             header = DeleteTopicRequestHeader(ANEW)
             await self._ask(broker, RequestCode.DELETE_TOPIC_IN_BROKER, header)
@@ -218,7 +214,7 @@ class Operator(Sender):
     async def _use_anew(self) -> None:
         """Use the topic that was deleted and created: it takes messages, and has them."""
         for broker in self._world.cluster.brokers:
-            await self._insist(partial(self._size, broker, 1, 1, ANEW))
+            await self._insist(partial(self._size, broker, ANEW, 1, 1))
         results: list[SendResult] = []
 
         async def send() -> None:
