@@ -184,28 +184,6 @@ def test_ctrl_c_inside_a_finalizer_is_not_lost(started: Started) -> None:
     assert interrupt(process) == 130
 
 
-def test_a_second_signal_inside_a_finalizer_still_ends_spark_at_once(started: Started) -> None:
-    """The second one is told apart from the first by its own error, which is raised again."""
-    process = started(
-        doing("""import signal
-    from rocketstream.cli.ingest import _Stop
-    from rocketstream.pipelines.local_session import AtOnceError
-    with _Stop().on_signals():
-        try:
-            Dying()
-            there("went on")
-        except AtOnceError as error:
-            return 100 + error.number""")
-    )
-    assert line_of(process) == "dying"
-    process.send_signal(signal.SIGTERM)
-    assert process.stderr is not None
-    assert b"stopping after" in process.stderr.readline()
-    process.send_signal(signal.SIGTERM)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(TIMEOUT_S) == 100 + signal.SIGINT
-
-
 def test_ctrl_c_while_python_ends_is_quiet(started: Started) -> None:
     process = started(
         doing("""atexit.register(there, "leaving")

@@ -24,7 +24,7 @@ def _windows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_signal_lost_in_a_finalizer_comes_again_on_windows() -> None:
     came: list[int] = []
     signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
-    signals._press_again(signal.SIGINT)
+    signals._press_again()
     assert came == [signal.SIGINT]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from rocketstream.pipelines import backfill as pipeline
 from rocketstream.pipelines import local_session
 from rocketstream.pipelines.backfill import BackfillResult
 from tests.kits.stores import opened, put
-from tests.plugins.commands import Cli, Quick, table
+from tests.plugins.commands import TIMEOUT_S, Cli, Quick, Starter, table
+from tests.plugins.waiting import wait_until
+
+SLOW = "SELECT *, reflect('java.lang.Thread', 'sleep', bigint({})) AS slept FROM messages"
 
 
 def store(root: Path) -> Path:
@@ -38,6 +42,27 @@ def test_a_store_lands_without_a_broker_and_not_twice(cli: Cli, tmp_path: Path) 
     assert [row["id"] for row in table(path)] == [0, 2, 4, 1, 3]
     line = cli(*command, "--schema", "id INT", "--mode", "append").failed()
     assert "holds offsets 0 to 2 of topic 'T1', broker 'store', queue 0 already" in line
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_ctrl_c_ends_it_at_once_and_leaves_nothing_of_spark(
+    cli: Cli, start: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Amid a call that would take a minute; the range is landed whole by the next run."""
+    path, scratch = tmp_path / "table", tmp_path / "scratch"
+    scratch.mkdir()
+    root = store(tmp_path / "store")
+    command = ("backfill", "T1", "--store", str(root), "--to", f"parquet:{path}")
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    process = start(*command, "--sql", SLOW.format(60_000), namesrv=cli.namesrv)
+    wait_until((path / "_backfill.json").exists, "landing under way", TIMEOUT_S)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=TIMEOUT_S)[1] == b"landing 5 offsets of 2 queues\n"
+    assert process.returncode == 130
+    assert [each for each in scratch.iterdir() if each.suffix != ".log"] == []
+    assert "landed 5 rows" in cli(*command, "--mode", "overwrite").worked().out
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import logging
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +14,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketstream.pipelines.local_session import _workers_outlived, expect_no_answers
+from rocketstream.pipelines.local_session import (
+    _takes_sockets,
+    _workers_outlived,
+    expect_no_answers,
+)
 
 PARENT = """
 import subprocess, sys
@@ -65,3 +70,10 @@ def test_what_a_jvm_started_is_outlived() -> None:
         assert select.select([child], [], [], 0)[0]
         later.join()
         os.close(child)
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no such sockets here")
+@pytest.mark.parametrize(("length", "taken"), [(60, True), (61, False)])
+def test_a_deep_scratch_directory_has_spark_use_ports(length: int, taken: bool) -> None:
+    """Spark's workers ended with "AF_UNIX path too long", and the command with them."""
+    assert _takes_sockets("/" + "é" * 20 + "d" * (length - 41)) is taken

@@ -12,13 +12,12 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rocketstream.admin.core.words import plural
-from rocketstream.cli import landing, signals
+from rocketstream.cli import landing
 from rocketstream.cli.commands import SPAN, Whole, looking, names, option, parse_start
 from rocketstream.cli.failure import end_by, say
 from rocketstream.errors import ConfigurationError
@@ -189,8 +188,7 @@ def _run(
     name, log_file = f"ingest {' '.join(plan.topics)}", landing.spark_log(plan.target.local)
     with (
         _bar(total, as_json) as show,
-        landing.session(name, log_file, master, config) as session,
-        stop.on_signals(),
+        landing.session(name, log_file, master, config, stop.is_insisted_on) as session,
     ):
         found = prepare_target(plan, session)
         if not resumed and resumes(found, session):
@@ -213,31 +211,20 @@ class _Stop:
     """
 
     def __init__(self) -> None:
-        signals.no_deadline()
         self.asked = threading.Event()
         self.number: int = signal.SIGINT
 
-    @contextmanager
-    def on_signals(self) -> Iterator[None]:
-        """Listen to signals as long as the block runs; in the main thread.
+    def is_insisted_on(self, number: int) -> bool:
+        """Take a signal; the first one asks, Ctrl-C after it will not wait.
 
-        The first one sets ``asked``, for an exception in the middle of a call into Spark would
-        leave its connection half read; Ctrl-C after it raises ``AtOnceError`` wherever the program
-        is. SIGTERM again is the same wish: see ``signals.sigterm_raises``.
+        SIGTERM again is the same wish: see ``signals.sigterm_raises``.
         """
-        from rocketstream.pipelines.local_session import AtOnceError, expect_no_answers
-
-        def ask(number: int, frame: FrameType | None) -> None:
-            if not self.asked.is_set():
-                self.number = number
-                self.asked.set()
-                say("stopping after the micro-batch under way; Ctrl-C now stops at once")
-            elif number == signal.SIGINT:
-                expect_no_answers()
-                raise AtOnceError(number)
-
-        with signals.handled(ask, signals.ENDING):
-            yield
+        if self.asked.is_set():
+            return number == signal.SIGINT
+        self.number = number
+        self.asked.set()
+        say("stopping after the micro-batch under way; Ctrl-C now stops at once")
+        return False
 
 
 class _Show:

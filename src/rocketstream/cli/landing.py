@@ -12,12 +12,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click import BadParameter
 
 from rocketstream.admin.core.words import plural
+from rocketstream.cli import signals
 from rocketstream.cli.commands import argument, names, option, pairs, shows, together, words
 from rocketstream.cli.commands import start as start_option
 from rocketstream.cli.failure import end_by, say
@@ -244,10 +246,21 @@ def spark_log(directory: Path | None) -> Path:
 
 
 @contextmanager
-def session(name: str, log_file: Path, master: str, config: dict[str, str]) -> Iterator[Any]:
+def session(
+    name: str,
+    log_file: Path,
+    master: str,
+    config: dict[str, str],
+    is_the_end: Callable[[int], bool] = lambda number: True,
+) -> Iterator[Any]:
     """Lend a Spark session; an error of Spark's names the file of its console output.
 
-    An ``AtOnceError`` ends Spark without another call into it, and then the command.
+    Ctrl-C and SIGTERM end Spark at once, however long a call into it would take, and then the
+    command, whatever error that call ends with.
+
+    Args:
+        name, log_file, master, config: see ``local_session.start_session``.
+        is_the_end: asked in the main thread, amid its other work, whether a signal is to do so.
 
     Raises:
         ConfigurationError: Spark does not start.
@@ -255,6 +268,7 @@ def session(name: str, log_file: Path, master: str, config: dict[str, str]) -> I
     """
     from rocketstream.pipelines import local_session
 
+    signals.no_deadline()
     lent = local_session.start_session(
         name,
         log_file=log_file,
@@ -262,16 +276,22 @@ def session(name: str, log_file: Path, master: str, config: dict[str, str]) -> I
         config=config,
         on_interrupt=lambda: say("stopping once Spark has started"),
     )
-    end = local_session.stop_session
+    ended_by: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if not ended_by and is_the_end(number):
+            ended_by.append(number)
+            local_session.end_at_once(lent)
+
     try:
-        yield lent
+        with signals.handled(end, signals.ENDING):
+            yield lent
     except SparkQueryError as error:
         raise SparkQueryError(f"{error.message} (details: {log_file})") from error
-    except local_session.AtOnceError as signalled:
-        end = local_session.abandon_session
-        end_by(signalled.number)
     finally:
-        end(lent)
+        local_session.stop_session(lent)
+        if ended_by:
+            end_by(ended_by[0])
 
 
 def print_landed(

@@ -205,19 +205,12 @@ def _act_last() -> None:
 
 
 def _raise_again(lost: Any) -> None:
-    """Python drops an exception raised inside a finalizer; Ctrl-C must not be dropped, nor printed.
-
-    An exception of the command's own handler names its signal in ``number``; the handler stays, and
-    gets that signal again.
-    """
+    """Python drops an exception raised inside a finalizer; Ctrl-C must not be dropped, nor printed."""
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
         return
-    number = getattr(lost.exc_value, "number", None)
-    if number is None:
-        number = signal.SIGINT
-        signal.signal(number, _interrupt)
-    _thread.start_new_thread(_press_again, (number,))  # later: here it would be dropped too
+    signal.signal(signal.SIGINT, _interrupt)
+    _thread.start_new_thread(_press_again, ())  # later: here it would be dropped too
 
 
 def _wait(seconds: float) -> None:
@@ -227,9 +220,9 @@ def _wait(seconds: float) -> None:
     lock.acquire(timeout=seconds)
 
 
-def _press_again(number: int) -> None:
+def _press_again() -> None:
     _wait(_AGAIN_S)
-    _send_to_self(number)
+    _send_to_self(signal.SIGINT)
 
 
 def _send_to_self(number: int) -> None:

@@ -28,7 +28,6 @@ from rocketstream.pipelines.bodies import (
     shape,
 )
 from rocketstream.pipelines.databases import check_database, without_secrets
-from rocketstream.pipelines.local_session import AtOnceError
 from rocketstream.pipelines.places import Place, place_of
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
 from rocketstream.pipelines.targets import CHECKPOINT, Target, as_dead_letters, prepare_stream
@@ -474,9 +473,7 @@ def ingest(
     on_progress : callable, optional
         Called after each micro-batch, on the calling thread.
     stop : threading.Event, optional
-        Ends the query when set, after the micro-batch that is under way. An
-        :class:`~rocketstream.pipelines.local_session.AtOnceError` raised by a signal handler leaves
-        the queries as they are: the handler that raises it ends Spark.
+        Ends the query when set, after the micro-batch that is under way.
 
     Raises
     ------
@@ -518,9 +515,6 @@ def _run(
             queries += [] if dead is None else [dead]
             _follow(queries, totals, on_progress, stopping)
             return next((query for query in queries if query.exception()), None)
-    except AtOnceError:
-        queries.clear()  # Spark has been ended and must not be called
-        raise
     finally:
         for query in queries:
             if query.isActive:

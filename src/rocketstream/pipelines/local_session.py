@@ -47,20 +47,13 @@ _FORMS: Final = (
 _STANDALONE: Final = re.compile(r"spark://(?P<hosts>[^,\s]+:\d+(,[^,\s]+:\d+)*)")
 _CONNECT_TIMEOUT_S: Final = 1.5
 _YARN_SETTINGS: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_SOCKET_PATH_BYTES_MAX: Final = 103
+"""The longest path of a Unix socket on macOS; Linux has four bytes more."""
+_SOCKET_NAME_BYTES: Final = len("/.00000000-0000-0000-0000-000000000000.sock")
 _scratch_of: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 """Directories of this process's sessions, needed when Spark can no longer be asked for them."""
-
-
-class AtOnceError(KeyboardInterrupt):
-    """The user will not wait: Spark must end without another call into it.
-
-    The exception may have interrupted a call, whose answer the next call would read as its own.
-    """
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-        """The signal that asked for the end."""
+_ended: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Sessions whose Spark was ended at once."""
 
 
 def check_environment() -> Java:
@@ -172,7 +165,6 @@ def start_session(
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
-        "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.shuffle.partitions": "4",
     }
     scratch = tempfile.mkdtemp(prefix=_SCRATCH_PREFIX)
@@ -181,6 +173,7 @@ def start_session(
     settings |= {
         _SCRATCH_SETTING: scratch,
         "spark.local.dir": scratch,
+        "spark.python.unix.domain.socket.enabled": str(_takes_sockets(scratch)).lower(),
         "spark.python.unix.domain.socket.dir": scratch,
         "spark.sql.warehouse.dir": str(Path(scratch, "warehouse")),
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch} {jvm_options}".strip(),
@@ -206,6 +199,15 @@ def start_session(
     return session
 
 
+def _takes_sockets(directory: str) -> bool:
+    """Return whether Spark's sockets have room for their names there, as below a deep TMPDIR not.
+
+    Spark uses TCP ports of this machine instead, which costs a little time.
+    """
+    size = len(os.fsencode(directory)) + _SOCKET_NAME_BYTES
+    return hasattr(socket, "AF_UNIX") and size <= _SOCKET_PATH_BYTES_MAX
+
+
 def _start_failure(error: Exception, log_file: Path) -> str:
     """Return why Spark did not start: the error Java raised, or else the last words of its JVM."""
     raised = getattr(error, "java_exception", None)
@@ -228,31 +230,37 @@ def expect_no_answers() -> None:
     logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
 
 
-def abandon_session(session: SparkSession) -> None:
-    """End Spark's JVM at once without calling it; the checkpoint tells how far it was.
+def end_at_once(session: SparkSession) -> None:
+    """End Spark's JVM without a call into it, from a signal handler too; about a tenth of a second.
 
-    Call ``expect_no_answers`` before.
+    Calls under way, and later ones, fail; ``stop_session`` then has only to clean up. The
+    checkpoint tells how far it was. An exception of the handler would be no end: where it
+    interrupts a call, Py4J closes connections of other threads, and may raise its own error
+    instead.
     """
     from pyspark import SparkContext
 
+    _ended.add(session)
+    expect_no_answers()
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
         with _workers_outlived(process.pid):
             process.kill()
             process.wait()
-    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-    shutil.rmtree(_scratch_of.pop(session, ""), ignore_errors=True)
 
 
 def stop_session(session: SparkSession) -> None:
     """Stop Spark and wait until its JVM and its Python processes are gone; about a second."""
     from pyspark import SparkContext
 
-    scratch = session.sparkContext.getConf().get(_SCRATCH_SETTING)
+    scratch = _scratch_of.pop(session, "")
     process = getattr(SparkContext._gateway, "proc", None)
     with _interrupts_deferred(), _workers_outlived(process.pid if process else None):
-        session.stop()
-        _end_gateway()
+        if session in _ended:
+            SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        else:
+            session.stop()
+            _end_gateway()
         if scratch:
             shutil.rmtree(scratch, ignore_errors=True)
 

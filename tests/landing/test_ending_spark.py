@@ -1,0 +1,103 @@
+"""Ctrl-C and SIGTERM amid a call into Spark: what ends it, and with which exit code."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from py4j.protocol import Py4JError
+
+from rocketstream.cli import landing
+from rocketstream.cli.failure import EXIT_INTERRUPTED, EXIT_TERMINATED, guard
+from rocketstream.cli.ingest import _Stop
+from rocketstream.errors import SparkQueryError
+from rocketstream.pipelines import local_session
+
+CODES = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED}
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls that reach a Spark that is none, in order."""
+    found: list[str] = []
+    monkeypatch.setattr(local_session, "start_session", lambda *given, **named: "spark")
+    for name in ("end_at_once", "stop_session"):
+        monkeypatch.setattr(local_session, name, lambda spark, name=name: found.append(name))
+    return found
+
+
+def run(block: Callable[[], None], is_the_end: Callable[[int], bool] | None = None) -> int:
+    """The exit code of a command that runs ``block`` with a session."""
+
+    def action() -> int:
+        more = () if is_the_end is None else (is_the_end,)
+        with landing.session("landing", Path("_spark.log"), "local[1]", {}, *more):
+            block()
+        return 0
+
+    return guard(action)
+
+
+def no_error() -> None:
+    return
+
+
+def of_py4j() -> None:
+    raise Py4JError("Gateway must be connected to send cancel cmd.")
+
+
+def of_the_query() -> None:
+    raise SparkQueryError("the Spark query failed: no answer")
+
+
+@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize("ends_with", [no_error, of_py4j, of_the_query])
+def test_whatever_a_call_ends_with_the_signal_is_the_end_of_the_command(
+    done: list[str],
+    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals,
+    ends_with: Callable[[], None],
+) -> None:
+    """An exception out of the handler would have Py4J put an error of its own in its place."""
+
+    def block() -> None:
+        signal.raise_signal(number)
+        done.append("went on")
+        ends_with()
+
+    assert run(block) == CODES[number]
+    assert done == ["end_at_once", "went on", "stop_session"]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_signal_pressed_often_ends_spark_once(done: list[str]) -> None:
+    def block() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+            signal.raise_signal(number)
+
+    assert run(block) == EXIT_TERMINATED
+    assert done == ["end_at_once", "stop_session"]
+
+
+def test_first_signal_asks_an_ingest_and_only_ctrl_c_after_it_insists(done: list[str]) -> None:
+    stop = _Stop()
+
+    def block() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # the same wish, told twice
+        done.append("asked" if stop.asked.is_set() else "not asked")
+        signal.raise_signal(signal.SIGINT)
+        of_py4j()
+
+    assert run(block, stop.is_insisted_on) == EXIT_INTERRUPTED
+    assert done == ["asked", "end_at_once", "stop_session"]
+
+
+def test_an_error_without_a_signal_names_the_file_with_the_details(
+    done: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(of_the_query) == 1
+    assert "no answer (details: _spark.log)" in capsys.readouterr().err
+    assert done == ["stop_session"]
