@@ -186,6 +186,20 @@ def test_unregistered_broker_takes_its_topics_along(namesrv_peer: Peer) -> None:
     assert ClusterInfo.decode(bytes(info.body)).broker_addr_table == {}
 
 
+def test_the_farewell_of_a_broker_that_has_started_anew_since_removes_nothing(
+    running: Running, namesrv_peer: Peer
+) -> None:
+    """It comes late, over the connection the broker had before."""
+    register(namesrv_peer, "T1")
+    farewell = UnRegisterBrokerRequestHeader("broker-a", ADDRESS, "C1", 0)
+    with Peer(running.server.address) as again:
+        register(again, "T1")
+        assert namesrv_peer.call(RequestCode.UNREGISTER_BROKER, farewell).code == 0
+        assert addresses(namesrv_peer, "T1") == {0: ADDRESS}
+        assert again.call(RequestCode.UNREGISTER_BROKER, farewell).code == 0
+        assert addresses(namesrv_peer, "T1") is None
+
+
 def test_closed_connection_removes_its_broker(running: Running, namesrv_peer: Peer) -> None:
     """Covers C-442: at once, not after 120 s."""
     with Peer(running.server.address) as broker:

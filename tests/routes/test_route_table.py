@@ -29,6 +29,7 @@ def registering(
     broker_id: int = 0,
     counter: int = 1,
     channel: str = "ch",
+    opened: int = 1,
     servers: tuple[str, ...] = (),
     now_ms: int = NOW,
 ) -> Generator[None, None, Registered]:
@@ -39,6 +40,7 @@ def registering(
         data_version=DataVersion(counter, 1),
         filter_servers=servers,
         channel=channel,
+        opened=opened,
         now_ms=now_ms,
     )
 
@@ -82,6 +84,20 @@ def test_reconnected_broker_is_not_removed_by_its_old_channel() -> None:
     register(table, "T1", channel="new")
     assert table.channel_closed("old") == []
     assert brokers(table, "T1") == {"a"}
+
+
+def test_a_registration_that_comes_late_does_not_end_with_its_earlier_connection() -> None:
+    """The broker was forgotten then, until it registered again half a minute later."""
+    table = RouteTable()
+    register(table, "T1", channel="later", opened=2)
+    register(table, "T2", channel="earlier", opened=1, counter=2)
+    assert table.is_late("a0:1", 1)
+    assert not table.is_late("a0:1", 2)
+    assert table.channel_closed("earlier") == []
+    assert brokers(table, "T1") == brokers(table, "T2") == {"a"}
+    assert [gone.name for gone in table.channel_closed("later")] == ["a"]
+    register(table, "T1", channel="earlier", opened=1)
+    assert [gone.name for gone in table.channel_closed("earlier")] == ["a"]
 
 
 def test_topics_stay_while_a_slave_serves_them() -> None:

@@ -205,7 +205,7 @@ def _act_last() -> None:
 
 
 def _raise_again(lost: Any) -> None:
-    """Python drops an exception raised inside a finalizer; Ctrl-C must not be dropped, nor printed."""
+    """Raise Ctrl-C again that Python dropped, as it does inside a finalizer, and print nothing."""
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
         return

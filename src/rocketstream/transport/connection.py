@@ -7,13 +7,14 @@ meaning of a command.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import math
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from rocketstream import limits
 from rocketstream._util.patience import another_look_s
@@ -71,6 +72,7 @@ class ConnectionLimits:
 
 
 DEFAULT_LIMITS = ConnectionLimits()
+_NUMBERS: Final = itertools.count(1)
 
 
 def refuse_request(connection: Connection, request: RemotingCommand) -> None:
@@ -85,6 +87,7 @@ class Connection(asyncio.BaseProtocol):
     leaves in one write. After a protocol error, a lost connection or ``close`` it stays closed.
 
     Attributes:
+        number: grows from each connection of this process to the next.
         attributes: free for the owner of the connection.
         peer: ``host:port`` of the other side.
         is_encrypted: whether it speaks TLS.
@@ -111,6 +114,7 @@ class Connection(asyncio.BaseProtocol):
         on_close: Callable[[Connection], None] | None = None,
         address: str = "",
     ) -> None:
+        self.number: int = next(_NUMBERS)
         self.attributes: dict[Any, Any] = {}
         self.peer: str = address
         self.peer_host: tuple[str, int] = ("", 0)

@@ -117,6 +117,7 @@ class NameServerHandlers:
             data_version=wrapper.data_version if wrapper else None,
             filter_servers=filter_servers,
             channel=connection,
+            opened=connection.number,
             now_ms=self._clock.monotonic_ms(),
         )
         order = self._settings.namespace(ORDER_NAMESPACE)
@@ -127,14 +128,17 @@ class NameServerHandlers:
             KVTable(order).encode() if order is not None else b"",
         )
 
-    def unregister_broker(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 104."""
+    def unregister_broker(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Code 104; a late one, of a broker that has started anew since, changes nothing."""
         header = request.header(UnRegisterBrokerRequestHeader)
-        self._routes.unregister(
-            BrokerIdentity(
-                header.cluster_name, header.broker_name, header.broker_id, header.broker_addr
+        if not self._routes.is_late(header.broker_addr, connection.number):
+            self._routes.unregister(
+                BrokerIdentity(
+                    header.cluster_name, header.broker_name, header.broker_id, header.broker_addr
+                )
             )
-        )
         return ok()
 
     def query_data_version(self, _: Connection, request: RemotingCommand) -> RemotingCommand:

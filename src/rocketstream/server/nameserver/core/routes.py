@@ -57,6 +57,7 @@ class LiveBroker:
     heard_ms: float
     data_version: DataVersion | None
     channel: Hashable
+    opened: int
     ha_server_address: str
 
 
@@ -87,12 +88,19 @@ class RouteTable:
         data_version: DataVersion | None,
         filter_servers: Iterable[str],
         channel: Hashable,
+        opened: int,
         now_ms: float,
     ) -> Generator[None, None, Registered]:
         """Take one registration; its topics count only from a master with a new version (C-442).
 
         All steps but the last prepare the registration, the last one applies it: nobody ever sees
         half a registration, and an abandoned one leaves no trace.
+
+        Args:
+            channel: its connection. The registration ends with the latest one a broker uses: with
+                the end of an earlier one, over which a registration came late, it would be
+                forgotten, though it is there.
+            opened: the number of that connection, which grows.
 
         Raises:
             BrokerError: there is no room for the registration; nothing has changed.
@@ -110,8 +118,11 @@ class RouteTable:
         first = self._join(identity)
         if first or self.is_changed(identity.address, data_version):
             self._put_queues(identity.name, queues)
+        if self.is_late(identity.address, opened):
+            latest = self._live[identity.address]
+            channel, opened = latest.channel, latest.opened
         self._live[identity.address] = LiveBroker(
-            identity, now_ms, data_version, channel, ha_server_address
+            identity, now_ms, data_version, channel, opened, ha_server_address
         )
         servers = list(filter_servers)
         if servers:
@@ -169,6 +180,11 @@ class RouteTable:
             else:
                 known[broker_name] = data
         self._topics_of.setdefault(broker_name, set()).update(given)
+
+    def is_late(self, address: str, opened: int) -> bool:
+        """Whether an address has registered over a later connection than the one of a request."""
+        live = self._live.get(address)
+        return live is not None and opened < live.opened
 
     def is_changed(self, address: str, data_version: DataVersion | None) -> bool:
         """Whether a broker's topics have another version than the known one."""
