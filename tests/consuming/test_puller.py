@@ -95,6 +95,10 @@ class World:
 
     # --- the instance -----------------------------------------------------------------------------
 
+    @property
+    def masters(self) -> dict[str, str]:
+        return {MQ.broker_name: self.brokers[0]}
+
     def find_for_subscribe(self, broker_name: str, broker_id: int) -> BrokerAddress | None:
         address = self.brokers.get(broker_id)
         return None if address is None else BrokerAddress(address, is_slave=broker_id > 0)
@@ -575,6 +579,45 @@ def test_an_old_broker_does_not_have_everything_consumed_again(
     world.begin()
     world.answer(pull_answer(ILLEGAL, told, end))
     assert world.moved_to == [goes_on]
+
+
+GONE = ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_a_topic_that_was_gone_is_begun_with_its_first_message(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its offsets are given out anew: those of before would pass over messages of the new one."""
+    queue = world.begin()
+    world.answer(BrokerError(GONE, "no", address=MASTER))
+    world.pause_ms()
+    world.answer(BrokerError(GONE, "no", address=MASTER))
+    assert world.moved_to == []
+    world.pause_ms()
+    with caplog.at_level(logging.WARNING):
+        world.answer(pull_answer(NO_MATCH, 8, 90))
+    assert (world.moved_to, world.accepted, world.pulls) == ([0], [], [])
+    assert f"topic {TOPIC} was gone, and is there again" in caplog.text
+    world.begin(queue)
+    world.answer(pull_answer(NO_MATCH, 8, 90))
+    assert world.moved_to == [0]
+
+
+def test_a_slave_that_does_not_know_a_topic_yet_says_nothing_of_it(world: World) -> None:
+    world.begin()
+    world.answer(BrokerError(GONE, "no", address=SLAVE))
+    world.pause_ms()
+    world.answer(pull_answer(NO_MATCH, 8, 90))
+    assert world.moved_to == []
+
+
+def test_a_queue_that_nothing_was_pulled_of_need_not_begin_anew(world: World) -> None:
+    """As that of a retry topic, which is made when a message fails first."""
+    world.begin(Queue(offset=0))
+    world.answer(BrokerError(GONE, "no", address=MASTER))
+    world.pause_ms()
+    world.answer(pull_answer(NO_MATCH, 8, 90))
+    assert world.moved_to == []
 
 
 # --- failures -------------------------------------------------------------------------------------

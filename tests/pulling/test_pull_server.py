@@ -231,6 +231,19 @@ def test_commit_rides_on_the_first_pass_only(broker_peer: Peer) -> None:
     assert broker_peer.offset("cg", "T1") == 20
 
 
+def test_a_pull_that_waits_is_told_that_its_topic_is_deleted(broker_peer: Peer) -> None:
+    """Made anew, the topic has other messages at the offsets that are waited for."""
+    fill(broker_peer)
+    fill(broker_peer, "T2")
+    other = broker_peer.submit_pull("T2", 40, suspend_ms=60_000)
+    waiting = broker_peer.submit_pull("T1", 40, suspend_ms=60_000)
+    broker_peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, ext={"topic": "T1"})
+    broker_peer.send("T1")
+    assert broker_peer.answer(waiting).code == ResponseCode.TOPIC_NOT_EXIST
+    broker_peer.send("T2")
+    assert broker_peer.answer(other).code == ResponseCode.SUCCESS
+
+
 def test_disabled_group_may_not_pull(broker_peer: Peer) -> None:
     """Covers C-357 row 3."""
     fill(broker_peer)

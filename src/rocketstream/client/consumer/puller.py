@@ -29,6 +29,7 @@ from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import BrokerError, RocketMQError
 from rocketstream.model import MessageQueue, PullStatus
 from rocketstream.protocol.bodies import SubscriptionData
+from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import retry_topic
@@ -168,6 +169,8 @@ class Puller(Generic[Q]):
         self._timers: set[asyncio.TimerHandle] = set()
         self._stopped = False
         self._refreshing: set[str] = set()
+        self._gone: set[MessageQueue] = set()
+        """Queues whose topic the broker did not know at the last pull: it may be made anew."""
 
     def stop(self) -> None:
         """Pull nothing more; answers still to come are discarded."""
@@ -180,6 +183,7 @@ class Puller(Generic[Q]):
         """Forget which broker a queue's last answer suggested, and what went wrong with it."""
         self.requests.drop(mq)
         self._stalls.forget(mq)
+        self._gone.discard(mq)
 
     def pull_soon(self, queue: Q) -> None:
         """Pull a queue again that was held; from any thread."""
@@ -273,6 +277,9 @@ class Puller(Generic[Q]):
     ) -> None:
         mq, epoch, offset = pull.mq, queue.epoch, pull.offset
         result = self.requests.result(pull, answer)
+        if mq in self._gone:
+            self._begun_anew(queue, result)
+            return
         status, next_offset = result.pull_status, result.next_begin_offset
         if status is PullStatus.OFFSET_ILLEGAL:
             self._offset_moved(queue, offset, result, pull.address)
@@ -301,6 +308,16 @@ class Puller(Generic[Q]):
             self._later(queue, delay_ms)
         else:
             self.pull(queue, epoch)
+
+    def _begun_anew(self, queue: Q, result: PullResult) -> None:
+        """Begin with the first message of a topic that was gone: offsets are given out anew.
+
+        Those of the topic that was there before would pass over messages of this one.
+        """
+        mq, offset = queue.message_queue, result.min_offset
+        self._gone.discard(mq)
+        logger.warning("topic %s was gone, and is there again; %s begins at %d", mq[0], mq, offset)
+        self._sink.moved(queue, offset)
 
     def _offset_moved(self, queue: Q, offset: int, result: PullResult, address: str) -> None:
         """Repair an offset outside the queue, at once unless that has just led nowhere (C-228)."""
@@ -335,6 +352,8 @@ class Puller(Generic[Q]):
             return
         mq = queue.message_queue
         retry = after_failure(error, self._exception_delay_ms)
+        if queue.pull_offset and self._says_gone(mq, error):
+            self._gone.add(mq)
         if mq.topic != self._retry_topic or not isinstance(error, BrokerError):
             self._instance.outages.failed(("pull of", mq), error, expected=retry.expected)
         if retry.after is AfterFailure.HEARTBEAT:
@@ -351,6 +370,14 @@ class Puller(Generic[Q]):
                 self._refreshing.add(mq.topic)
                 self._instance.background.run_soon(self._refresh_route(mq.topic))
         self._later(queue, retry.delay_ms)
+
+    def _says_gone(self, mq: MessageQueue, error: Exception) -> bool:
+        """Whether a queue's master says that there is no such topic; a slave may not know yet."""
+        return (
+            isinstance(error, BrokerError)
+            and error.code == ResponseCode.TOPIC_NOT_EXIST
+            and error.address == self._instance.routes.masters.get(mq.broker_name)
+        )
 
     async def _refresh_route(self, topic: str) -> None:
         try:

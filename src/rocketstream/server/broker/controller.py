@@ -104,6 +104,7 @@ class BrokerController:
         self.store_host_bytes = b""
         self.port: int = config.broker_port
         self.on_closed: list[Callable[[Connection], None]] = [self._member_closed]
+        self.on_deleted: list[Callable[[str], None]] = []
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._making: dict[str, asyncio.Future[asyncio.Future[None]]] = {}
 

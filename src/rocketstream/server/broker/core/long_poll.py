@@ -133,6 +133,13 @@ class LongPolls(Generic[T]):
                 self._release(held)
             yield
 
+    def of_topic(self, topic: str) -> list[HeldPull[T]]:
+        """Take out the pulls of a topic (it was deleted)."""
+        held = [h for key, queue in self._queues.items() if key[0] == topic for h in queue]
+        for each in held:
+            self._release(each)
+        return held
+
     def take_all(self) -> list[HeldPull[T]]:
         """Take out everything (the broker is closing)."""
         held = [h for queue in self._queues.values() for h in queue]

@@ -94,6 +94,7 @@ class PullHandlers:
         self._timer_at = 0.0
         self._closed = False
         controller.on_closed.append(self._forget)
+        controller.on_deleted.append(self._deleted)
 
     def table(self) -> dict[int, Handler]:
         """The codes of this module."""
@@ -312,6 +313,11 @@ class PullHandlers:
         woken = self.polls.arrived(topic, queue_id, tags_code, max_offset - 1)
         if woken:
             self._answer_soon(woken)
+
+    def _deleted(self, topic: str) -> None:
+        """Tell those that wait for a topic that it is gone, before it may be made anew."""
+        for held in self.polls.of_topic(topic):
+            self._again(held)
 
     def _answer_soon(self, woken: list[HeldPull[WaitingPull]]) -> None:
         """Answer each woken pull in its connection's turn.

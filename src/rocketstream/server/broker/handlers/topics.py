@@ -104,6 +104,8 @@ class TopicHandlers:
         counts.result()
         controller.offsets.remove_topic(topic)
         controller.store.delete_topic(topic)
+        for tell in controller.on_deleted:
+            tell(topic)
         controller.statistics.topic_deleted(topic)
         written = controller.saver.offsets_written()
         written.add_done_callback(lambda done: connection.reply(request, _deleted(topic, done)))
