@@ -61,8 +61,11 @@ COUNTED = (
 """The kinds of fault that must have happened in every 1,000 seeds for a campaign to count."""
 
 FAILOVER, OPERATING, RETENTION = "failover", "operating", "retention"
+REMADE = "remade"
 """The scenarios whose options are not drawn as those of others are; in failover one broker and one
 name server are always there."""
+TOLD = ("client killed", "clock jump", "name server killed", "queue added")
+"""The faults where a topic is made anew: each member is told that it is gone."""
 ONE_GOES = ("broker killed", "broker stopped", "client killed", "name server killed")
 """The faults of failover: those that clients are told of at once."""
 APART_MS = 20_000
@@ -209,4 +212,6 @@ def draw_options(seed: int, scenario: str) -> Options:
             fault_interval_ms=servers.choice((1_000, 20_000, 20_000)),
             queues=servers.choice((1, 2, 3)),
         )  # fmt: skip
+    if scenario == REMADE:
+        return replace(drawn, faults=TOLD)
     return drawn

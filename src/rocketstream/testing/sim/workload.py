@@ -38,9 +38,10 @@ from rocketstream.testing.sim.consuming import (
     SimPullGroup,
 )
 from rocketstream.testing.sim.operating import Operator, Stranger
-from rocketstream.testing.sim.options import FAILOVER, OPERATING, RETENTION, SLOW_DISK
+from rocketstream.testing.sim.options import FAILOVER, OPERATING, REMADE, RETENTION, SLOW_DISK
 from rocketstream.testing.sim.postscript import Postscript
 from rocketstream.testing.sim.producing import Habits, SimAsker, SimProducer
+from rocketstream.testing.sim.remaking import WAYS, SimRemaker, SimReuser
 from rocketstream.testing.sim.world import START_MS, Node, World
 
 TOPIC = "T"
@@ -524,6 +525,18 @@ class Asking(BaseWorkload):
         self.groups.append(SimAnsweringGroup(self.world, manners))
 
 
+class Remade(BaseWorkload):
+    """A topic that is deleted and made anew under groups of each kind, beside one that stays."""
+
+    def build(self) -> None:
+        """Add a producer and a group for the topic that stays, and all for the other."""
+        chance, options = self.chance, self.world.options
+        self.add_producers(1, pause_ms=self.pace_ms(1))
+        self.groups.append(SimGroup(self.world, Manners("crowd", TOPIC, options.members)))
+        reusers = [SimReuser(self.world, way) for way in WAYS]
+        self.producers.append(SimRemaker(self.world, reusers, chance.choice((500.0, 2_000.0))))
+
+
 WORKLOADS: dict[str, type[BaseWorkload]] = {
     "asking": Asking,
     "broadcasting": Broadcasting,
@@ -533,6 +546,7 @@ WORKLOADS: dict[str, type[BaseWorkload]] = {
     OPERATING: Operating,
     "orderly": Orderly,
     "pulling": Pulling,
+    REMADE: Remade,
     RETENTION: Retention,
     "transactions": Transactions,
 }
