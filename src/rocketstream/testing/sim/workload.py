@@ -41,6 +41,11 @@ from rocketstream.testing.sim.operating import Operator, Stranger
 from rocketstream.testing.sim.options import FAILOVER, OPERATING, REMADE, RETENTION, SLOW_DISK
 from rocketstream.testing.sim.postscript import Postscript
 from rocketstream.testing.sim.producing import Habits, SimAsker, SimProducer
+from rocketstream.testing.sim.reading import (
+    SimAllottedGroup,
+    SimReaderGroup,
+    SimScheduledGroup,
+)
 from rocketstream.testing.sim.remaking import WAYS, SimRemaker, SimReuser
 from rocketstream.testing.sim.world import START_MS, Node, World
 
@@ -525,6 +530,25 @@ class Asking(BaseWorkload):
         self.groups.append(SimAnsweringGroup(self.world, manners))
 
 
+class Reading(BaseWorkload):
+    """Groups that divide their queues by any strategy, and read in every way there is."""
+
+    def build(self) -> None:
+        """Add a producer, push consumers, lite pull consumers, and schedules."""
+        chance, members = self.chance, self.world.options.members
+        self.add_producers(1, pause_ms=self.pace_ms(1), batched=chance.choice((0.0, 0.3)))
+        stay_ms = chance.choice((0.0, 0.0, 4_000.0))
+        crowd = Manners("crowd", TOPIC, members, failing=0.1, stay_ms=stay_ms)
+        readers = Manners("readers", TOPIC, members, stay_ms=stay_ms, seeking=0.05)
+        tags = chance.choice((frozenset(), frozenset(), frozenset({"Aa"})))
+        planners = Manners("planners", TOPIC, members, tags=tags, stay_ms=stay_ms)
+        self.groups.append(SimAllottedGroup(self.world, crowd))
+        self.groups.append(SimScheduledGroup(self.world, planners))
+        assigned = chance.random() < 0.4
+        by_hand = chance.random() < 0.5
+        self.groups.append(SimReaderGroup(self.world, readers, assigned=assigned, by_hand=by_hand))
+
+
 class Remade(BaseWorkload):
     """A topic that is deleted and made anew under groups of each kind, beside one that stays."""
 
@@ -546,6 +570,7 @@ WORKLOADS: dict[str, type[BaseWorkload]] = {
     OPERATING: Operating,
     "orderly": Orderly,
     "pulling": Pulling,
+    "reading": Reading,
     REMADE: Remade,
     RETENTION: Retention,
     "transactions": Transactions,
