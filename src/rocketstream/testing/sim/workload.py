@@ -47,6 +47,7 @@ from rocketstream.testing.sim.reading import (
     SimScheduledGroup,
 )
 from rocketstream.testing.sim.remaking import WAYS, SimRemaker, SimReuser
+from rocketstream.testing.sim.sending import SimVariedProducer
 from rocketstream.testing.sim.world import START_MS, Node, World
 
 TOPIC = "T"
@@ -561,6 +562,23 @@ class Remade(BaseWorkload):
         self.producers.append(SimRemaker(self.world, reusers, chance.choice((500.0, 2_000.0))))
 
 
+class Sending(BaseWorkload):
+    """Messages sent by every call there is, with settings that are drawn, and a group."""
+
+    def build(self) -> None:
+        """Add producers and a group."""
+        chance, options = self.chance, self.world.options
+        count = chance.choice((1, 2))
+        self.add_producers(
+            count,
+            SimVariedProducer,
+            pause_ms=self.pace_ms(count),
+            at_once=chance.choice((1, 4)),
+            retries=chance.choice((0, 2)),
+        )
+        self.groups.append(SimGroup(self.world, Manners("crowd", TOPIC, options.members)))
+
+
 WORKLOADS: dict[str, type[BaseWorkload]] = {
     "asking": Asking,
     "broadcasting": Broadcasting,
@@ -573,6 +591,7 @@ WORKLOADS: dict[str, type[BaseWorkload]] = {
     "reading": Reading,
     REMADE: Remade,
     RETENTION: Retention,
+    "sending": Sending,
     "transactions": Transactions,
 }
 
