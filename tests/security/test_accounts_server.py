@@ -280,6 +280,31 @@ def test_an_update_that_cannot_be_written_changes_nothing(
     assert is_let_in(cluster, "orders", SALES)
 
 
+class UnreadableSince(Files):
+    """A disk that keeps what is written, and gives none of it back."""
+
+    def replace(self, source: Path, target: Path) -> None:
+        super().replace(source, target)
+        self.unreadable = target
+
+    def read_bytes(self, path: Path) -> bytes:
+        if path == getattr(self, "unreadable", None):
+            raise OSError(errno.EIO, "no reads")
+        return super().read_bytes(path)
+
+
+def test_an_acknowledged_change_holds_though_its_file_cannot_be_read_again(
+    rocketmq_cluster_factory: Callable[..., EmbeddedCluster], tmp_path: Path
+) -> None:
+    """An account that was taken away was let in until the next read."""
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(ACCOUNTS)
+    cluster = rocketmq_cluster_factory(acl=file, files=UnreadableSince())
+    assert is_let_in(cluster, "orders", SALES)
+    ask(cluster, RequestCode.DELETE_ACL_CONFIG, DeleteAccessConfigRequestHeader("salesdesk"))
+    assert not is_let_in(cluster, "orders", SALES)
+
+
 def test_white_addresses_are_set_by_request_in_files_of_accounts_only(guarded: Guarded) -> None:
     cluster, file = guarded
     elsewhere = file.parent / "other.yml"

@@ -79,6 +79,7 @@ class AclFiles:
         self._files = files
         self._workers = workers
         self._known: dict[Path, _Known] = {}
+        self._order: list[Path] = []
         self._writing: asyncio.Future[None] | None = None
         self._told: tuple[str, ...] = ()
 
@@ -104,7 +105,7 @@ class AclFiles:
     def poll(self) -> None:
         """Take over changes of the files since the last call; blocks while they are read. A file
         that cannot be used is logged once and changes nothing."""
-        paths = self._paths()
+        paths = self._order = self._paths()
         changed = [self._read(path) for path in paths]
         gone = [path for path in self._known if path not in paths and path != self.path]
         for path in gone:
@@ -167,7 +168,7 @@ class AclFiles:
 
     def _count(self) -> None:
         """Make the files, as they are now, the rules that count."""
-        order = [path for path in self._paths() if path in self._known]
+        order = [path for path in self._order if path in self._known]
         self.rules = join((str(path), self._known[path].parsed) for path in order)
         if self.rules.warnings != self._told:
             for warning in self.rules.warnings:
@@ -180,7 +181,7 @@ class AclFiles:
     def documents(self) -> list[tuple[str, AclDocument]]:
         """The documents that count by path, in their order."""
         return [
-            (str(path), self._known[path].parsed) for path in self._paths() if path in self._known
+            (str(path), self._known[path].parsed) for path in self._order if path in self._known
         ]
 
     def home_of(self, access_key: str) -> Path | None:
@@ -205,22 +206,27 @@ class AclFiles:
             problem = known.problem if known else "is not there"
             raise ConfigurationError(f"{path}: {problem}; mend the file first")
         document = change(known.document)
-        parse_document(document)
-        text = _dump(document)
-        writing = self._writing = self._workers.submit(partial(self._save, path, text))
+        data = _dump(document).encode()
+        made = _Known(data, document, parse_document(document))
+        writing = self._writing = self._workers.submit(partial(self._save, path, data))
         # Not left to these steps, which are abandoned when the peer is dropped.
-        writing.add_done_callback(self._written)
+        writing.add_done_callback(partial(self._written, path, made))
         yield writing
         try:
             writing.result()
         except OSError as error:
             raise StoreError(f"{path} cannot be written: {error}", path=str(path)) from error
 
-    def _written(self, _: asyncio.Future[None]) -> None:
+    def _written(self, path: Path, made: _Known, writing: asyncio.Future[None]) -> None:
+        """Take over a change as it was written: to read it again may fail, and it is answered."""
         self._writing = None
-        self.poll()
+        if writing.cancelled() or writing.exception() is not None:
+            self.poll()
+            return
+        self._known[path] = made
+        self._count()
 
-    def _save(self, path: Path, text: str) -> None:
+    def _save(self, path: Path, data: bytes) -> None:
         """Replace a whole file, keeping its access rights."""
         files = self._files
         path = files.resolve(path)
@@ -229,7 +235,7 @@ class AclFiles:
             # The rights are set before the secrets are written.
             files.write_bytes(building, b"")
             files.copy_times(path, building)
-            files.write_bytes(building, text.encode())
+            files.write_bytes(building, data)
             files.replace(building, path)
         except OSError:
             with contextlib.suppress(OSError):
