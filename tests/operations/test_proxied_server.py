@@ -232,6 +232,19 @@ def clone(broker: Peer, source: str, target: str, topic: str | None, *, offline:
     assert broker.call(RequestCode.CLONE_GROUP_OFFSET, header).code == 0
 
 
+def test_offsets_are_not_cloned_where_a_commit_would_be_refused(
+    broker_peer: Peer, member: Peer
+) -> None:
+    """Cloned to names of any length, they passed every bound of what a broker keeps of groups."""
+    long = "g" * 256
+    header = CloneGroupOffsetRequestHeader(G, long, T, True)
+    answer = broker_peer.call(RequestCode.CLONE_GROUP_OFFSET, header)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "256 characters" in (answer.remark or "")
+    offsets = broker_peer.call(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    assert long.encode() not in bytes(offsets.body)
+
+
 def test_offsets_are_cloned(broker_peer: Peer, member: Peer) -> None:
     """Covers C-537: one topic, or all, which upstream meant and does not do; C-330."""
     broker_peer.send("T2")

@@ -72,7 +72,10 @@ class UpkeepHandlers:
         return ok(body=QueryCorrectionOffsetBody(found).encode())
 
     def clone_offsets(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 314: with a blank topic every topic of the source is copied (C-537)."""
+        """Code 314: with a blank topic every topic of the source is copied (C-537).
+
+        Offsets are counted as for commits: what there is no room for is refused.
+        """
         header = request.header(CloneGroupOffsetRequestHeader)
         controller, source = self._controller, header.src_group
         given = (header.topic or "").strip()
@@ -83,6 +86,10 @@ class UpkeepHandlers:
                 continue
             if not header.offline and online and topic not in online.subscriptions:
                 continue
+            for queue_id in controller.offsets.of(source, topic):
+                why = controller.offsets.no_room(header.dest_group, topic, queue_id)
+                if why is not None:
+                    raise refusal(ResponseCode.SYSTEM_ERROR, f"offsets not cloned: {why}")
             controller.offsets.clone(source, header.dest_group, topic)
         return ok()
 
