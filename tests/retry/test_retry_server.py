@@ -179,6 +179,8 @@ def test_send_back_of_nothing(broker_peer: Peer, first: MessageExt, offset: int)
     fields = {"offset": str(offset), "group": "cg", "delayLevel": "0"}
     answer = broker_peer.call(RequestCode.CONSUMER_SEND_MSG_BACK, ext=fields)
     assert (answer.code, answer.remark) == (1, f"look message by offset failed, {offset}")
+    topics = broker_peer.call(RequestCode.GET_ALL_TOPIC_CONFIG)
+    assert b"%RETRY%cg" not in bytes(topics.body)  # what is refused leaves no topic
 
 
 def test_send_back_of_an_impossible_group(broker_peer: Peer, first: MessageExt) -> None:

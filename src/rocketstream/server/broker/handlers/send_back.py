@@ -72,16 +72,16 @@ class SendBackHandlers:
             raise refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)
         if settings.retry_queue_nums <= 0:
             return ok()
-        topic = self._controller.ensure_retry_topic(settings, unit=bool(header.unit_mode))
-        if not topic.perm & Perm.WRITE:
-            text = f"the topic[{topic.topic_name}] sending message is forbidden"
-            raise refusal(ResponseCode.NO_PERMISSION, text)
         stored = self._stored(header.offset)
         access = self._controller.access
         if access is not None:
             # Otherwise the readers of one group could read every topic through its retries.
             head = stored.head
             access.check_stored(connection, request, head.topic, stored.properties, SUB)
+        topic = self._controller.ensure_retry_topic(settings, unit=bool(header.unit_mode))
+        if not topic.perm & Perm.WRITE:
+            text = f"the topic[{topic.topic_name}] sending message is forbidden"
+            raise refusal(ResponseCode.NO_PERMISSION, text)
         message = self._next_attempt(header, settings, stored, request.version)
         return self._put(connection, request, message, header.group)
 
