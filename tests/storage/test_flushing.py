@@ -150,6 +150,17 @@ def test_sync_flush_shows_nothing_that_a_power_loss_may_take_back(tmp_path: Path
         assert all_bodies(store)[-1] == b"later"
 
 
+def test_sync_flush_names_no_offset_of_a_time_that_readers_do_not_have(tmp_path: Path) -> None:
+    """A group reset to now went on behind messages that a power loss may take back."""
+    with opened(tmp_path, small_config(flush="sync")) as store:
+        put(store)
+        assert store.offset_by_timestamp("T1", 0, 1 << 62) == 0
+        put(store)
+        store.flush()
+        put(store)
+        assert store.offset_by_timestamp("T1", 0, 1 << 62) == 1
+
+
 def test_async_flush_shows_messages_at_once(tmp_path: Path) -> None:
     """What async flush promises is no more than a process that ends."""
     with opened(tmp_path, small_config()) as store:

@@ -194,10 +194,17 @@ def store_timestamp_at(log: CommitLog, physical: int) -> int:
     return timestamp
 
 
-def offset_by_timestamp(queue: ConsumeQueue, log: CommitLog, timestamp: int) -> int:
-    """Return the offset stored nearest to a time; of two as near, the earlier one (C-372)."""
-    low, high = queue.min_offset, queue.max_offset
-    if low == high:
+def offset_by_timestamp(queue: ConsumeQueue, end: int, log: CommitLog, timestamp: int) -> int:
+    """Return the offset stored nearest to a time; of two as near, the earlier one (C-372).
+
+    Args:
+        queue: where it is searched for.
+        end: where the queue ends for readers.
+        log: has the times.
+        timestamp: in ms since 1970.
+    """
+    low, high = queue.min_offset, end
+    if low >= high:
         return 0
     last = high - 1
     while low < high:

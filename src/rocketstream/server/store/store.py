@@ -540,10 +540,8 @@ class MessageStore:
         return queue.max_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return where a queue ends for readers; 0 for an unknown queue (C-373).
-
-        The end is the offset of the next message; with sync flush, of the first unflushed message.
-        """
+        """Return the offset of a queue's next message, with sync flush of the first unflushed one;
+        0 for an unknown queue (C-373)."""
         queue = self._queues.get((topic, queue_id))
         return self._end_for_readers(queue) if queue is not None else 0
 
@@ -560,7 +558,8 @@ class MessageStore:
     def offset_by_timestamp(self, topic: str, queue_id: int, timestamp: int) -> int:
         """Return the offset stored nearest to a time in ms (C-372); 0 for an empty queue."""
         queue = self._queues.get((topic, queue_id))
-        return reading.offset_by_timestamp(queue, self._log, timestamp) if queue else 0
+        end = self.max_offset(topic, queue_id)  # who goes on behind it misses what comes next
+        return reading.offset_by_timestamp(queue, end, self._log, timestamp) if queue else 0
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """Return when a message was stored, in ms; -1 when it is gone."""
