@@ -69,7 +69,7 @@ def test_command_runs_and_replays(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_command_refuses_what_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--replay", "1", "--scenario", "nonsense"]) == 2
-    assert "there are asking, broadcasting, clustering" in capsys.readouterr().out
+    assert "there are administering, asking, broadcasting" in capsys.readouterr().out
 
 
 def test_an_exception_in_the_check_itself_fails_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:

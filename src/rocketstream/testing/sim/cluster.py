@@ -27,6 +27,7 @@ BROKER_PORT = 10911
 _READ_AT_ONCE = 32
 QUEUES_MAX = 5
 ACCOUNTS_FILE = Path("/plain_acl.yml")
+SETTINGS_FILE = Path("/namesrv/kvConfig.json")
 ACCOUNTS = b"""\
 accounts:
 - accessKey: clients
@@ -61,7 +62,14 @@ class SimNameServer:
         self.node: Node = world.add_node(name, self._run, kind="name server")
 
     async def _run(self, node: Node) -> None:
-        server = self.server = NameServer(host=node.host, port=NAMESRV_PORT, clock=node.clock)
+        server = self.server = NameServer(
+            host=node.host,
+            port=NAMESRV_PORT,
+            clock=node.clock,
+            settings_path=SETTINGS_FILE,
+            files=node.files,
+            workers=node.workers,
+        )
         await server.start()
         await _for_ever()
 
@@ -101,7 +109,7 @@ class SimBroker:
     async def _run(self, node: Node) -> None:
         config = broker_config(self._world, self.name, node.host, self._config)
         if self._world.options.accounts:
-            node.files.write_bytes(ACCOUNTS_FILE, ACCOUNTS)
+            _have_accounts(node)
         broker = self.broker = Broker(
             config, STORE_DIR, node.clock, files=node.files, workers=node.workers
         )
@@ -295,6 +303,15 @@ def _read_queue(store: MessageStore, queue: MessageQueue) -> list[MessageExt]:
             break
         offset = result.next_begin_offset
     return found
+
+
+def _have_accounts(node: Node) -> None:
+    """Give a broker its first accounts; those an operator has changed since stay."""
+    files, building = node.files, ACCOUNTS_FILE.with_suffix(".new")
+    if not files.is_file(ACCOUNTS_FILE):
+        files.write_bytes(building, ACCOUNTS)
+        files.replace(building, ACCOUNTS_FILE)
+        files.sync_directory(ACCOUNTS_FILE.parent)
 
 
 async def _for_ever() -> None:

@@ -47,7 +47,107 @@ ANEW = "Anew"
 EVER_MS = 2**62
 
 
-class Operator(Sender):
+class Clerk(Sender):
+    """A process that asks servers as tools do, one thing after another, until faults are over.
+
+    Args:
+        world: the world it lives in.
+        name: name of the process.
+        pause_ms: longest time between two deeds.
+    """
+
+    _producer: aio.Producer
+
+    def __init__(self, world: World, name: str, pause_ms: float) -> None:
+        self._pause_ms = pause_ms
+        super().__init__(world, name)
+
+    async def _main(self, node: Node) -> None:
+        chance = self._world.random(f"{node.name} {node.incarnation}")
+        own = {"access_key": "operators", "secret_key": "secret-of-operators"}
+        settings = node.client(**own) if self._world.options.accounts else node.client()
+        self._producer = aio.Producer("operators", **settings)
+        await self._producer.start()
+        while not self._world.healed:
+            await asyncio.sleep(chance.random() * self._pause_ms / 1000)
+            with contextlib.suppress(RocketMQError):  # an operator tries again, or does not
+                await self._act(chance)
+        await self._end(chance)
+        node.kept["busy"] = False
+
+    async def _act(self, chance: random.Random) -> None:
+        """Do one thing."""
+        raise NotImplementedError
+
+    async def _end(self, chance: random.Random) -> None:
+        """Do what must succeed, now that all is calm."""
+        raise NotImplementedError
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    @property
+    def _api(self) -> MQClientAPI:
+        return self._producer._admin()._instance.api
+
+    async def _ask(
+        self, broker: SimBroker, code: int, header: Header | None = None, body: bytes = b""
+    ) -> RemotingCommand:
+        """Ask a broker; see ``_invoke``."""
+        command = RemotingCommand.request(code, header, body)
+        return await self._invoke(self._api, address_of(broker), command)
+
+    async def _invoke(
+        self, api: MQClientAPI, address: str, command: RemotingCommand
+    ) -> RemotingCommand:
+        """Ask a server; a refusal and the lack of an answer are errors, a late one fails the run.
+
+        Raises:
+            RocketMQError: there is no answer, or a refusal.
+        """
+        began = self._world.now_ms
+        try:
+            return await api.invoke(address, command, TIMEOUT_MS)
+        finally:
+            took = self._world.now_ms - began
+            if took > TIMEOUT_MS + CONNECTS_MS and not self._stood_still_since(began):
+                text = f"request {command.code} took {took:.0f} ms; its timeout is {TIMEOUT_MS}"
+                self._world.fail(text)
+
+    def _stood_still_since(self, at: float) -> bool:
+        paused = f"{self.node.name} paused"
+        return any(
+            isinstance(event, Disturbed) and event.what == paused and event.until > at
+            for event in self._world.history
+        )
+
+    def _broker(self, chance: random.Random) -> SimBroker:
+        broker: SimBroker = chance.choice(self._world.cluster.brokers)
+        return broker
+
+    async def _insist(self, deed: Callable[[], Awaitable[None]]) -> None:
+        """Do it again until it succeeds; all is calm, so it does."""
+        since = self._world.now_ms
+        while True:
+            try:
+                return await deed()
+            except RocketMQError as error:
+                if self._world.may_lose:
+                    return None
+                if self._world.now_ms - since > FOUND_WITHIN_MS:
+                    return self._world.fail(f"refused for a minute: {error}", error)
+            await asyncio.sleep(1)
+
+    async def _size(self, broker: SimBroker, topic: str, reads: int, writes: int) -> None:
+        header = CreateTopicRequestHeader(topic, "TBW102", reads, writes, Perm.READ | Perm.WRITE)
+        await self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+
+def address_of(broker: SimBroker) -> str:
+    """Return where a broker listens."""
+    return f"{broker.node.host}:{BROKER_PORT}"
+
+
+class Operator(Clerk):
     """A process that does one thing after another, and looks for messages when faults are over.
 
     Args:
@@ -69,7 +169,7 @@ class Operator(Sender):
         *,
         finds: bool = False,
     ) -> None:
-        self._topic, self._groups, self._pause_ms = topic, groups, pause_ms
+        self._topic, self._groups = topic, groups
         self._finds = finds
         table: dict[str, Callable[[random.Random], Awaitable[None]]] = {
             "clean": self._clean,
@@ -81,19 +181,12 @@ class Operator(Sender):
         }
         self._names = frozenset(deeds)
         self._deeds = [table[name] for name in deeds]
-        self._producer: aio.Producer
-        super().__init__(world, "operator")
+        super().__init__(world, "operator", pause_ms)
 
-    async def _main(self, node: Node) -> None:
-        chance = self._world.random(f"operator {node.incarnation}")
-        own = {"access_key": "operators", "secret_key": "secret-of-operators"}
-        settings = node.client(**own) if self._world.options.accounts else node.client()
-        self._producer = aio.Producer("operators", **settings)
-        await self._producer.start()
-        while not self._world.healed:
-            await asyncio.sleep(chance.random() * self._pause_ms / 1000)
-            with contextlib.suppress(RocketMQError):  # an operator tries again, or does not
-                await chance.choice(self._deeds)(chance)
+    async def _act(self, chance: random.Random) -> None:
+        await chance.choice(self._deeds)(chance)
+
+    async def _end(self, chance: random.Random) -> None:
         if "resize" in self._names:
             for broker in self._world.cluster.brokers:
                 await self._insist(partial(self._give_back, broker))
@@ -101,38 +194,6 @@ class Operator(Sender):
             await self._use_anew()
         if self._finds:
             await self._find_all(chance)
-        node.kept["busy"] = False
-
-    # --- asking -----------------------------------------------------------------------------------
-
-    async def _ask(
-        self, broker: SimBroker, code: RequestCode, header: Header | None = None
-    ) -> RemotingCommand:
-        """Ask a broker; a refusal and the lack of an answer are errors, a late one fails the run.
-
-        Raises:
-            RocketMQError: there is no answer, or a refusal.
-        """
-        api: MQClientAPI = self._producer._admin()._instance.api
-        began = self._world.now_ms
-        try:
-            address = f"{broker.node.host}:{BROKER_PORT}"
-            return await api.invoke(address, RemotingCommand.request(code, header), TIMEOUT_MS)
-        finally:
-            took = self._world.now_ms - began
-            if took > TIMEOUT_MS + CONNECTS_MS and not self._stood_still_since(began):
-                self._world.fail(f"request {code} took {took:.0f} ms; its timeout is {TIMEOUT_MS}")
-
-    def _stood_still_since(self, at: float) -> bool:
-        paused = f"{self.node.name} paused"
-        return any(
-            isinstance(event, Disturbed) and event.what == paused and event.until > at
-            for event in self._world.history
-        )
-
-    def _broker(self, chance: random.Random) -> SimBroker:
-        broker: SimBroker = chance.choice(self._world.cluster.brokers)
-        return broker
 
     # --- deeds ------------------------------------------------------------------------------------
 
@@ -195,10 +256,6 @@ class Operator(Sender):
         most = broker.topics[self._topic]
         await self._size(broker, self._topic, most, most)
 
-    async def _size(self, broker: SimBroker, topic: str, reads: int, writes: int) -> None:
-        header = CreateTopicRequestHeader(topic, "TBW102", reads, writes, Perm.READ | Perm.WRITE)
-        await self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
-
     async def _remake(self, chance: random.Random) -> None:
         """Delete a topic of its own at a broker, create it, or send to it."""
         broker, count = self._broker(chance), chance.randint(1, 3)
@@ -229,19 +286,6 @@ class Operator(Sender):
         await self._insist(look)
         if found and bytes(found[0].body) != b"at last":
             self._world.fail(f"{results[0]} is {found[0]}")
-
-    async def _insist(self, deed: Callable[[], Awaitable[None]]) -> None:
-        """Do it again until it succeeds; all is calm, so it does."""
-        since = self._world.now_ms
-        while True:
-            try:
-                return await deed()
-            except RocketMQError as error:
-                if self._world.may_lose:
-                    return None
-                if self._world.now_ms - since > FOUND_WITHIN_MS:
-                    return self._world.fail(f"refused for a minute: {error}", error)
-            await asyncio.sleep(1)
 
     # --- finding ----------------------------------------------------------------------------------
 

@@ -60,6 +60,7 @@ COUNTED = (
 )
 """The kinds of fault that must have happened in every 1,000 seeds for a campaign to count."""
 
+ADMINISTERING = "administering"
 FAILOVER, OPERATING, RETENTION = "failover", "operating", "retention"
 REMADE = "remade"
 """The scenarios whose options are not drawn as those of others are; in failover one broker and one
@@ -214,4 +215,8 @@ def draw_options(seed: int, scenario: str) -> Options:
         )  # fmt: skip
     if scenario == REMADE:
         return replace(drawn, faults=TOLD)
+    if scenario == ADMINISTERING:
+        return replace(
+            drawn, accounts=servers.random() < 0.6, fault_ms=servers.choice((10_000, 20_000)),
+        )  # fmt: skip
     return drawn

@@ -28,6 +28,8 @@ from rocketstream.testing.history.events import (
     TransactionDecided,
     TransactionsGivenUp,
 )
+from rocketstream.testing.sim.administering import Accountant, Registrar
+from rocketstream.testing.sim.auditing import Auditor, Bungler
 from rocketstream.testing.sim.consuming import (
     PROBES,
     Manners,
@@ -38,7 +40,14 @@ from rocketstream.testing.sim.consuming import (
     SimPullGroup,
 )
 from rocketstream.testing.sim.operating import Operator, Stranger
-from rocketstream.testing.sim.options import FAILOVER, OPERATING, REMADE, RETENTION, SLOW_DISK
+from rocketstream.testing.sim.options import (
+    ADMINISTERING,
+    FAILOVER,
+    OPERATING,
+    REMADE,
+    RETENTION,
+    SLOW_DISK,
+)
 from rocketstream.testing.sim.postscript import Postscript
 from rocketstream.testing.sim.producing import Habits, SimAsker, SimProducer
 from rocketstream.testing.sim.reading import (
@@ -463,6 +472,23 @@ class Operating(BaseWorkload):
         self.producers.append(Operator(self.world, TOPIC, self.groups, deeds, 3_000.0, finds=True))
 
 
+class Administering(BaseWorkload):
+    """Accounts, settings of name servers and figures: changed, asked for, and asked for wrongly."""
+
+    def build(self) -> None:
+        """Add a producer, two groups, and those who administer."""
+        options = self.world.options
+        self.add_producers(1, pause_ms=self.pace_ms(1))
+        self.groups.append(SimGroup(self.world, Manners("crowd", TOPIC, options.members)))
+        queue = Manners("queue", TOPIC, 1, orderly=True, retries=None)
+        self.groups.append(SimGroup(self.world, queue))
+        if options.accounts:
+            self.producers.append(Accountant(self.world))
+        self.producers.append(Registrar(self.world, TOPIC))
+        self.producers.append(Auditor(self.world, TOPIC, ["crowd", "queue"]))
+        self.producers.append(Bungler(self.world, TOPIC))
+
+
 class Delayed(BaseWorkload):
     """Delayed messages among undelayed ones."""
 
@@ -580,6 +606,7 @@ class Sending(BaseWorkload):
 
 
 WORKLOADS: dict[str, type[BaseWorkload]] = {
+    ADMINISTERING: Administering,
     "asking": Asking,
     "broadcasting": Broadcasting,
     "clustering": Clustering,
