@@ -357,6 +357,28 @@ def test_a_poll_that_is_cancelled_while_it_decodes_loses_nothing(
     assert asyncio.run(run()) == [10]
 
 
+def test_an_iteration_that_is_cut_short_loses_no_message(broker: FakeBroker) -> None:
+    """As ``asyncio.timeout`` may do at any moment: what nobody got counts as consumed otherwise."""
+
+    async def run() -> int:
+        async with aio.LitePullConsumer(
+            GROUP, namesrv_addr=broker.address, subscription={TOPIC: "*"},
+            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        ) as consumer:  # fmt: skip
+            cache = consumer._machine.cache
+            await asyncio.to_thread(wait_until, lambda: cache.has(1), "message")
+            async with asyncio.timeout(WAIT_MS / 1000):
+                first = asyncio.ensure_future(anext(aiter(consumer)))
+                await asyncio.sleep(0)  # it has begun
+                first.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    return (await first).queue_offset
+                return (await anext(aiter(consumer))).queue_offset
+
+    Script(broker)
+    assert asyncio.run(run()) == 10
+
+
 # --- the cache ------------------------------------------------------------------------------------
 
 

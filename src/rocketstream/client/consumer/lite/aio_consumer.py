@@ -534,16 +534,18 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
                 free = self._free_queues(impl) if cache.pull_ended or message is None else None
             if free is not None:
                 impl.pulls.pull_all(free)
-                # A body that never waits must not keep the network, or anybody else, waiting.
-                await asyncio.sleep(0)
             if message is None:
+                await asyncio.sleep(0)
                 await self._wait_for_some(impl)
                 if not impl.running:
                     return
                 continue
             if hooks:
                 self._tell_hooks([message])
-            yield message
+            yield message  # before anything is waited for: nobody is to be cut short with it
+            if free is not None:
+                # A body that never waits must not keep the network, or anybody else, waiting.
+                await asyncio.sleep(0)
 
     async def _wait_until(
         self, impl: LitePullConsumerImpl, deadline: float, count: int = 1
