@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rocketstream import ClientConfig, ConsumeFromWhere, aio
+from rocketstream.client.consumer.lite.arrow import ArrowPolls
 from rocketstream.client.consumer.lite.batches import Batches, Doubtful
 from rocketstream.client.consumer.lite.queues import LiteCache, LiteQueue
 from rocketstream.client.consumer.pull_answer import Records, records_of
@@ -351,6 +352,39 @@ def test_a_poll_that_is_cancelled_while_it_decodes_loses_nothing(
                     await poll
                 go_on.set()
             batch = await consumer.poll_arrow(timeout_ms=WAIT_MS)
+            return offsets(batch.to_pylist())
+
+    Script(broker)
+    assert asyncio.run(run()) == [10]
+
+
+def test_a_poll_that_is_cancelled_when_it_has_decoded_loses_nothing(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caller gets nothing of it, though the thread that decodes has handed it out."""
+    decoded = threading.Event()
+    read = ArrowPolls.read
+
+    def noted(self: ArrowPolls, columns: Any) -> Any:
+        found = read(self, columns)
+        decoded.set()
+        return found
+
+    async def run() -> list[int | None]:
+        async with aio.LitePullConsumer(
+            GROUP, namesrv_addr=broker.address, subscription={TOPIC: "*"},
+            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        ) as consumer:  # fmt: skip
+            await asyncio.to_thread(wait_until, lambda: consumer._machine.cache.has(1), "message")
+            with monkeypatch.context() as patched:
+                patched.setattr(ArrowPolls, "read", noted)
+                poll = asyncio.create_task(consumer.poll_arrow(timeout_ms=WAIT_MS))
+                await asyncio.sleep(0)
+                decoded.wait(20)  # the loop stands still: it has not heard of it yet
+                poll.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await poll
+            batch = await consumer.poll_arrow(timeout_ms=2_000)
             return offsets(batch.to_pylist())
 
     Script(broker)

@@ -449,6 +449,13 @@ class LiteCache:
             self.seek(queue, queue.position)
         return list(queues)
 
+    def hand_back(self, lent: Iterable[Lent]) -> list[LiteQueue]:
+        """The caller never got what was handed out last; return the queues to be pulled again."""
+        queues = dict.fromkeys(part.queue for part in lent if part.counts)
+        for queue in queues:
+            self.seek(queue, queue.acked)
+        return list(queues)
+
     def look_into(self, mq: MessageQueue, lent: Iterable[Lent]) -> None:
         """Have the answers with what was lent of a queue looked into: some of it was missing."""
         for part in lent:
