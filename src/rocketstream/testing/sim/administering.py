@@ -179,25 +179,13 @@ class Accountant(Clerk):
             await self._ask(broker, RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header)
 
     async def _mistake(self, broker: SimBroker, chance: random.Random) -> None:
+        await self._is_refused(broker, *chance.choice(_mistakes()))
+
+    async def _is_refused(self, broker: SimBroker, code: RequestCode, wrong: Header) -> None:
         """Ask for what cannot be: it is refused, and changes nothing."""
-        grant = CreateAccessConfigRequestHeader
-        mistakes: list[tuple[RequestCode, Header]] = [
-            (RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, grant("guest-one", "short")),
-            (RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, grant("guest", "secret-of-guest")),
-            (RequestCode.DELETE_ACL_CONFIG, DeleteAccessConfigRequestHeader("nobody-at-all")),
-        ]
-        for perms in (f"{GUARDED}=ALL", GUARDED, "a=b=c"):
-            header = grant("guest-one", "secret-of-guest", topic_perms=perms)
-            mistakes.append((RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header))
-        for text in _WRONG_ADDRESSES:
-            header = grant("guest-one", "secret-of-guest", white_remote_address=text)
-            mistakes.append((RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header))
-            whites = UpdateGlobalWhiteAddrsConfigRequestHeader(text)
-            if "," not in text:
-                mistakes.append((RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, whites))
-        code, wrong = chance.choice(mistakes)
-        await self._ask(broker, code, wrong)
-        self._world.fail(f"taken instead of refused: {wrong}")
+        with contextlib.suppress(BrokerError):
+            await self._ask(broker, code, wrong)
+            self._world.fail(f"taken instead of refused: {wrong}")
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -272,6 +260,9 @@ class Accountant(Clerk):
         await asyncio.sleep(SETTLES_S)
         for broker in self._world.cluster.brokers:
             await self._insist(partial(self._let_in, broker, []))
+            await self._try_addresses(broker, chance)
+            for code, wrong in _mistakes():
+                await self._insist(partial(self._is_refused, broker, code, wrong))
             full = CreateAccessConfigRequestHeader(
                 "guest-one", "secret-of-guest", "", False, "PUB|SUB", "PUB|SUB", "", ""
             )
@@ -288,12 +279,41 @@ class Accountant(Clerk):
         if stored & self.node.kept["refused"]:
             self._world.fail(f"refused and stored: {sorted(stored & self.node.kept['refused'])}")
 
+    async def _try_addresses(self, broker: SimBroker, chance: random.Random) -> None:
+        """Let the guest in by its address alone, and by each other one not."""
+        for text, fits in _patterns(self.node.host, wide=True):
+            header = CreateAccessConfigRequestHeader(
+                "guest-one", "secret-of-another", text, False, "DENY", "DENY", "", ""
+            )
+            await self._insist(partial(self._put, broker, header, fits=fits))
+            await self._insist(partial(self._try, broker, chance))
+
 
 _WRONG_ADDRESSES = (
     "10.0.0.256", "10.0.0", "10.0.0.1.2", "*.0.0.1", "10.0.0.9-3", "10.0.0.{*}", "10.0.0{1}", "ten",
     "10.0.0.1-", "2001:db8", "2001:db8::1::2", "2001:db8::12345", "*:1:2:3:4:5:6:7", "1:2:*", ",,",
     "10.0.0.1,10.0.0.*", "10.0.0.a-b",
 )  # fmt: skip
+
+
+def _mistakes() -> list[tuple[RequestCode, Header]]:
+    """Return requests about accounts that cannot be carried out."""
+    grant = CreateAccessConfigRequestHeader
+    mistakes: list[tuple[RequestCode, Header]] = [
+        (RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, grant("guest-one", "short")),
+        (RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, grant("guest", "secret-of-guest")),
+        (RequestCode.DELETE_ACL_CONFIG, DeleteAccessConfigRequestHeader("nobody-at-all")),
+    ]
+    for perms in (f"{GUARDED}=ALL", GUARDED, "a=b=c"):
+        header = grant("guest-one", "secret-of-guest", topic_perms=perms)
+        mistakes.append((RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header))
+    for text in _WRONG_ADDRESSES:
+        header = grant("guest-one", "secret-of-guest", white_remote_address=text)
+        mistakes.append((RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header))
+        whites = UpdateGlobalWhiteAddrsConfigRequestHeader(text)
+        if "," not in text:
+            mistakes.append((RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, whites))
+    return mistakes
 
 
 _NOBODY = 251

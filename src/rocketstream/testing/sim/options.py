@@ -217,6 +217,6 @@ def draw_options(seed: int, scenario: str) -> Options:
         return replace(drawn, faults=TOLD)
     if scenario == ADMINISTERING:
         return replace(
-            drawn, accounts=servers.random() < 0.6, fault_ms=servers.choice((10_000, 20_000)),
+            drawn, accounts=servers.random() < 0.85, fault_ms=servers.choice((10_000, 20_000)),
         )  # fmt: skip
     return drawn
