@@ -199,6 +199,7 @@ class TakenBack(Event):
     """A listener wants a message again that it had finished and not committed (ROLLBACK)."""
 
     group: str
+    member: str
     queue: MessageQueue
     offset: int
 

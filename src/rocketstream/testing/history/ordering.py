@@ -46,7 +46,7 @@ def check_ordering(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
             yield from _reset_forgotten(stories, rules, group, queue, story)
             if group.declared.orderly:
                 yield from _out_of_order(stories, group, queue, story)
-                yield from _owned_twice(rules, queue, story.deliveries)
+                yield from _owned_twice(stories, rules, queue, story.deliveries)
 
 
 def _finished(group: GroupStory, delivery: Delivery) -> float:
@@ -103,8 +103,23 @@ def _moments(
     moments: list[_Moment] = [
         (end, _ENDED, d) for d in story.deliveries if (end := _finished(group, d)) < NEVER
     ]
-    changes = (*story.resets, *stories.trims.get(queue, ()), *story.taken_back)
+    changes = (
+        *story.resets,
+        *stories.trims.get(queue, ()),
+        *(back for back in story.taken_back if not _has_another_finished(story, back)),
+    )
     return moments + [(change.at, _RESET, change) for change in changes]
+
+
+def _has_another_finished(story: QueueStory, back: TakenBack) -> bool:
+    """Return whether another member had finished what one takes back, so that it may be passed."""
+    return any(
+        each.event.offset == back.offset
+        and each.event.member != back.member
+        and each.success
+        and each.end <= back.at
+        for each in story.deliveries
+    )
 
 
 def _committed_ahead(
@@ -245,7 +260,7 @@ def _out_of_order(
 
 
 def _owned_twice(
-    rules: Rules, queue: MessageQueue, deliveries: list[Delivery]
+    stories: Stories, rules: Rules, queue: MessageQueue, deliveries: list[Delivery]
 ) -> Iterator[Anomaly]:
     """Check that no call begins while another one runs that may rely on its lock."""
     running: Delivery | None = None
@@ -256,7 +271,10 @@ def _owned_twice(
         if running is not None:
             first = running.event
             same = (event.member, event.call) == (first.member, first.call)
-            if not same and event.at < until:
+            forgotten = not rules.locks_outlive_brokers and stories.crashed(
+                queue.broker_name, first.at, event.at
+            )
+            if not same and event.at < until and not forgotten:
                 text = f"{queue}: {event.member} began while {first.member} was at it"
                 yield Anomaly(AnomalyKind.OWNED_TWICE, text, (first, event))
             if end <= until:

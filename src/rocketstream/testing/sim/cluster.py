@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ from rocketstream.server.broker import Broker, BrokerConfig
 from rocketstream.server.nameserver import NameServer
 from rocketstream.server.store import MessageStore, StoreConfig
 from rocketstream.server.store.retention import RetentionConfig
+from rocketstream.testing.sim.apache_broker import ApacheLikeBroker
 from rocketstream.testing.sim.options import Options
 from rocketstream.testing.sim.world import STORE_DIR, Node, World
 
@@ -110,7 +113,11 @@ class SimBroker:
         config = broker_config(self._world, self.name, node.host, self._config)
         if self._world.options.accounts:
             _have_accounts(node)
-        broker = self.broker = Broker(
+        make: Callable[..., Broker] = Broker
+        if self._world.options.like_apache:
+            chance = self._world.random(f"{self.name} {node.incarnation} like Apache's")
+            make = functools.partial(ApacheLikeBroker, chance)
+        broker = self.broker = make(
             config, STORE_DIR, node.clock, files=node.files, workers=node.workers
         )
         await broker.start()

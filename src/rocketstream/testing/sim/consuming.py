@@ -295,8 +295,9 @@ class _Listener:
         follows = int(last.properties[PROPERTY_MAX_OFFSET]) > last.queue_offset + 1
         fate = self._chance.random()
         if fate < 0.1 and not self._group.world.healed:
+            now, name = self._group.world.now_ms, self._node.name
             for offset in kept:
-                self._node.record(TakenBack(self._group.world.now_ms, group, queue, offset))
+                self._node.record(TakenBack(now, group, name, queue, offset))
             kept.clear()
             return ConsumeOrderlyStatus.ROLLBACK
         if fate < 0.6 and follows:  # the last one there commits all before it

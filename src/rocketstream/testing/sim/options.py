@@ -42,6 +42,7 @@ FAULT_KINDS = (
 SLOW_DISK = "slow disk"
 """A further kind, in some of the seeds: a sync that outlasts the broker's patience."""
 SLOW_DISK_SHARE = 0.15
+LIKE_APACHE_SHARE = 0.2
 
 COUNTED = (
     *FAULT_KINDS[:15],
@@ -109,6 +110,7 @@ class Options:
         pull_batch: messages asked for at once.
         consume_batch: messages a listener is given at once.
         accounts: whether the brokers serve those alone who have one.
+        like_apache: whether the brokers have the ways of Apache's, see ``apache_broker``.
         retention_ms: how long messages are kept; 0 means for ever.
         request_timeout_ms: timeout of the clients' requests.
     """
@@ -143,6 +145,7 @@ class Options:
     pull_batch: int = 32
     consume_batch: int = 1
     accounts: bool = False
+    like_apache: bool = False
     retention_ms: int = 0
     request_timeout_ms: int = 3_000
 
@@ -195,12 +198,14 @@ def draw_options(seed: int, scenario: str) -> Options:
         consume_batch=pick((1, 1, 2, 5)),
         request_timeout_ms=pick((500, 3_000)),
         accounts=servers.random() < 0.15,
+        like_apache=random.Random(f"like Apache {seed} {scenario}").random() < LIKE_APACHE_SHARE,
     )
     if scenario == FAILOVER:
         return replace(
             drawn, brokers=2, name_servers=2, fault_ms=servers.choice((25_000, 45_000)),
             fault_interval_ms=2_000, faults=ONE_GOES, apart_ms=APART_MS,
             commit_log_file_bytes=64 * 1024,  # no batch is refused for its size
+            like_apache=False,
         )  # fmt: skip
     if scenario == RETENTION:
         return replace(

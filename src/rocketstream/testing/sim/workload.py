@@ -340,6 +340,7 @@ class BaseWorkload:
             rebalance_ms=rebalance,
             takeover_ms=rebalance if options.apart_ms else None,
             kept_ms=options.retention_ms,
+            locks_outlive_brokers=not options.like_apache,
         )
 
 
