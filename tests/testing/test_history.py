@@ -564,7 +564,8 @@ def test_what_another_member_had_finished_may_be_passed_though_it_is_taken_back(
     """Two have the queue for a moment after a restart of a broker that forgets who holds what."""
     group = dataclasses.replace(GROUP, orderly=True)
     history: History = [group, *sent("k", 0.0, 0), *consumed("k", 10.0, 0, member="one")]
-    history += [*consumed("k", 20.0, 0, member="two"), TakenBack(21.0, "g", "two", QUEUE, 0)]
+    history += [BrokerDied(15.0, QUEUE.broker_name), *consumed("k", 20.0, 0, member="two")]
+    history += [TakenBack(21.0, "g", "two", QUEUE, 0)]
     assert kinds([*history, CommitSeen(40.0, "g", QUEUE, 1)]) == set()
 
 
@@ -596,13 +597,16 @@ def test_a_restarted_broker_that_forgets_locks_gives_a_queue_away_amid_a_call() 
     group = dataclasses.replace(GROUP, orderly=True)
     first = MessageDelivered(10.0, "k", "g", "one", QUEUE, 0, call=1)
     second = consumed("k", 30.0, 0, member="two")
-    forgetful = Rules(locks_outlive_brokers=False)
+    forgetful = Rules(untold_ms=0.0)
     history: History = [group, *sent("k", 0.0, 0), first]
     amid = [*history, BrokerDied(20.0, QUEUE.broker_name), *second]
     before = [BrokerDied(5.0, QUEUE.broker_name), *history, *second]
     assert AnomalyKind.OWNED_TWICE in kinds(amid)
     assert AnomalyKind.OWNED_TWICE not in kinds(amid, forgetful)
     assert AnomalyKind.OWNED_TWICE in kinds(before, forgetful)
+    assert AnomalyKind.OWNED_TWICE not in kinds(before, Rules(untold_ms=5.0))
+    power = [BrokerDied(5.0, QUEUE.broker_name, power_lost=True), *history, *second]
+    assert AnomalyKind.OWNED_TWICE not in kinds(power, forgetful)
 
 
 def test_a_batch_is_one_call() -> None:

@@ -87,8 +87,9 @@ class Rules:
         rebalance_ms: repeated deliveries up to this long after a disturbance may still be caused by
             it.
         exclusive_ms: an orderly listener call may rely on the lock it began under for this long.
-        locks_outlive_brokers: whether a call may rely on it after the broker has died, which ours
-            remembers and Apache's does not.
+        untold_ms: brokers forget locks when they die, as Apache's do, and a member may begin calls
+            for so long before it is told; always after a loss of power. None: they remember, as
+            ours do.
         takeover_ms: a broker and a name server are there at any time, and clients are told at once
             of one that goes: a send that may be tried again must succeed, and its message be given
             to each group within so long unless its broker dies. None promises neither.
@@ -103,7 +104,7 @@ class Rules:
     settle_ms: float = 15_000.0
     rebalance_ms: float = 150_000.0
     exclusive_ms: float = 30_000.0
-    locks_outlive_brokers: bool = True
+    untold_ms: float | None = None
     takeover_ms: float | None = None
     kept_ms: float = 0.0
     early_ms: float = 1.0

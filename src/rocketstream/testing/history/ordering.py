@@ -14,6 +14,7 @@ from rocketstream.testing.history.consuming import wanted
 from rocketstream.testing.history.events import (
     CommitSeen,
     LogTrimmed,
+    MessageDelivered,
     OffsetReset,
     TakenBack,
 )
@@ -259,6 +260,16 @@ def _out_of_order(
             expected = max(expected, event.offset + 1)
 
 
+def _forgot(stories: Stories, rules: Rules, call: MessageDelivered, until: float) -> bool:
+    """Return whether a broker may have forgotten the lock under which a call began."""
+    if rules.untold_ms is None:
+        return False
+    broker = call.queue.broker_name
+    return stories.crashed(broker, call.at - rules.untold_ms, until) or stories.power_lost(
+        broker, call.at - rules.exclusive_ms, until
+    )
+
+
 def _owned_twice(
     stories: Stories, rules: Rules, queue: MessageQueue, deliveries: list[Delivery]
 ) -> Iterator[Anomaly]:
@@ -271,10 +282,8 @@ def _owned_twice(
         if running is not None:
             first = running.event
             same = (event.member, event.call) == (first.member, first.call)
-            forgotten = not rules.locks_outlive_brokers and stories.crashed(
-                queue.broker_name, first.at, event.at
-            )
-            if not same and event.at < until and not forgotten:
+            forgot = _forgot(stories, rules, first, event.at)
+            if not same and event.at < until and not forgot:
                 text = f"{queue}: {event.member} began while {first.member} was at it"
                 yield Anomaly(AnomalyKind.OWNED_TWICE, text, (first, event))
             if end <= until:

@@ -79,6 +79,12 @@ _UNSETTLED = {
     "clock jump",
     SLOW_DISK,
 }
+_UNTOLD = {
+    "delay", "stall", "silence", "partition", "one-sided partition",
+    "broker paused", "client paused",
+}  # fmt: skip
+"""The faults with which a member may not be told that a broker has ended."""
+TOLD_WITHIN_MS = 1_000.0
 
 
 class Sends(Protocol):
@@ -334,13 +340,14 @@ class BaseWorkload:
             settle = _NEVER_SETTLED_MS
         rebalance: float = 2 * options.rebalance_ms + options.heartbeat_ms
         rebalance += options.register_interval_ms + MARGIN_MS
+        untold = TOLD_WITHIN_MS if _UNTOLD.isdisjoint(options.faults) else math.inf
         return Rules(
             unflushed_ms=0.0 if options.flush == "sync" else None,
             settle_ms=settle,
             rebalance_ms=rebalance,
             takeover_ms=rebalance if options.apart_ms else None,
             kept_ms=options.retention_ms,
-            locks_outlive_brokers=not options.like_apache,
+            untold_ms=untold if options.like_apache else None,
         )
 
 
