@@ -260,8 +260,8 @@ def test_a_generation_counts_the_changes_and_never_comes_again() -> None:
 
 def test_the_longest_name_of_a_group_has_room() -> None:
     offsets = ConsumerOffsets()
-    assert offsets.no_room("g" * 255, "T", 0) is None
-    assert offsets.no_room("g" * 256, "T", 0) is not None
+    assert offsets.no_room("g" * 255, [("T", 0)]) is None
+    assert offsets.no_room("g" * 256, [("T", 0)]) is not None
 
 
 def test_tables_have_bounds() -> None:
@@ -285,14 +285,15 @@ def test_tables_have_bounds() -> None:
     offsets = ConsumerOffsets(offsets_max=2)
     offsets.commit("g", "T", 0, 1)
     offsets.commit("g", "T", 1, 1)
-    assert offsets.no_room("g", "T", 1) is None
-    assert "keeps 2 offsets" in (offsets.no_room("g", "T", 2) or "")
-    assert "256 characters" in (offsets.no_room("g" * 256, "T", 0) or "")
+    assert offsets.no_room("g", [("T", 1)]) is None
+    assert "keeps 2 offsets" in (offsets.no_room("g", [("T", 2)]) or "")
+    assert "256 characters" in (offsets.no_room("g" * 256, [("T", 0)]) or "")
     offsets.clone("g", "h", "T")
     offsets.remove_group("g")
-    assert offsets.no_room("g", "T", 0) is not None
+    assert offsets.no_room("g", [("T", 0)]) is not None
     offsets.remove_topic("T")
-    assert offsets.no_room("g", "T", 0) is None
+    assert offsets.no_room("g", [("T", 0), ("T", 1)]) is None
+    assert offsets.no_room("g", [("T", 0), ("T", 1), ("T", 2)]) is not None
 
     locks = QueueLocks(held_max=1)
     queues = [MessageQueue("T", "b", number) for number in range(2)]
@@ -618,18 +619,18 @@ def test_offsets_are_counted_through_copies_removals_and_files() -> None:
     offsets.commit("h", "T", 7, 1)
     offsets.clone("g", "h", "T")
     assert offsets.of("h", "T") == {0: 9, 1: 9, 2: 9}
-    assert "keeps 6 offsets" in (offsets.no_room("i", "T", 0) or "")
+    assert "keeps 6 offsets" in (offsets.no_room("i", [("T", 0)]) or "")
     loaded = ConsumerOffsets(offsets_max=6)
     loaded.load(offsets.snapshot())
-    assert loaded.no_room("i", "T", 0) is not None
-    assert loaded.no_room("h", "T", 2) is None
+    assert loaded.no_room("i", [("T", 0)]) is not None
+    assert loaded.no_room("h", [("T", 2)]) is None
     offsets.commit("h", "T", 0, 2)
     assert offsets.query("g", "T", 0) == 9, "a copy is one of its own"
     offsets.remove_group("h")
-    assert offsets.no_room("i", "T", 0) is None
+    assert offsets.no_room("i", [("T", 0)]) is None
     for queue_id in range(3):
         offsets.commit("i", "T", queue_id, 9)
-    assert offsets.no_room("i", "T", 3) is not None
+    assert offsets.no_room("i", [("T", 3)]) is not None
 
 
 def test_each_change_of_offsets_is_one_to_write() -> None:

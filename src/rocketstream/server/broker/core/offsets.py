@@ -6,7 +6,7 @@ Upstream: ConsumerOffsetManager (C-323 to C-333).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 
 from rocketstream.limits import CONSUMER_OFFSETS_MAX, GROUP_CHARS_MAX
 from rocketstream.protocol.bodies import ConsumerOffsetTable
@@ -36,11 +36,13 @@ class ConsumerOffsets:
         """Return a copy for a file or a reply."""
         return ConsumerOffsetTable({key: dict(queues) for key, queues in self._table.items()})
 
-    def no_room(self, group: str, topic: str, queue_id: int) -> str | None:
-        """Return why there is no room for an offset; None when there is."""
+    def no_room(self, group: str, queues: Collection[tuple[str, int]]) -> str | None:
+        """Return why there is no room for the offsets of a group in queues, each a topic and an id;
+        None when there is."""
         if len(group) > GROUP_CHARS_MAX:
             return f"the group has {len(group)} characters where {GROUP_CHARS_MAX} are the most"
-        if self._count < self._offsets_max or self.query(group, topic, queue_id) is not None:
+        more = sum(self.query(group, *queue) is None for queue in queues)
+        if not more or self._count + more <= self._offsets_max:
             return None
         return f"this broker keeps {self._offsets_max} offsets; delete groups or topics first"
 

@@ -86,7 +86,7 @@ class OffsetHandlers:
         queues = max(config.read_queue_nums, config.write_queue_nums) if config else None
         end = self._store.max_offset(topic, queue_id)
         why = commit_refusal(queue_id, offset, queues, end)
-        why = why or self._controller.offsets.no_room(group, topic, queue_id)
+        why = why or self._controller.offsets.no_room(group, [(topic, queue_id)])
         if why is not None:
             logger.info(
                 "refused offset group=%s topic=%s queue=%d offset=%d peer=%s: %s",

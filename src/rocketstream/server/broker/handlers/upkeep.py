@@ -74,23 +74,26 @@ class UpkeepHandlers:
     def clone_offsets(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 314: with a blank topic every topic of the source is copied (C-537).
 
-        Offsets are counted as for commits: what there is no room for is refused.
+        Where there is no room for all of it, nothing is.
         """
         header = request.header(CloneGroupOffsetRequestHeader)
         controller, source = self._controller, header.src_group
         given = (header.topic or "").strip()
-        topics = [given] if given else sorted(controller.offsets.topics_of(source))
-        online = controller.consumers.group(source)
+        known = [given] if given else sorted(controller.offsets.topics_of(source))
+        online = None if header.offline else controller.consumers.group(source)
+        topics = [
+            topic
+            for topic in known
+            if controller.topics.get(topic) is not None
+            and (online is None or topic in online.subscriptions)
+        ]
+        offsets = controller.offsets
+        queues = [(topic, queue) for topic in topics for queue in offsets.of(source, topic)]
+        why = offsets.no_room(header.dest_group, queues)
+        if why is not None:
+            raise refusal(ResponseCode.SYSTEM_ERROR, f"offsets not cloned: {why}")
         for topic in topics:
-            if controller.topics.get(topic) is None:
-                continue
-            if not header.offline and online and topic not in online.subscriptions:
-                continue
-            for queue_id in controller.offsets.of(source, topic):
-                why = controller.offsets.no_room(header.dest_group, topic, queue_id)
-                if why is not None:
-                    raise refusal(ResponseCode.SYSTEM_ERROR, f"offsets not cloned: {why}")
-            controller.offsets.clone(source, header.dest_group, topic)
+            offsets.clone(source, header.dest_group, topic)
         return ok()
 
     # --- the store -------------------------------------------------------------------------------
