@@ -94,7 +94,7 @@ interop: $(STAMP)
 	$(PYTEST) $(APACHE) -m interop $(WAITING) $(MORE)
 
 simulate: $(STAMP)
-	$(BIN)/python -m rocketstream.testing.sim --seeds $(SEEDS) --processes $(WORKERS) $(MORE)
+	$(BIN)/python -m tests.scenarios --seeds $(SEEDS) --processes $(WORKERS) $(MORE)
 
 simulate-mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants --processes $(WORKERS) $(MORE)

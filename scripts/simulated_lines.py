@@ -108,10 +108,11 @@ def main() -> None:
     """Run the seeds and print the shares."""
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 25
     found = sources()
-    from rocketstream.testing.sim.runs import run_seed, workloads
+    from tests.scenarios.campaign import run_seed
+    from tests.scenarios.workloads import SCENARIOS
 
     trace(found)
-    for seed, scenario in zip(range(seeds), itertools.cycle(sorted(workloads())), strict=False):
+    for seed, scenario in zip(range(seeds), itertools.cycle(sorted(SCENARIOS)), strict=False):
         run_seed(seed, scenario)
     sys.settrace(None)
     kept = [each for each in found.values() if each.lines]

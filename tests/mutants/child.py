@@ -18,7 +18,7 @@ def main() -> None:
     name, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
     plant(mutant)
-    from rocketstream.testing.sim.runs import run_seed
+    from tests.scenarios.campaign import run_seed
 
     for seed in range(first, last):
         result = run_seed(seed, scenario=mutant.scenario)

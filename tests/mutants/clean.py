@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 
-from rocketstream.testing.sim.runs import run_seed
+from tests.scenarios.campaign import run_seed
 
 
 def main() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rocketstream.testing.sim.campaign import run_campaign
+from tests.scenarios.campaign import run_campaign, told
 
 SEEDS = 500
 
 
 def check(seeds: Iterable[int]) -> None:
     report = run_campaign(seeds, failures_max=5)
-    failed = "\n".join(each.report() for each in report.failures)
+    failed = "\n".join(told(each) for each in report.failures)
     assert report.ok, f"{report.text()}\n{failed}"
     assert report.messages
     assert report.faults

@@ -6,10 +6,17 @@ import pytest
 
 from rocketstream.errors import ConfigurationError, StoreDamagedError
 from rocketstream.testing.sim import cluster
-from rocketstream.testing.sim.__main__ import main
-from rocketstream.testing.sim.campaign import CampaignReport, parse_seeds, run_campaign
-from rocketstream.testing.sim.options import COUNTED, Options
-from rocketstream.testing.sim.runs import SeedResult, run_seed
+from rocketstream.testing.sim.options import Options
+from rocketstream.testing.sim.runs import SeedResult
+from tests.scenarios.__main__ import main
+from tests.scenarios.campaign import (
+    COUNTED,
+    CampaignReport,
+    parse_seeds,
+    run_campaign,
+    run_seed,
+    told,
+)
 
 
 def test_seeds_are_a_number_or_a_range() -> None:
@@ -40,7 +47,7 @@ def test_failed_seed_fails_the_campaign_and_says_how_to_see_it_again() -> None:
     report = CampaignReport()
     report.add(SeedResult(7, "orderly", Options(7, scenario="orderly"), failure="lost: one"))
     assert not report.ok
-    text = report.failures[0].report()
+    text = told(report.failures[0])
     assert "--replay 7 --scenario orderly" in text
     assert "Options(seed=7" in text
 
@@ -81,7 +88,7 @@ def test_an_exception_in_the_check_itself_fails_its_seed(monkeypatch: pytest.Mon
     monkeypatch.setattr(cluster, "_read_queue", unreadable)
     result = run_seed(7, "clustering")
     assert result.failure == "the check itself failed: StoreDamagedError: a record"
-    assert "--replay 7 --scenario clustering" in result.report()
+    assert "--replay 7 --scenario clustering" in told(result)
 
 
 @pytest.mark.parametrize("seed", [5, 8, 15])

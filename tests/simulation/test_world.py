@@ -21,9 +21,10 @@ from rocketstream.testing.history.events import Disturbed
 from rocketstream.testing.sim.cluster import Cluster
 from rocketstream.testing.sim.disk import Trouble
 from rocketstream.testing.sim.faults import Faults
-from rocketstream.testing.sim.options import FAULT_KINDS, Options, draw_options
+from rocketstream.testing.sim.options import FAULT_KINDS, Options
 from rocketstream.testing.sim.runs import run_world, simulated
 from rocketstream.testing.sim.world import START_MS, Node, World
+from tests.scenarios.draws import draw_options
 from tests.simulation.orders import TOPIC, Orders, run_orders
 
 QUIET = Options(seed=1, messages=30, fault_ms=12_000)
@@ -80,8 +81,8 @@ def test_same_seed_is_the_same_run_and_another_is_another() -> None:
 
 PROGRAM = """
 from tests.simulation.orders import run_orders
-from rocketstream.testing.sim.options import draw_options
-from rocketstream.testing.sim.runs import run_seed
+from tests.scenarios.draws import draw_options
+from tests.scenarios.campaign import run_seed
 print(*(run_orders(draw_options(seed, "orders")).digest for seed in range(8)))
 for seed in (20, 25, 361):  # what came apart once: the order of connections, and of topics
     print(*{run_seed(seed).digest for _ in range(4)})

@@ -26,7 +26,6 @@ ALIKE = {"b": "BB"}
 SHOPS = ("north", "south")
 BATCH_MAX = 5
 COMPRESSED_FROM = 64
-REPLY_TIMEOUT_MS = 5_000
 UNREACHABLE_SHARE = 0.1
 """Share of the broker's questions that the table of local transactions cannot answer."""
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -241,34 +240,6 @@ class SimPostman(SimProducer):
             await self._send(producer, recorder)
             await asyncio.sleep(self.habits.pause_ms / 1000)
         node.kept["busy"] = False
-
-
-class SimAsker(SimProducer):
-    """A process that sends requests and waits for their replies; a reply must be its request's."""
-
-    async def _finish(
-        self,
-        sending: Sending,
-        producer: aio.Producer,
-        message: Message,
-        shard: str | None,
-        *,
-        has_place: bool,
-    ) -> None:
-        try:
-            reply = await producer.request(message, timeout_ms=REPLY_TIMEOUT_MS)
-        except RocketMQError as error:
-            sending.failed(error)
-            return
-        sending.acknowledged()
-        self.node.kept["replies"] = self.node.kept.get("replies", 0) + 1
-        if reply.body != reply_to(message.keys or ""):
-            self._world.fail(f"{message.keys} was answered with {reply.body!r}")
-
-
-def reply_to(key: str) -> bytes:
-    """Return the reply to a request."""
-    return b"reply to " + key.encode()
 
 
 class _LocalTransactions(TransactionListener):

@@ -8,25 +8,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
-import importlib
 import logging
 import os
 import random
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rocketstream.client.config import set_process_identity
 from rocketstream.errors import RocketMQError, SimulationError, StoreDamagedError
-from rocketstream.testing.sim.cluster import Cluster
 from rocketstream.testing.sim.faults import Faults
-from rocketstream.testing.sim.options import Options, draw_options
+from rocketstream.testing.sim.options import Options
 from rocketstream.testing.sim.world import Node, World
 
 START_MS_MAX = 20_000
-_HOME = "rocketstream.testing.sim.workload"
 
 
 class Workload(Protocol):
@@ -82,41 +79,9 @@ class SeedResult:
             f"seed {self.seed} ({self.scenario}) failed: {self.failure}",
             *(f"  {each}" for each in self.anomalies[:20]),
             f"  {self.options}",
-            f"  digest {self.digest}; again: python -m rocketstream.testing.sim"
-            f" --replay {self.seed} --scenario {self.scenario} --trace",
+            f"  digest {self.digest}",
         ]
         return "\n".join(lines)
-
-
-def workloads() -> dict[str, Callable[[World], Workload]]:
-    """Return the workloads that can be run, by name."""
-    found: dict[str, Callable[[World], Workload]] = importlib.import_module(_HOME).WORKLOADS
-    return found
-
-
-def run_seed(
-    seed: int,
-    scenario: str | None = None,
-    options: Options | None = None,
-    trace: bool = False,
-) -> SeedResult:
-    """Run one seed from its beginning to its verdict; blocks.
-
-    Args:
-        seed: where all chance comes from.
-        scenario: name of the workload; drawn when None.
-        options: the options; drawn when None.
-        trace: whether to keep the story.
-    """
-    known = workloads()
-    names = sorted(known)
-    name = scenario or (options.scenario if options else "") or random.Random(seed).choice(names)
-    if name not in known:
-        raise SimulationError(f"no scenario {name!r}; there are {', '.join(names)}")
-    options = options or draw_options(seed, name)
-    with simulated(seed, options, trace=trace) as world:
-        Cluster(world)
-        return run_world(world, known[name](world))
 
 
 @contextlib.contextmanager

@@ -17,9 +17,10 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.testing.history import Recorder, place_of
 from rocketstream.testing.history.events import MemberJoined, OffsetReset
-from rocketstream.testing.sim.consuming import FIRST, Manners, SimGroup, SimLiteGroup
-from rocketstream.testing.sim.strategies import strategy
+from rocketstream.testing.sim.consuming import FIRST, Manners, SimGroup
 from rocketstream.testing.sim.world import Node, World
+from tests.scenarios.groups import SimLiteGroup
+from tests.scenarios.strategies import strategy
 
 COLUMNS = (
     "topic", "brokerName", "queueId", "queueOffset", "keys", "tags", "body", "properties",

@@ -36,8 +36,8 @@ from rocketstream.protocol.headers import (
     WipeWritePermOfBrokerRequestHeader,
 )
 from rocketstream.testing.sim.cluster import NAMESRV_PORT, SimBroker, SimNameServer
-from rocketstream.testing.sim.operating import Clerk, address_of
 from rocketstream.testing.sim.world import Node, World
+from tests.scenarios.operating import Clerk, address_of
 
 GUARDED = "Guarded"
 """The topic that guests send to and read."""

@@ -49,11 +49,11 @@ from rocketstream.protocol.headers import (
     SearchOffsetRequestHeader,
     ViewBrokerStatsDataRequestHeader,
 )
-from rocketstream.testing.sim.administering import CLUSTER, SETTLES_S, Expected
-from rocketstream.testing.sim.blunders import CLUMSY, Blunder, blunders, name_server_blunders
 from rocketstream.testing.sim.cluster import NAMESRV_PORT, SimBroker
-from rocketstream.testing.sim.operating import Clerk, address_of
 from rocketstream.testing.sim.world import START_MS, World
+from tests.scenarios.administering import CLUSTER, SETTLES_S, Expected
+from tests.scenarios.blunders import CLUMSY, Blunder, blunders, name_server_blunders
+from tests.scenarios.operating import Clerk, address_of
 
 AUDITED = ("audited-one", "audited-two")
 """Groups without members."""

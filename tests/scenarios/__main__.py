@@ -1,4 +1,4 @@
-"""``python -m rocketstream.testing.sim``: runs a campaign, or repeats one seed."""
+"""``python -m tests.scenarios``: runs a campaign, or repeats one seed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import subprocess
 import sys
 
 from rocketstream.errors import RocketMQError
-from rocketstream.testing.sim.campaign import (
+from rocketstream.testing.sim.runs import SeedResult
+from tests.scenarios.campaign import (
     FAILURES_MAX,
-    SeedResult,
     parse_seeds,
     run_campaign,
     run_seed,
+    told,
 )
-from rocketstream.testing.sim.runs import workloads
+from tests.scenarios.workloads import SCENARIOS
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         if given.list:
-            _say("\n".join(sorted(workloads())))
+            _say("\n".join(sorted(SCENARIOS)))
             return 0
         if given.replay is not None:
             return _replay(given.replay, given.scenario, trace=given.trace)
@@ -45,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m rocketstream.testing.sim",
+        prog="python -m tests.scenarios",
         description="Simulate RocketMQ under faults; every run is drawn from its seed.",
     )
     parser.add_argument("--seeds", default="100", help="a number, or a range such as 1000-1999")
@@ -65,13 +66,13 @@ def _replay(seed: int, scenario: str | None, *, trace: bool) -> int:
     if result.ok:
         _say(f"seed {seed} ({result.scenario}) is fine; digest {result.digest}\n{result.options}")
         return 0
-    _say(result.report())
+    _say(told(result))
     return 1
 
 
 def _show(result: SeedResult) -> None:
     if not result.ok:
-        _say(result.report())
+        _say(told(result))
 
 
 def _say(text: str) -> None:
@@ -82,7 +83,7 @@ def _say(text: str) -> None:
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
         # The order of a set then is the same as in the campaign.
-        _command = [sys.executable, "-m", "rocketstream.testing.sim", *sys.argv[1:]]
+        _command = [sys.executable, "-m", "tests.scenarios", *sys.argv[1:]]
         raise SystemExit(
             subprocess.run(_command, env=os.environ | {"PYTHONHASHSEED": "0"}).returncode
         )

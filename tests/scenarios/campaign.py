@@ -1,24 +1,39 @@
-"""A campaign: many seeds in several processes, with a report of failures and faults.
-
-``runs`` runs and judges one seed.
-"""
+"""A campaign: many seeds in several processes, with a report of failures and faults."""
 
 from __future__ import annotations
 
 import gc
 import multiprocessing
 import os
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from rocketstream._util.clock import SYSTEM_CLOCK
-from rocketstream.errors import ConfigurationError
-from rocketstream.testing.sim.options import COUNTED
-from rocketstream.testing.sim.runs import SeedResult, run_seed, run_world, simulated
+from rocketstream.errors import ConfigurationError, SimulationError
+from rocketstream.testing.sim.cluster import Cluster
+from rocketstream.testing.sim.options import FAULT_KINDS, SLOW_DISK, Options
+from rocketstream.testing.sim.runs import SeedResult, run_world, simulated
+from tests.scenarios.draws import draw_options
+from tests.scenarios.workloads import SCENARIOS
 
-__all__ = ["CampaignReport", "SeedResult", "run_campaign", "run_seed", "run_world", "simulated"]
-
+COUNTED = (
+    *FAULT_KINDS[:15],
+    *FAULT_KINDS[22:],
+    SLOW_DISK,
+    "short write",
+    "short read",
+    "EIO on write",
+    "EIO on read",
+    "EIO on sync",
+    "ENOSPC",
+    "bit flipped",
+    "page lost",
+    "page torn",
+    "names lost",
+)
+"""The kinds of fault that must have happened in every 1,000 seeds for a campaign to count."""
 SEEDS_THAT_COUNT = 1_000
 """From this many seeds on, every kind of fault must have happened."""
 FAILURES_MAX = 20
@@ -26,6 +41,36 @@ FAILURES_MAX = 20
 _CHUNK = 5
 _HASH_SEED = "PYTHONHASHSEED"
 _COLLECT_EVERY = 25
+
+
+def run_seed(
+    seed: int,
+    scenario: str | None = None,
+    options: Options | None = None,
+    trace: bool = False,
+) -> SeedResult:
+    """Run one seed from its beginning to its verdict; blocks.
+
+    Args:
+        seed: where all chance comes from.
+        scenario: its name; drawn when None.
+        options: the options; drawn when None.
+        trace: whether to keep the story.
+    """
+    names = sorted(SCENARIOS)
+    name = scenario or (options.scenario if options else "") or random.Random(seed).choice(names)
+    if name not in SCENARIOS:
+        raise SimulationError(f"no scenario {name!r}; there are {', '.join(names)}")
+    options = options or draw_options(seed, name)
+    with simulated(seed, options, trace=trace) as world:
+        Cluster(world)
+        return run_world(world, SCENARIOS[name](world))
+
+
+def told(result: SeedResult) -> str:
+    """Return the text a reader needs to look into a failure, and to see it again."""
+    again = f"--replay {result.seed} --scenario {result.scenario} --trace"
+    return f"{result.report()}\n  again: python -m tests.scenarios {again}"
 
 
 @dataclass

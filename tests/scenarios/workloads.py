@@ -1,0 +1,312 @@
+"""The product's own workloads by name: who is there in a seed of each.
+
+Law: the world is a workload's only source of chance.
+"""
+
+from __future__ import annotations
+
+from rocketstream.testing.sim.consuming import Manners, SimGroup
+from rocketstream.testing.sim.workload import TOPIC, BaseWorkload
+from tests.scenarios.administering import Accountant, Registrar
+from tests.scenarios.asking import SimAnsweringGroup, SimAsker
+from tests.scenarios.auditing import Auditor, Bungler
+from tests.scenarios.draws import ADMINISTERING, FAILOVER, OPERATING, REMADE, RETENTION
+from tests.scenarios.groups import SimBroadcastGroup, SimLiteGroup, SimPullGroup
+from tests.scenarios.operating import Operator, Stranger
+from tests.scenarios.reading import SimAllottedGroup, SimReaderGroup, SimScheduledGroup
+from tests.scenarios.remaking import WAYS, SimRemaker, SimReuser
+from tests.scenarios.sending import SimVariedProducer
+
+
+class Scenario(BaseWorkload):
+    """A workload; where the brokers know accounts, somebody without one is there as well."""
+
+    def build(self) -> None:
+        """Add those of the scenario, and the stranger."""
+        self.fill()
+        if self.world.options.accounts:
+            self.producers.append(Stranger(self.world, TOPIC))
+
+    def fill(self) -> None:
+        """Add producers and groups."""
+        raise NotImplementedError
+
+
+class Clustering(Scenario):
+    """Concurrent groups with retries and dead letters, some selecting by tag or by condition."""
+
+    def fill(self) -> None:
+        """Add producers and two groups."""
+        chance, options = self.chance, self.world.options
+        count = chance.choice((1, 2))
+        ways = self.world.random("ways of sending")
+        self.add_producers(
+            count,
+            pause_ms=self.pace_ms(count),
+            at_once=chance.choice((1, 4)),
+            batched=ways.choice((0.0, 0.0, 0.5)),
+            compressed=ways.choice((False, True)),
+            gathered=self.world.random("gathering").choice((False, False, True)),
+        )
+        # A member that begins beside a backlog has most to lose by a wrong start.
+        late_ms = self.world.random("late members").choice((0.0, options.fault_ms / 2))
+        self.groups.append(
+            SimGroup(
+                self.world,
+                Manners(
+                    "crowd",
+                    TOPIC,
+                    options.members,
+                    retries=chance.choice((1, 2)),
+                    failing=chance.choice((0.0, 0.2)),
+                    poisonous=chance.choice((0.0, 0.1)),
+                    stay_ms=chance.choice((0.0, 0.0, 3_000.0)),
+                    late_ms=late_ms,
+                    partly=ways.choice((False, False, True)),
+                    settings=ways.choice(((), (("pull_threshold_for_queue", 4),))),
+                    timeout_ms=ways.choice((0.0, 0.0, 300.0)),
+                ),
+            )
+        )
+        if chance.random() < 0.4:
+            tagged = Manners("tagged", TOPIC, 1, tags=frozenset({"Aa"}), late_ms=late_ms)
+            self.groups.append(SimGroup(self.world, tagged))
+        if ways.random() < 0.3:
+            northern = Manners("northern", TOPIC, 1, where=("shop", "north"), late_ms=late_ms)
+            self.groups.append(SimGroup(self.world, northern))
+
+
+class Orderly(Scenario):
+    """A group in order whose members join and leave, and messages by sharding key."""
+
+    def fill(self) -> None:
+        """Add producers with sharding keys and the group."""
+        chance, options = self.chance, self.world.options
+        count = chance.choice((1, 2))
+        # Messages that a loss of power takes away commit nothing that was kept before them.
+        by_hand = self.world.random("by hand").choice((False, False, True))
+        self.add_producers(count, pause_ms=self.pace_ms(count), sharded=True)
+        self.groups.append(
+            SimGroup(
+                self.world,
+                Manners(
+                    "queue",
+                    TOPIC,
+                    max(2, options.members),
+                    orderly=True,
+                    retries=None,
+                    failing=chance.choice((0.0, 0.1)),
+                    by_hand=options.flush == "sync" and by_hand,
+                    work_ms=chance.choice((5.0, 50.0, 1_000.0)),
+                    stay_ms=chance.choice((0.0, 3_000.0, 8_000.0)),
+                    settings=(("suspend_current_queue_time_ms", chance.choice((50, 500))),),
+                ),
+            )
+        )
+
+
+class Failover(Scenario):
+    """Two brokers and two name servers, of which one is always there: every send succeeds."""
+
+    def fill(self) -> None:
+        """Add producers and two groups, one in order."""
+        chance, options = self.chance, self.world.options
+        count = chance.choice((1, 2))
+        pause_ms = 2 * options.fault_ms * count / options.messages
+        self.add_producers(
+            count, pause_ms=pause_ms, at_once=chance.choice((1, 4)),
+            batched=chance.choice((0.0, 0.0, 0.5)),
+        )  # fmt: skip
+        crowd = Manners("crowd", TOPIC, options.members, failing=chance.choice((0.0, 0.2)))
+        self.groups.append(SimGroup(self.world, crowd))
+        queue = Manners("queue", TOPIC, options.members, orderly=True, retries=None)
+        self.groups.append(SimGroup(self.world, queue))
+
+
+class Retention(Scenario):
+    """Groups that fall behind what the brokers keep, and go on where it begins."""
+
+    def fill(self) -> None:
+        """Add a producer, a slow group that comes late, one that polls, and a puller."""
+        chance, options = self.chance, self.world.options
+        self.add_producers(1, pause_ms=2 * options.fault_ms / options.messages)
+        late_ms = chance.choice((0.0, options.fault_ms / 2))
+        slow = Manners(
+            "slow", TOPIC, options.members, work_ms=chance.choice((20.0, 200.0)),
+            late_ms=late_ms, orderly=chance.choice((False, True)),
+            settings=(("pull_threshold_for_queue", 4),),
+        )  # fmt: skip
+        self.groups.append(SimGroup(self.world, slow))
+        lite = Manners("lite", TOPIC, 1, late_ms=late_ms, stay_ms=chance.choice((0.0, 3_000.0)))
+        self.groups.append(SimLiteGroup(self.world, lite))
+        self.groups.append(SimPullGroup(self.world, Manners("puller", TOPIC, 1, late_ms=late_ms)))
+        self.producers.append(Operator(self.world, TOPIC, self.groups, ["clean"], 1_000.0))
+
+
+class Operating(Scenario):
+    """Offsets that are reset or queues taken away, members asked, and messages looked for."""
+
+    def fill(self) -> None:
+        """Add a producer, groups of each kind that an operator can turn to, and the operator."""
+        chance, options = self.chance, self.world.options
+        self.add_producers(1, pause_ms=self.pace_ms(1), batched=chance.choice((0.0, 0.3)))
+        crowd = Manners("crowd", TOPIC, options.members, failing=chance.choice((0.0, 0.1)))
+        queue = Manners("queue", TOPIC, options.members, orderly=True, retries=None, work_ms=50.0)
+        lite = Manners("lite", TOPIC, 1, settings=(("auto_commit_interval_ms", 1_000),))
+        self.groups += [SimGroup(self.world, crowd), SimGroup(self.world, queue)]
+        self.groups.append(SimLiteGroup(self.world, lite))
+        # No member has a queue that is taken away: nobody goes back in it.
+        deeds = [self.world.random("operator").choice(("reset", "resize"))]
+        deeds += ["ask", "probe", "remake"]
+        self.producers.append(Operator(self.world, TOPIC, self.groups, deeds, 3_000.0, finds=True))
+
+
+class Administering(Scenario):
+    """Accounts, settings of name servers and figures: changed, asked for, and asked for wrongly."""
+
+    def fill(self) -> None:
+        """Add a producer, two groups, and those who administer."""
+        options = self.world.options
+        self.add_producers(1, pause_ms=self.pace_ms(1))
+        self.groups.append(SimGroup(self.world, Manners("crowd", TOPIC, options.members)))
+        queue = Manners("queue", TOPIC, 1, orderly=True, retries=None)
+        self.groups.append(SimGroup(self.world, queue))
+        if options.accounts:
+            self.producers.append(Accountant(self.world))
+        self.producers.append(Registrar(self.world, TOPIC))
+        self.producers.append(Auditor(self.world, TOPIC, ["crowd", "queue"]))
+        self.producers.append(Bungler(self.world, TOPIC))
+
+
+class Delayed(Scenario):
+    """Delayed messages among undelayed ones."""
+
+    def fill(self) -> None:
+        """Add producers of delayed messages and a group that fails some."""
+        chance, options = self.chance, self.world.options
+        share = chance.choice((0.5, 1.0))
+        self.add_producers(1, pause_ms=self.pace_ms(1), delayed=share)
+        manners = Manners("patient", TOPIC, options.members, retries=3, failing=0.2)
+        self.groups.append(SimGroup(self.world, manners))
+
+
+class Transactions(Scenario):
+    """Transactions: committed, rolled back, left open and asked about."""
+
+    def fill(self) -> None:
+        """Add transaction producers and a group."""
+        options = self.world.options
+        count = self.chance.choice((1, 2))
+        # Without retries a second copy is always one too many.
+        retries = self.chance.choice((0, 0, 2))
+        self.add_producers(count, pause_ms=self.pace_ms(count), transactional=True, retries=retries)
+        self.groups.append(SimGroup(self.world, Manners("buyers", TOPIC, options.members)))
+
+
+class Pulling(Scenario):
+    """Lite pull consumers that share the queues, and a pull consumer that keeps its offsets."""
+
+    def fill(self) -> None:
+        """Add producers and both kinds."""
+        chance, options = self.chance, self.world.options
+        self.add_producers(1, pause_ms=self.pace_ms(1), at_once=chance.choice((1, 4)))
+        stay_ms = chance.choice((0.0, 4_000.0))
+        settings = (("auto_commit_interval_ms", 1_000),)
+        seeking = self.world.random("seeks").choice((0.0, 0.1))
+        lite = Manners(
+            "lite", TOPIC, options.members, stay_ms=stay_ms, settings=settings, seeking=seeking
+        )
+        self.groups.append(SimLiteGroup(self.world, lite))
+        self.groups.append(SimPullGroup(self.world, Manners("puller", TOPIC, 1)))
+
+
+class Broadcasting(Scenario):
+    """Members that each get everything, with offsets of their own, beside a group that shares."""
+
+    def fill(self) -> None:
+        """Add producers and both groups."""
+        chance, options = self.chance, self.world.options
+        self.add_producers(1, pause_ms=self.pace_ms(1), batched=chance.choice((0.0, 0.5)))
+        viewers = Manners("viewers", TOPIC, options.members, late_ms=chance.choice((0.0, 1_000.0)))
+        self.groups.append(SimBroadcastGroup(self.world, viewers))
+        self.groups.append(SimGroup(self.world, Manners("sharers", TOPIC, 1)))
+
+
+class Asking(Scenario):
+    """Requests that wait for replies, and a group that answers."""
+
+    def fill(self) -> None:
+        """Add processes that ask and a group that answers."""
+        chance, options = self.chance, self.world.options
+        count = chance.choice((1, 2))
+        self.add_producers(
+            count, SimAsker, pause_ms=self.pace_ms(count), at_once=chance.choice((1, 4))
+        )
+        manners = Manners("answerers", TOPIC, options.members)
+        self.groups.append(SimAnsweringGroup(self.world, manners))
+
+
+class Reading(Scenario):
+    """Groups that divide their queues by any strategy, and read in every way there is."""
+
+    def fill(self) -> None:
+        """Add a producer, push consumers, lite pull consumers, and schedules."""
+        chance, members = self.chance, self.world.options.members
+        self.add_producers(1, pause_ms=self.pace_ms(1), batched=chance.choice((0.0, 0.3)))
+        stay_ms = chance.choice((0.0, 0.0, 4_000.0))
+        crowd = Manners("crowd", TOPIC, members, failing=0.1, stay_ms=stay_ms)
+        readers = Manners("readers", TOPIC, members, stay_ms=stay_ms, seeking=0.05)
+        tags = chance.choice((frozenset(), frozenset(), frozenset({"Aa"})))
+        planners = Manners("planners", TOPIC, members, tags=tags, stay_ms=stay_ms)
+        self.groups.append(SimAllottedGroup(self.world, crowd))
+        self.groups.append(SimScheduledGroup(self.world, planners))
+        assigned = chance.random() < 0.4
+        by_hand = chance.random() < 0.5
+        self.groups.append(SimReaderGroup(self.world, readers, assigned=assigned, by_hand=by_hand))
+
+
+class Remade(Scenario):
+    """A topic that is deleted and made anew under groups of each kind, beside one that stays."""
+
+    def fill(self) -> None:
+        """Add a producer and a group for the topic that stays, and all for the other."""
+        chance, options = self.chance, self.world.options
+        self.add_producers(1, pause_ms=self.pace_ms(1))
+        self.groups.append(SimGroup(self.world, Manners("crowd", TOPIC, options.members)))
+        reusers = [SimReuser(self.world, way) for way in WAYS]
+        self.producers.append(SimRemaker(self.world, reusers, chance.choice((500.0, 2_000.0))))
+
+
+class Sending(Scenario):
+    """Messages sent by every call there is, with settings that are drawn, and a group."""
+
+    def fill(self) -> None:
+        """Add producers and a group."""
+        chance, options = self.chance, self.world.options
+        count = chance.choice((1, 2))
+        self.add_producers(
+            count,
+            SimVariedProducer,
+            pause_ms=self.pace_ms(count),
+            at_once=chance.choice((1, 4)),
+            retries=chance.choice((0, 2)),
+        )
+        self.groups.append(SimGroup(self.world, Manners("crowd", TOPIC, options.members)))
+
+
+SCENARIOS: dict[str, type[Scenario]] = {
+    ADMINISTERING: Administering,
+    "asking": Asking,
+    "broadcasting": Broadcasting,
+    "clustering": Clustering,
+    "delayed": Delayed,
+    FAILOVER: Failover,
+    OPERATING: Operating,
+    "orderly": Orderly,
+    "pulling": Pulling,
+    "reading": Reading,
+    REMADE: Remade,
+    RETENTION: Retention,
+    "sending": Sending,
+    "transactions": Transactions,
+}
