@@ -173,6 +173,26 @@ def test_ctrl_c_after_sigterm_ends_it_at_once_and_the_next_run_lands_the_rest_on
     assert [row["body"] for row in table(path)] == ["one"]
 
 
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_ctrl_c_while_spark_starts_ends_it_once_it_has_and_leaves_nothing(
+    cli: Cli, start: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("topic", "create", "early", "-q", "1").worked()
+    path, scratch = tmp_path / "table", tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    place = ("--to", f"parquet:{path}", "--conf", f"spark.rocketstream.test={path}")
+    process = start("ingest", "early", *place, namesrv=cli.namesrv)
+    wait_until((path / "_spark.log").exists, "start of Spark", TIMEOUT_S)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, err) == (130, b"stopping once Spark has started\n")
+    assert jvms(path) == []
+    assert list(scratch.iterdir()) == []
+
+
 def test_unknown_topic_is_named_before_spark_starts(quick: Quick, tmp_path: Path) -> None:
     done = quick("ingest", "nowhere", "--to", f"parquet:{tmp_path / 't'}")
     assert "'nowhere'" in done.failed()

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _JVM_EXIT_TIMEOUT_S = 15
 _DEFERRED = (signal.SIGINT, signal.SIGTERM)
 _SCRATCH_PREFIX = "rocketstream-"
-_SCRATCH_SETTING = "spark.rocketstream.scratch"
 _JVM_SAYS = re.compile(
     r'^(?:Exception in thread "main" |Error: |(?=Invalid |Unrecognized ))(.+)$', re.MULTILINE
 )
@@ -51,7 +50,7 @@ _SOCKET_PATH_BYTES_MAX: Final = 103
 """The longest path of a Unix socket on macOS; Linux has four bytes more."""
 _SOCKET_NAME_BYTES: Final = len("/.00000000-0000-0000-0000-000000000000.sock")
 _scratch_of: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-"""Directories of this process's sessions, needed when Spark can no longer be asked for them."""
+"""Directories of this process's sessions."""
 _ended: weakref.WeakSet[Any] = weakref.WeakSet()
 """Sessions whose Spark was ended at once."""
 
@@ -171,7 +170,6 @@ def start_session(
     # Sockets, artifacts and spilled blocks that Spark leaves behind are removed with this
     # directory.
     settings |= {
-        _SCRATCH_SETTING: scratch,
         "spark.local.dir": scratch,
         "spark.python.unix.domain.socket.enabled": str(_takes_sockets(scratch)).lower(),
         "spark.python.unix.domain.socket.dir": scratch,
@@ -181,13 +179,21 @@ def start_session(
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in (settings | (config or {})).items():
         builder = builder.config(key, value)
+    terminal = os.dup(2)
+
+    def tell() -> None:
+        if on_interrupt is not None:
+            with _stderr_at(terminal):  # and not among Spark's words in the file
+                on_interrupt()
+
     try:
-        with _interrupts_deferred(on_interrupt), _stderr_to(log_file):
+        with _interrupts_deferred(tell), _stderr_to(log_file):
             session = builder.getOrCreate()
             session.sparkContext.setLogLevel("ERROR")
     except KeyboardInterrupt:
         started = SparkSession.getActiveSession()
         if started is not None:
+            _scratch_of[started] = scratch
             stop_session(started)
         raise
     except (PySparkException, Py4JError) as error:
@@ -195,6 +201,8 @@ def start_session(
         _end_gateway()
         shutil.rmtree(scratch, ignore_errors=True)
         raise ConfigurationError(f"Spark did not start: {reason} (details: {log_file})") from error
+    finally:
+        os.close(terminal)
     _scratch_of[session] = scratch
     return session
 
@@ -322,9 +330,19 @@ def _descendants(process: int) -> Iterator[int]:
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
     """Give processes started meanwhile ``path`` as their stderr, for as long as they live."""
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        with _stderr_at(target):
+            yield
+    finally:
+        os.close(target)
+
+
+@contextmanager
+def _stderr_at(target: int) -> Iterator[None]:
+    """Have what is written to stderr go to an open file."""
     sys.stderr.flush()
     saved = os.dup(2)
-    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.dup2(target, 2)
         yield
@@ -332,7 +350,6 @@ def _stderr_to(path: Path) -> Iterator[None]:
         sys.stderr.flush()
         os.dup2(saved, 2)
         os.close(saved)
-        os.close(target)
 
 
 @contextmanager
