@@ -35,9 +35,9 @@ from rocketstream.protocol.headers import (
     UpdateGlobalWhiteAddrsConfigRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
 )
-from rocketstream.testing.sim.cluster import NAMESRV_PORT, SimBroker, SimNameServer
+from rocketstream.testing.sim.cluster import SimBroker, SimNameServer
 from rocketstream.testing.sim.world import Node, World
-from tests.scenarios.operating import Clerk, address_of
+from tests.scenarios.operating import Clerk
 
 GUARDED = "Guarded"
 """The topic that guests send to and read."""
@@ -235,7 +235,7 @@ class Accountant(Clerk):
         )
         command = RemotingCommand.request(RequestCode.SEND_MESSAGE, header, body)
         try:
-            await self._invoke(self._guest_api, address_of(broker), command)
+            await self._invoke(self._guest_api, broker.address, command)
         except AccessDeniedError:
             kept["refused"].add(body)
             raise
@@ -244,7 +244,7 @@ class Accountant(Clerk):
         header = PullMessageRequestHeader("guests", GUARDED, 0, 0, 32, 0, 0, 0, 0, "*", "TAG")
         command = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
         try:
-            await self._invoke(self._guest_api, address_of(broker), command)
+            await self._invoke(self._guest_api, broker.address, command)
         except AccessDeniedError:
             raise
         except BrokerError as error:
@@ -393,32 +393,26 @@ class Registrar(Clerk):
         ]  # fmt: skip
         await chance.choice(deeds)(server, chance)
 
-    async def _tell(
-        self, server: SimNameServer, code: int, header: Header | None = None, body: bytes = b""
-    ) -> RemotingCommand:
-        command = RemotingCommand.request(code, header, body)
-        return await self._invoke(self._api, f"{server.node.host}:{NAMESRV_PORT}", command)
-
     # --- settings ---------------------------------------------------------------------------------
 
     async def _put(self, server: SimNameServer, chance: random.Random) -> None:
         key, value = chance.choice("ab"), str(chance.randrange(1000)) * chance.choice((1, 100))
         header = PutKVConfigRequestHeader(NAMESPACE, key, value)
         with self._expected.changing((server.node.name, key), value):
-            await self._tell(server, RequestCode.PUT_KV_CONFIG, header)
+            await self._ask(server, RequestCode.PUT_KV_CONFIG, header)
 
     async def _delete(self, server: SimNameServer, chance: random.Random) -> None:
         key = chance.choice("ab")
         with self._expected.changing((server.node.name, key), None):
             header = DeleteKVConfigRequestHeader(NAMESPACE, key)
-            await self._tell(server, RequestCode.DELETE_KV_CONFIG, header)
+            await self._ask(server, RequestCode.DELETE_KV_CONFIG, header)
 
     async def _read(self, server: SimNameServer, chance: random.Random) -> None:
         key = chance.choice("ab")
         value: str | None = None
         header = GetKVConfigRequestHeader(NAMESPACE, key)
         try:
-            answer = await self._tell(server, RequestCode.GET_KV_CONFIG, header)
+            answer = await self._ask(server, RequestCode.GET_KV_CONFIG, header)
             value = (answer.ext_fields or {}).get("value")
         except BrokerError as error:
             if error.code != 22:
@@ -429,7 +423,7 @@ class Registrar(Clerk):
         table: dict[str, str] = {}
         header = GetKVListByNamespaceRequestHeader(NAMESPACE)
         try:
-            answer = await self._tell(server, RequestCode.GET_KVLIST_BY_NAMESPACE, header)
+            answer = await self._ask(server, RequestCode.GET_KVLIST_BY_NAMESPACE, header)
             table = KVTable.decode(bytes(answer.body)).table
         except BrokerError as error:
             if error.code != 22:
@@ -445,13 +439,13 @@ class Registrar(Clerk):
         """Take a broker from writers at a name server, and give it back a little later."""
         broker = self._broker(chance)
         header = WipeWritePermOfBrokerRequestHeader(broker.name)
-        await self._tell(server, RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
+        await self._ask(server, RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
         await asyncio.sleep(chance.random())
         await self._give_back(server, broker)
 
     async def _give_back(self, server: SimNameServer, broker: SimBroker) -> None:
         header = AddWritePermOfBrokerRequestHeader(broker.name)
-        await self._tell(server, RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
+        await self._ask(server, RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
 
     async def _look(self, server: SimNameServer, chance: random.Random) -> None:
         """Ask for lists of topics and brokers: what is there is known by the right names."""
@@ -459,26 +453,26 @@ class Registrar(Clerk):
             RequestCode.GET_UNIT_TOPIC_LIST, RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
             RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
         ))  # fmt: skip
-        units = TopicList.decode(bytes((await self._tell(server, code)).body))
+        units = TopicList.decode(bytes((await self._ask(server, code)).body))
         if units.topic_list:
             self._world.fail(f"topics of units nobody made: {units.topic_list}")
-        system = await self._tell(server, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+        system = await self._ask(server, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
         brokers = {broker.name for broker in self._world.cluster.brokers}
         names = TopicList.decode(bytes(system.body)).topic_list
         if not names <= brokers | {CLUSTER}:
             self._world.fail(f"unknown brokers at {server.node.name}: {names}")
-        settings = await self._tell(server, RequestCode.GET_NAMESRV_CONFIG)
+        settings = await self._ask(server, RequestCode.GET_NAMESRV_CONFIG)
         if b"orderMessageEnable=false" not in bytes(settings.body):
             self._world.fail(f"settings of {server.node.name}: {bytes(settings.body)!r}")
         same = b"# as before\norderMessageEnable=false\n"
-        await self._tell(server, RequestCode.UPDATE_NAMESRV_CONFIG, body=same)
+        await self._ask(server, RequestCode.UPDATE_NAMESRV_CONFIG, body=same)
 
     async def _is_whole(self, server: SimNameServer) -> None:
         """Raise unless a name server knows every broker and all its queues, open to writers."""
         brokers: list[SimBroker] = self._world.cluster.brokers
         names = {broker.name for broker in brokers}
         header = GetRouteInfoRequestHeader(self._topic)
-        answer = await self._tell(server, RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        answer = await self._ask(server, RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
         route = TopicRouteData.decode(bytes(answer.body))
         found = {data.broker_name: (data.perm, data.read_queue_nums) for data in route.queue_datas}
         wanted = {
@@ -487,7 +481,7 @@ class Registrar(Clerk):
         }
         if found != wanted:
             raise RocketMQError(f"the route at {server.node.name} is {found}, not {wanted}")
-        answer = await self._tell(server, RequestCode.GET_BROKER_CLUSTER_INFO)
+        answer = await self._ask(server, RequestCode.GET_BROKER_CLUSTER_INFO)
         clusters = ClusterInfo.decode(bytes(answer.body))
         if set(clusters.broker_addr_table) != names:
             raise RocketMQError(f"{server.node.name} knows {clusters.broker_addr_table}")
@@ -495,7 +489,7 @@ class Registrar(Clerk):
             (RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequestHeader(CLUSTER)),
             (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None),
         ):
-            topics = TopicList.decode(bytes((await self._tell(server, code, of)).body)).topic_list
+            topics = TopicList.decode(bytes((await self._ask(server, code, of)).body)).topic_list
             if self._topic not in topics:
                 raise RocketMQError(f"{self._topic} is not among the topics {topics}")
 

@@ -49,11 +49,11 @@ from rocketstream.protocol.headers import (
     SearchOffsetRequestHeader,
     ViewBrokerStatsDataRequestHeader,
 )
-from rocketstream.testing.sim.cluster import NAMESRV_PORT, SimBroker
+from rocketstream.testing.sim.cluster import SimBroker, SimNameServer
 from rocketstream.testing.sim.world import START_MS, World
 from tests.scenarios.administering import CLUSTER, SETTLES_S, Expected
 from tests.scenarios.blunders import CLUMSY, Blunder, blunders, name_server_blunders
-from tests.scenarios.operating import Clerk, address_of
+from tests.scenarios.operating import Clerk
 
 AUDITED = ("audited-one", "audited-two")
 """Groups without members."""
@@ -329,7 +329,7 @@ class Bungler(Clerk):
 
     async def _act(self, chance: random.Random) -> None:
         broker = self._broker(chance)
-        await self._blunder(address_of(broker), chance.choice(blunders(self._topic, chance)))
+        await self._blunder(broker.address, chance.choice(blunders(self._topic, chance)))
 
     async def _blunder(self, address: str, blunder: Blunder) -> None:
         """Make a mistake, and then a right request."""
@@ -353,29 +353,28 @@ class Bungler(Clerk):
         await asyncio.sleep(SETTLES_S)
         for broker in self._world.cluster.brokers:
             await self._insist(partial(self._is_served, broker))
-            before = self._api.remoting.connected(address_of(broker))
+            before = self._api.remoting.connected(broker.address)
             for blunder in blunders(self._topic, chance):
-                await self._insist(partial(self._blunder, address_of(broker), blunder))
+                await self._insist(partial(self._blunder, broker.address, blunder))
                 await self._insist(partial(self._is_served, broker))
-                after = self._api.remoting.connected(address_of(broker))
+                after = self._api.remoting.connected(broker.address)
                 if before is not None and after is not before:
                     self._world.fail(f"{blunder} ended the connection")
                     return
             self._check_nothing_stays(broker)
         for server in self._world.cluster.name_servers:
-            address = f"{server.node.host}:{NAMESRV_PORT}"
             for blunder in name_server_blunders(chance):
-                await self._insist(partial(self._blunder, address, blunder))
-            await self._insist(partial(self._is_unknown, address))
+                await self._insist(partial(self._blunder, server.address, blunder))
+            await self._insist(partial(self._is_unknown, server))
 
-    async def _is_unknown(self, address: str) -> None:
+    async def _is_unknown(self, server: SimNameServer) -> None:
         """Ask a name server for clusters and topics: the clumsy broker is in none of them."""
         for code in (
             RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
         ):  # fmt: skip
-            answer = await self._invoke(self._api, address, RemotingCommand.request(code))
+            answer = await self._ask(server, code)
             if CLUMSY.encode() in bytes(answer.body):
-                self._world.fail(f"{address} keeps what it refused: {bytes(answer.body)!r}")
+                self._world.fail(f"{server.address} keeps what it refused: {bytes(answer.body)!r}")
 
     def _check_nothing_stays(self, broker: SimBroker) -> None:
         controller = broker.running.controller

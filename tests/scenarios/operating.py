@@ -29,8 +29,8 @@ from rocketstream.protocol.headers import (
     ResetOffsetRequestHeader,
 )
 from rocketstream.protocol.message_ext import MessageExt
-from rocketstream.testing.history.events import Disturbed, OffsetReset, SendAcknowledged
-from rocketstream.testing.sim.cluster import BROKER_PORT, SimBroker
+from rocketstream.testing.history.events import OffsetReset, SendAcknowledged
+from rocketstream.testing.sim.cluster import SimBroker, SimNameServer
 from rocketstream.testing.sim.consuming import PROBES, SimGroup
 from rocketstream.testing.sim.producing import Sender
 from rocketstream.testing.sim.world import START_MS, Node, World
@@ -45,6 +45,7 @@ FOUND_MAX = 10
 ANEW = "Anew"
 """The topic that operators delete and create."""
 EVER_MS = 2**62
+Server = SimBroker | SimNameServer
 
 
 class Clerk(Sender):
@@ -90,11 +91,11 @@ class Clerk(Sender):
         return self._producer._admin()._instance.api
 
     async def _ask(
-        self, broker: SimBroker, code: int, header: Header | None = None, body: bytes = b""
+        self, server: Server, code: int, header: Header | None = None, body: bytes = b""
     ) -> RemotingCommand:
-        """Ask a broker; see ``_invoke``."""
+        """Ask a server; see ``_invoke``."""
         command = RemotingCommand.request(code, header, body)
-        return await self._invoke(self._api, address_of(broker), command)
+        return await self._invoke(self._api, server.address, command)
 
     async def _invoke(
         self, api: MQClientAPI, address: str, command: RemotingCommand
@@ -109,16 +110,9 @@ class Clerk(Sender):
             return await api.invoke(address, command, TIMEOUT_MS)
         finally:
             took = self._world.now_ms - began
-            if took > TIMEOUT_MS + CONNECTS_MS and not self._stood_still_since(began):
+            if took > TIMEOUT_MS + CONNECTS_MS and not self.node.stood_still_since(began):
                 text = f"request {command.code} took {took:.0f} ms; its timeout is {TIMEOUT_MS}"
                 self._world.fail(text)
-
-    def _stood_still_since(self, at: float) -> bool:
-        paused = f"{self.node.name} paused"
-        return any(
-            isinstance(event, Disturbed) and event.what == paused and event.until > at
-            for event in self._world.history
-        )
 
     def _broker(self, chance: random.Random) -> SimBroker:
         broker: SimBroker = chance.choice(self._world.cluster.brokers)
@@ -140,11 +134,6 @@ class Clerk(Sender):
     async def _size(self, broker: SimBroker, topic: str, reads: int, writes: int) -> None:
         header = CreateTopicRequestHeader(topic, "TBW102", reads, writes, Perm.READ | Perm.WRITE)
         await self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
-
-
-def address_of(broker: SimBroker) -> str:
-    """Return where a broker listens."""
-    return f"{broker.node.host}:{BROKER_PORT}"
 
 
 class Operator(Clerk):

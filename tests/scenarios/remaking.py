@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from rocketstream import aio
@@ -21,23 +22,16 @@ from rocketstream.model import (
     Message,
     SendStatus,
 )
-from rocketstream.protocol.codes import Perm, RequestCode
-from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.headers import (
-    CreateTopicRequestHeader,
-    DeleteTopicRequestHeader,
-    Header,
-)
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.headers import DeleteTopicRequestHeader
 from rocketstream.protocol.message_ext import MessageExt
-from rocketstream.testing.sim.cluster import BROKER_PORT, SimBroker
-from rocketstream.testing.sim.producing import Sender
 from rocketstream.testing.sim.world import Node, World
+from tests.scenarios.operating import Clerk
 
 AGAIN = "Again"
 """The topic that is deleted and made anew."""
 WAYS = ("at once", "in order", "polling")
 LAST_MESSAGES = 12
-TIMEOUT_MS = 3_000
 PATIENCE_MS = 120_000
 QUIET_S = 0.5
 
@@ -91,7 +85,7 @@ class SimReuser:
         self.seen |= {message.keys or "" for message in messages}
 
 
-class SimRemaker(Sender):
+class SimRemaker(Clerk):
     """A process that deletes the topic, makes it anew and sends to it; in the end it only sends.
 
     Args:
@@ -101,63 +95,34 @@ class SimRemaker(Sender):
     """
 
     def __init__(self, world: World, groups: Sequence[SimReuser], pause_ms: float) -> None:
-        self._groups, self._pause_ms = groups, pause_ms
-        self._producer: aio.Producer
-        super().__init__(world, "remaker")
+        self._groups = groups
+        super().__init__(world, "remaker", pause_ms)
 
-    async def _main(self, node: Node) -> None:
-        chance = self._world.random(f"remaker {node.incarnation}")
-        own = {"access_key": "operators", "secret_key": "secret-of-operators"}
-        settings = node.client(**own) if self._world.options.accounts else node.client()
-        self._producer = aio.Producer("remakers", **settings)
-        await self._producer.start()
-        while not self._world.healed:
-            await asyncio.sleep(chance.random() * self._pause_ms / 1000)
-            with contextlib.suppress(RocketMQError):  # an operator tries again, or does not
-                await self._do_one(chance)
-        if not self._world.power_lost:  # what a loss of power brings back is another story
-            for broker in self._world.cluster.brokers:
-                await self._insist(lambda broker=broker: self._create(broker, 2))  # type: ignore[misc]
-            await self._send_last(node, chance)
-        node.kept["busy"] = False
-
-    async def _do_one(self, chance: random.Random) -> None:
-        broker: SimBroker = chance.choice(self._world.cluster.brokers)
+    async def _act(self, chance: random.Random) -> None:
+        broker = self._broker(chance)
         deed = chance.choice(("create", "delete", "remake", "send", "send", "send"))
         if deed in ("delete", "remake"):
-            await self._ask(
-                broker, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(AGAIN)
-            )
+            header = DeleteTopicRequestHeader(AGAIN)
+            await self._ask(broker, RequestCode.DELETE_TOPIC_IN_BROKER, header)
         if deed in ("create", "remake"):
-            await self._create(broker, chance.randint(1, 3))
+            count = chance.randint(1, 3)
+            await self._size(broker, AGAIN, count, count)
         if deed == "send":
             for _ in range(chance.randint(1, 8)):
                 await self._producer.send(Message(AGAIN, b"x", keys="early"))
 
-    async def _create(self, broker: SimBroker, queues: int) -> None:
-        perm = Perm.READ | Perm.WRITE
-        header = CreateTopicRequestHeader(AGAIN, "TBW102", queues, queues, perm)
-        await self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+    async def _end(self, chance: random.Random) -> None:
+        if self._world.power_lost:  # what a loss of power brings back is another story
+            return
+        for broker in self._world.cluster.brokers:
+            await self._insist(partial(self._size, broker, AGAIN, 2, 2))
+        await self._send_last(chance)
 
-    async def _ask(self, broker: SimBroker, code: RequestCode, header: Header) -> None:
-        api = self._producer._admin()._instance.api
-        address = f"{broker.node.host}:{BROKER_PORT}"
-        await api.invoke(address, RemotingCommand.request(code, header), TIMEOUT_MS)
-
-    async def _insist(self, deed: Callable[[], Any]) -> None:
-        while True:
-            try:
-                await deed()
-            except RocketMQError:
-                await asyncio.sleep(QUIET_S)
-            else:
-                return
-
-    async def _send_last(self, node: Node, chance: random.Random) -> None:
+    async def _send_last(self, chance: random.Random) -> None:
         """Send to the topic as it is now, and wait until each group has it all."""
         stored: set[str] = set()
         for number in range(LAST_MESSAGES):
-            key = f"last-{node.incarnation}-{number}"
+            key = f"last-{self.node.incarnation}-{number}"
             await asyncio.sleep(chance.random() * QUIET_S)
             with contextlib.suppress(RocketMQError):
                 result = await self._producer.send(Message(AGAIN, b"x", keys=key))

@@ -12,10 +12,9 @@ from typing import Any
 
 from rocketstream import aio
 from rocketstream.errors import RocketMQError, SendManyError
-from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
+from rocketstream.model import Message, MessageQueue, SendResult
 from rocketstream.testing.history import Recorder, Sending
-from rocketstream.testing.history.events import Disturbed
-from rocketstream.testing.sim.producing import COMPRESSED_FROM, SimProducer
+from rocketstream.testing.sim.producing import COMPRESSED_FROM, SimProducer, ended
 from rocketstream.testing.sim.world import Node
 
 MANY_MAX = 12
@@ -88,7 +87,7 @@ class SimVariedProducer(SimProducer):
             sending.failed(error)
         else:
             self._routed = self.node.incarnation
-            _ended(sending, result.send_status, result.message_queue, result.queue_offset)
+            ended(sending, result.send_status, result.message_queue, result.queue_offset)
             queue = wanted()
             if queue is not None and result.message_queue != queue:
                 text = f"{message.keys} was to go to {queue}, and is in {result.message_queue}"
@@ -96,15 +95,8 @@ class SimVariedProducer(SimProducer):
         took_ms = self._world.now_ms - began_ms
         most_ms = timeout_ms + OVERTIME_MS
         most_ms += 0.0 if self._routed == self.node.incarnation else ROUTE_MS
-        if took_ms > most_ms and not self._stood_still_since(began_ms):
+        if took_ms > most_ms and not self.node.stood_still_since(began_ms):
             self._world.fail(f"{message.keys} took {took_ms:.0f} ms; its timeout is {timeout_ms}")
-
-    def _stood_still_since(self, at: float) -> bool:
-        paused = f"{self.node.name} paused"
-        return any(
-            isinstance(event, Disturbed) and event.what == paused and event.until > at
-            for event in self._world.history
-        )
 
     # --- ways -------------------------------------------------------------------------------------
 
@@ -226,7 +218,7 @@ class SimVariedProducer(SimProducer):
         for part in result.stored:
             for place, row in enumerate(part.rows):
                 offset = part.queue_offset + place
-                _ended(sendings[row], part.send_status, part.message_queue, offset)
+                ended(sendings[row], part.send_status, part.message_queue, offset)
                 ends += 1
         for part in result.failed:
             for row in part.rows:
@@ -248,10 +240,3 @@ class SimVariedProducer(SimProducer):
             if len({queue for _, queue, _ in found}) > 1 or offsets != sorted(offsets):
                 first = messages[found[0][0]].keys
                 self._world.fail(f"messages of {key} from {first} on are not in order: {found}")
-
-
-def _ended(sending: Sending, status: SendStatus, queue: MessageQueue | None, offset: int) -> None:
-    if status is SendStatus.SEND_OK:
-        sending.acknowledged_at(queue, offset)
-    else:
-        sending.unsafe()

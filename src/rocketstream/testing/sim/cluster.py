@@ -64,6 +64,11 @@ class SimNameServer:
         self.server: NameServer | None = None
         self.node: Node = world.add_node(name, self._run, kind="name server")
 
+    @property
+    def address(self) -> str:
+        """Return where it listens."""
+        return f"{self.node.host}:{NAMESRV_PORT}"
+
     async def _run(self, node: Node) -> None:
         server = self.server = NameServer(
             host=node.host,
@@ -95,6 +100,11 @@ class SimBroker:
         self._ready_incarnation = 0
         self._stopping: asyncio.Task[None] | None = None
         self._adding: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """Return where it listens."""
+        return f"{self.node.host}:{BROKER_PORT}"
 
     @property
     def is_ready(self) -> bool:
@@ -227,9 +237,7 @@ class Cluster:
             SimBroker(world, f"broker-{letter}", config)
             for letter in "abc"[: world.options.brokers]
         ]
-        world.namesrv_addr = ";".join(
-            f"{server.node.host}:{NAMESRV_PORT}" for server in self.name_servers
-        )
+        world.namesrv_addr = ";".join(server.address for server in self.name_servers)
         world.cluster = self
 
     def start(self) -> None:

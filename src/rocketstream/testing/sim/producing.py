@@ -14,7 +14,7 @@ from typing import Any
 from rocketstream import aio
 from rocketstream.client.producer.transaction import TransactionListener
 from rocketstream.errors import RocketMQError
-from rocketstream.model import LocalTransactionState, Message, SendResult, SendStatus
+from rocketstream.model import LocalTransactionState, Message, MessageQueue, SendResult, SendStatus
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.testing.history import Recorder, Sending
 from rocketstream.testing.history.events import TransactionDecided
@@ -197,10 +197,8 @@ class SimProducer(Sender):
                 sending.failed(error)
         else:
             for place, sending in enumerate(sendings):
-                if result.send_status is SendStatus.SEND_OK:
-                    sending.acknowledged_at(result.message_queue, result.queue_offset + place)
-                else:
-                    sending.unsafe()
+                offset = result.queue_offset + place
+                ended(sending, result.send_status, result.message_queue, offset)
 
     async def _finish(
         self,
@@ -240,6 +238,14 @@ class SimPostman(SimProducer):
             await self._send(producer, recorder)
             await asyncio.sleep(self.habits.pause_ms / 1000)
         node.kept["busy"] = False
+
+
+def ended(sending: Sending, status: SendStatus, queue: MessageQueue | None, offset: int) -> None:
+    """Take down the end of a send that was answered."""
+    if status is SendStatus.SEND_OK:
+        sending.acknowledged_at(queue, offset)
+    else:
+        sending.unsafe()
 
 
 class _LocalTransactions(TransactionListener):

@@ -215,6 +215,14 @@ class Node:
             self._restart.cancel()
             self._restart = None
 
+    def stood_still_since(self, at: float) -> bool:
+        """Return whether the process has been paused at any time since ``at``."""
+        paused = f"{self.name} paused"
+        return any(
+            isinstance(event, Disturbed) and event.what == paused and event.until > at
+            for event in self.world.history
+        )
+
     def pause(self, seconds: float) -> None:
         """Stop the process for a while, as a full garbage collection or a moved machine does."""
         if self._lives and not self.loop.is_paused:
