@@ -45,13 +45,11 @@ def test_a_question_names_the_queue_and_its_broker(
     assert question.read(RemotingCommand.response(0, None, answer)) == 7
 
 
-@pytest.mark.parametrize("oneway", [False, True])
-def test_a_commit_names_the_queue_and_its_broker(oneway: bool) -> None:
-    """One-way or not, the fields are the same."""
-    command = questions.commit("G", QUEUE, 9, oneway=oneway)
+def test_a_commit_names_the_queue_and_its_broker() -> None:
+    command = questions.commit("G", QUEUE, 9).command()
     assert command.code == 15
     assert command.ext_fields == {**OF_QUEUE, "consumerGroup": "G", "commitOffset": "9"}
-    assert command.is_oneway is oneway
+    assert not command.is_oneway
 
 
 def test_an_answer_is_waited_for_as_long_as_others_are() -> None:

@@ -14,6 +14,7 @@ from rocketstream.errors import (
     BrokerError,
     ConfigurationError,
     ConnectError,
+    RequestTimeoutError,
     RouteNotFoundError,
 )
 from rocketstream.model import Message, MessageQueue
@@ -85,17 +86,16 @@ def test_offsets_of_an_empty_queue_are_zero(client: BlockingAdminClient) -> None
     assert client.search_offset(QUEUE, 0) == 0
 
 
-@pytest.mark.parametrize("oneway", [False, True])
 def test_a_groups_offset_is_stored_and_read(
-    rocketmq_cluster: EmbeddedCluster, client: BlockingAdminClient, oneway: bool
+    rocketmq_cluster: EmbeddedCluster, client: BlockingAdminClient
 ) -> None:
-    """Covers codes 14 and 15; both use one connection, so the one-way write is seen."""
+    """Covers codes 14 and 15."""
     with Producer("P", namesrv_addr=rocketmq_cluster.namesrv_addr) as producer:
         for _ in range(3):
             producer.send(Message("T", b"x"), message_queue=QUEUE)
-    client.update_consumer_offset("G", QUEUE, 3, oneway=oneway)
+    client.update_consumer_offset("G", QUEUE, 3)
     assert client.query_consumer_offset("G", QUEUE) == 3
-    client.update_consumer_offset("G", QUEUE, 1, oneway=oneway)
+    client.update_consumer_offset("G", QUEUE, 1)
     assert client.query_consumer_offset("G", QUEUE) == 1
 
 
@@ -169,6 +169,43 @@ def test_half_a_pair_of_keys_is_refused() -> None:
     assert signer(None, None) is None
     with pytest.raises(ConfigurationError, match="secret_key is missing"):
         signer("key", None)
+
+
+def test_the_first_offset_of_a_topic_is_stored_before_the_others_are_sent() -> None:
+    """A broker that gets the first two of a group at once may keep one only."""
+    with FakeBroker(queues=3) as broker:
+        broker.topics["U"] = 2
+        broker.on[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda _: None
+        with BlockingAdminClient(broker.address, timeout_ms=200) as client:
+            client.route(TOPIC)
+            queues = [*client.subscribe_queues(TOPIC), *client.subscribe_queues("U")]
+            with pytest.raises(RequestTimeoutError):
+                client.update_consumer_offsets("G", dict.fromkeys(queues, 7))
+        asked = broker.asked(RequestCode.UPDATE_CONSUMER_OFFSET)
+    assert sorted(each.ext["topic"] for each in asked) == [TOPIC, "U"]
+
+
+def test_what_one_broker_refuses_or_cannot_be_told_does_not_keep_offsets_from_the_others() -> None:
+    """The failure is told after all have been tried."""
+    with FakeBroker(queues=3) as broker, FakeBroker(name="broker-b") as other:
+        broker.others.append(other)
+
+        def refusing(command: RemotingCommand) -> RemotingCommand:
+            code = ResponseCode.SYSTEM_ERROR if _fields(command)["queueId"] == "2" else 0
+            return RemotingCommand.response(code, "not this one")
+
+        broker.on[RequestCode.UPDATE_CONSUMER_OFFSET] = refusing
+        with BlockingAdminClient(broker.address) as client:
+            queues = client.subscribe_queues(TOPIC)
+            gone = MessageQueue(TOPIC, "broker-c", 0)
+            client._brokers["broker-c"] = {1: unused_address()}
+            with pytest.raises(BrokerError, match="not this one"):
+                client.update_consumer_offsets("G", dict.fromkeys(queues, 7))
+            with pytest.raises(RouteNotFoundError, match="'broker-c' has no master"):
+                client.update_consumer_offsets("G", dict.fromkeys([gone, *queues[3:]], 8))
+        assert len(broker.asked(RequestCode.UPDATE_CONSUMER_OFFSET)) == 3
+        told = other.asked(RequestCode.UPDATE_CONSUMER_OFFSET)
+    assert [each.ext["commitOffset"] for each in told] == ["7"] * 3 + ["8"] * 3
 
 
 def test_what_is_asked_of_a_broker_names_it(

@@ -5,6 +5,7 @@ Law: nothing else waits by the clock. The wait between two looks is an event nob
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -49,3 +50,23 @@ def wait_until_equal(look: Callable[[], T], wanted: T, what: str, timeout_s: flo
         wait_until(is_there, what, timeout_s)
     except TimeoutError:
         raise TimeoutError(f"{what}: {seen[0]!r} after {timeout_s} s, not {wanted!r}") from None
+
+
+def wait_until_found(look: Callable[[], str], pattern: str, what: str) -> str:
+    """Call ``look`` until the text it returns has what ``pattern`` finds, and return that text.
+
+    Raises:
+        TimeoutError: the deadline passed; the text has the pattern and the whole of what came last.
+    """
+    last = ""
+
+    def is_found() -> bool:
+        nonlocal last
+        last = look()
+        return re.search(pattern, last) is not None
+
+    try:
+        wait_until(is_found, what)
+    except TimeoutError:
+        raise TimeoutError(f"no {what}: {pattern!r} is not found in\n{last}") from None
+    return last

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.kits.apache.cluster import ApacheCluster
 from tests.kits.apache.messages import Sent, per_queue
 from tests.kits.apache.ours import send_many
 from tests.kits.spark.broker_contents import pulled
-from tests.plugins.waiting import wait_until
+from tests.plugins.waiting import wait_until, wait_until_found
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -109,11 +110,6 @@ def test_apaches_broker_and_tools_take_a_listener_on_spark_for_a_consumer(
     )
 
 
-def with_no_lag(progress: str) -> str:
-    """What consumerProgress printed, once it tells of no lag; empty before."""
-    return progress if re.search(r"Diff Total: 0\b", progress) else ""
-
-
 def check_tools(
     cluster: ApacheCluster, group: str, topic: str, client_id: str, stored: list[Sent]
 ) -> None:
@@ -122,9 +118,8 @@ def check_tools(
     assert re.search(rf"{re.escape(client_id)}\s+\S+\s+PYTHON\s+V4_9_8", connection), connection
     for subscribed in (topic, f"%RETRY%{group}"):
         assert re.search(rf"{re.escape(subscribed)}\s+\*", connection), connection
-    progress = wait_until(
-        lambda: with_no_lag(cluster.mqadmin("consumerProgress", "-g", group)), "no lag"
-    )
+    look = partial(cluster.mqadmin, "consumerProgress", "-g", group)
+    progress = wait_until_found(look, r"Diff Total: 0\b", "no lag")
     assert topic in progress
     status = cluster.mqadmin("consumerStatus", "-g", group, "-i", client_id)
     assert "PROP_CLIENT_VERSION" in status

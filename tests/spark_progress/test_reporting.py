@@ -124,7 +124,7 @@ def test_members_that_come_later_have_their_offsets_left_alone(
     cluster.others = {}
     cluster.clock.advance(60_000)
     cluster.source.commit(end)
-    assert cluster.reports[1:] == [{A: 120}]
+    assert cluster.reports[1:] == [{A: 120, B: 50}]
     assert cluster.asked_for_members == 4
 
 
@@ -203,6 +203,45 @@ def test_a_failed_report_is_tried_again_after_a_second_and_no_sooner() -> None:
     cluster.clock.advance(1)
     reporter.report_if_due(StreamOffset({A: 1}))
     assert cluster.reports == [{A: 1}]
+
+
+def test_an_idle_stream_says_its_offsets_again_every_ten_seconds() -> None:
+    """A broker that died lost what it had not written; no message may come for days."""
+    cluster = FakeCluster(group="g")
+    reporter = Reporter(cluster._options, cluster, cluster.clock)
+    reporter.claim([A])
+    reporter.report(StreamOffset({A: 1, B: 5}))
+    for _ in range(20):
+        cluster.clock.advance(999)
+        reporter.report_if_due(StreamOffset({A: 1, B: 5}))
+    assert cluster.reports == [{A: 1, B: 5}] * 2
+
+
+def test_a_stream_whose_other_queues_move_says_the_idle_ones_again() -> None:
+    cluster = FakeCluster(group="g")
+    reporter = Reporter(cluster._options, cluster, cluster.clock)
+    reporter.claim([A])
+    for end_of_a in range(5):
+        reporter.report(StreamOffset({A: end_of_a, B: 5}))
+        cluster.clock.advance(4_000)
+    assert cluster.reports == [{A: 0, B: 5}, {A: 1}, {A: 2}, {A: 3, B: 5}, {A: 4}]
+
+
+def test_one_outage_of_reports_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Another reason is another line, and so is the next outage."""
+    cluster = FakeCluster(group="g")
+    reporter = Reporter(cluster._options, cluster, cluster.clock)
+    reporter.claim([A])
+    refused = BrokerError(26, "no such group")
+    cluster.failures = [ConnectError("away"), ConnectError("away"), refused]
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        for number in range(5):
+            if number == 4:
+                cluster.failures = [ConnectError("away")]
+            cluster.clock.advance(1_000)
+            reporter.report_if_due(StreamOffset({A: number}))
+    said = [record.getMessage().rpartition(": ")[2] for record in caplog.records]
+    assert said == ["away", "no such group", "away"]
 
 
 def test_a_topic_whose_route_is_away_does_not_end_a_restarted_query() -> None:

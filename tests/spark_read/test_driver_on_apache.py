@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,7 +18,7 @@ from rocketstream.spark.driver.streaming import StreamSource
 from rocketstream.spark.executor.fetch import read_rows
 from rocketstream.spark.options import Mode, read_options
 from rocketstream.spark.scan import PartitionPlan, new_scan
-from tests.kits.apache.cluster import ApacheCluster
+from tests.kits.apache.cluster import ApacheCluster, ask
 from tests.kits.apache.ours import send_many
 from tests.plugins.waiting import wait_until
 
@@ -128,3 +129,22 @@ def test_a_broker_that_takes_no_conditions_is_quoted(
     plan = PartitionPlan(tuple(ranges), cluster.addresses(span.queue for span in ranges))
     with pytest.raises(BrokerError, match=f"{FILTERS}=true"):
         list(read_rows(scan, plan))
+
+
+def test_the_first_report_of_a_group_is_kept_for_every_queue(
+    apache_cluster: ApacheCluster, drive: Drive
+) -> None:
+    """A broker that gets the first two commits of a topic and group at once may keep one only."""
+    topic = apache_cluster.create_topic(apache_cluster.unique("first"), queues=8)
+    send_many(apache_cluster.namesrv_addr, topic, 64)
+    cluster = drive(topic=topic)
+    ends = cluster.max_offsets(cluster.queues())
+    groups = [apache_cluster.unique("first-of") for _ in range(200)]
+    for group in groups:
+        made, _ = ask(
+            apache_cluster.broker_addr, 200, {}, json.dumps({"groupName": group}).encode()
+        )
+        assert made == 0
+        cluster.report(group, ends)
+    kept = [cluster.committed(group, ends) for group in groups]
+    assert kept == [ends] * len(groups)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from rocketstream import limits
@@ -32,6 +32,7 @@ from rocketstream.errors import (
     ConnectionLostError,
     OffsetNotFoundError,
     RemoteProtocolError,
+    RocketMQError,
     RouteNotFoundError,
     TopicNotExistError,
     TransportError,
@@ -220,11 +221,6 @@ class BlockingAdminClient:
                 answer = connection.receive(wait_ms)
                 read(places.pop(answer.opaque), answer)
 
-    def oneway(self, address: str, command: RemotingCommand) -> None:
-        """Send one one-way request; success means written to the socket, no more."""
-        with self._pool.connection(address) as connection:
-            connection.oneway(command)
-
     # --- routes ---------------------------------------------------------------------------------
 
     def route(self, topic: str, *, refresh: bool = False) -> TopicRouteData:
@@ -348,16 +344,35 @@ class BlockingAdminClient:
         except OffsetNotFoundError:
             return None
 
-    def update_consumer_offset(
-        self, group: str, queue: MessageQueue, offset: int, oneway: bool = False
-    ) -> None:
+    def update_consumer_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Store a group's offset; it may move backwards (code 15)."""
-        command = questions.commit(group, queue, offset, oneway=oneway)
-        address = self.master(queue.broker_name)
-        if oneway:
-            self.oneway(address, command)
-        else:
-            self.request(address, command)
+        self.update_consumer_offsets(group, {queue: offset})
+
+    def update_consumer_offsets(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Store a group's offsets, which may move backwards, two round trips per broker (code 15).
+
+        One queue of each topic goes before the others: a broker that gets the first two commits of
+        a topic and group at once may keep one only (commitOffset makes the table of the pair
+        unguarded).
+
+        Raises:
+            TransportError, BrokerError, RouteNotFoundError: a broker has no master, was not
+                reached, or refused one; whatever else could be stored is.
+        """
+        failure: RocketMQError | None = None
+        for broker_name, queues in _by_broker(offsets).items():
+            firsts = {queue.topic: queue for queue in queues}.values()
+            for some in (firsts, [queue for queue in queues if queue not in firsts]):
+                commits = [questions.commit(group, queue, offsets[queue]) for queue in some]
+                try:
+                    self._ask_together(self.master, broker_name, commits)
+                except BrokerError as error:
+                    failure = error
+                except (TransportError, RouteNotFoundError) as error:
+                    failure = error
+                    break
+        if failure is not None:
+            raise failure
 
     def _ask(self, queue: MessageQueue, question: Question[T]) -> T:
         def attempt(refresh: bool) -> T:
@@ -371,20 +386,19 @@ class BlockingAdminClient:
         queues: Iterable[MessageQueue],
         ask: Callable[[MessageQueue], Question[int]],
     ) -> dict[MessageQueue, int]:
-        by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
-        for queue in queues:
-            by_broker[queue.broker_name].append(queue)
         found: dict[MessageQueue, int] = {}
-        for broker_name, wanted in by_broker.items():
+        for broker_name, wanted in _by_broker(queues).items():
             questions = [ask(queue) for queue in wanted]
-            answers = self._ask_together(broker_name, questions)
+            answers = self._ask_together(self.address, broker_name, questions)
             found.update(zip(wanted, answers, strict=True))
         return found
 
-    def _ask_together(self, broker_name: str, questions: Sequence[Question[int]]) -> list[int]:
-        def attempt(refresh: bool) -> list[int]:
-            address = self.address(broker_name, refresh=refresh)
-            answers: dict[int, int] = {}
+    def _ask_together(
+        self, find: Callable[..., str], broker_name: str, questions: Sequence[Question[T]]
+    ) -> list[T]:
+        def attempt(refresh: bool) -> list[T]:
+            address = find(broker_name, refresh=refresh)
+            answers: dict[int, T] = {}
             errors: list[BrokerError] = []
 
             def read(place: int, answer: RemotingCommand) -> None:
@@ -422,6 +436,13 @@ def _name_servers(namesrv_addr: str | None) -> list[str]:
             f"or set the environment variable {NAMESRV_ADDR_VARIABLE}"
         )
     return parse_addresses(text)
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
+    for queue in queues:
+        by_broker[queue.broker_name].append(queue)
+    return by_broker
 
 
 def _with_moved_broker(attempt: Callable[[bool], T]) -> T:

@@ -213,7 +213,7 @@ class MQClientAPI:
         self, address: str, group: str, mq: MessageQueue, offset: int
     ) -> None:
         """Commit an offset (15) and wait until the broker has it."""
-        command = questions.commit(group, mq, offset)
+        command = questions.commit(group, mq, offset).command()
         await self.invoke(self.channel(address), command, OFFSET_TIMEOUT_MS)
 
     async def max_offset(self, address: str, mq: MessageQueue) -> int:

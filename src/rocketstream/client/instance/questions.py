@@ -131,14 +131,12 @@ def _committed(answer: RemotingCommand) -> int | None:
     return offset if offset >= 0 else None
 
 
-def commit(
-    group: str, queue: MessageQueue, offset: int, *, oneway: bool = False
-) -> RemotingCommand:
-    """Return the request that stores a group's offset for a queue (15)."""
+def commit(group: str, queue: MessageQueue, offset: int) -> Question[None]:
+    """Ask a broker to store a group's offset for a queue (15)."""
     header = UpdateConsumerOffsetRequestHeader(
         group, queue.topic, queue.queue_id, offset, bname=queue.broker_name
     )
-    return RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header, oneway=oneway)
+    return Question(RequestCode.UPDATE_CONSUMER_OFFSET, header, lambda _: None)
 
 
 # --- which name server is asked -------------------------------------------------------------------

@@ -283,20 +283,13 @@ class Cluster:
     # --- the group --------------------------------------------------------------------------------
 
     def report(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Report a group's offsets to the brokers, one-way.
+        """Report a group's offsets to the brokers, which have them when this returns.
 
         Raises:
-            TransportError, BrokerError, RouteNotFoundError: a broker cannot be reached; the others
-                got the report.
+            TransportError, BrokerError, RouteNotFoundError: a broker was not reached or refused;
+                the others have the report.
         """
-        failure: RocketMQError | None = None
-        for queue, offset in offsets.items():
-            try:
-                self._client.update_consumer_offset(group, queue, offset, oneway=True)
-            except (TransportError, BrokerError, RouteNotFoundError) as error:
-                failure = error
-        if failure is not None:
-            raise failure
+        self._client.update_consumer_offsets(group, offsets)
 
     def committed(self, group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """Return a group's offsets at the brokers; queues without one are left out."""

@@ -27,6 +27,9 @@ logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 REPORT_PAUSE_MS: Final = 1_000
 """How long a failed report is not tried again, unless a batch commits."""
+REPEAT_MS: Final = 10_000
+"""How often an unchanged offset is reported again: a broker writes them every few seconds only, and
+one that died in between has lost what it took (C-344)."""
 MEMBERS_MS: Final = 60_000
 """How often it is checked whether others consume with the group."""
 CLAIM_MARK: Final = "#spark"
@@ -50,6 +53,8 @@ class Reporter:
         self._cluster = cluster
         self._clock = clock
         self._reported: Mapping[MessageQueue, int] = {}
+        self._reported_at = float("-inf")
+        self._failure = ""
         self._pause_until = float("-inf")
         self._looked_at: float | None = None
         self._yields = False
@@ -86,17 +91,28 @@ class Reporter:
     def report(self, offset: StreamOffset) -> None:
         """Report; never raises errors of the cluster."""
         group = self._group
-        if group is None or offset.initial or offset.ends == self._reported:
+        if group is None or offset.initial:
+            return
+        now = self._clock.monotonic_ms()
+        if now - self._reported_at >= REPEAT_MS:
+            self._reported = {}
+        if offset.ends == self._reported:
             return
         news = {q: end for q, end in offset.ends.items() if self._reported.get(q) != end}
         try:
             if self._must_yield(group, list(offset.ends)):
                 return
             self._cluster.report(group, news)
-            self._reported = offset.ends
         except (TransportError, BrokerError, RouteNotFoundError) as error:
-            logger.warning("progress of group=%s not reported: %s", group, error)
+            if str(error) != self._failure:
+                logger.warning("progress of group=%s not reported: %s", group, error)
+            self._failure = str(error)
             self._pause_until = self._clock.monotonic_ms() + REPORT_PAUSE_MS
+            return
+        self._failure = ""
+        if len(news) == len(offset.ends):
+            self._reported_at = now
+        self._reported = offset.ends
 
     def _must_yield(self, group: str, queues: Sequence[MessageQueue]) -> bool:
         """Whether others have begun to consume with the group; checked from time to time."""
