@@ -20,6 +20,8 @@
 #                 SUITES="send drain" others, MORE="--scale 0.5" as you like
 #   make bench-all  all measurements, Spark too: hours
 PYTHON ?= python3
+# Images of containers set it, and then every process of the suites compiles all it imports, and every worker rewrites all tests.
+unexport PYTHONDONTWRITEBYTECODE
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready

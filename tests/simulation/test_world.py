@@ -83,9 +83,9 @@ PROGRAM = """
 from tests.simulation.orders import run_orders
 from tests.scenarios.draws import draw_options
 from tests.scenarios.campaign import run_seed
-print(*(run_orders(draw_options(seed, "orders")).digest for seed in range(8)))
+print(*(run_orders(draw_options(seed, "orders")).digest for seed in range(3)))
 for seed in (20, 25, 361):  # what came apart once: the order of connections, and of topics
-    print(*{run_seed(seed).digest for _ in range(4)})
+    print(*{run_seed(seed).digest for _ in range(2)})
 """
 
 
