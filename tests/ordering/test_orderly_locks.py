@@ -147,6 +147,7 @@ def test_a_lock_is_kept_while_the_start_of_its_queue_is_asked_for(broker: Lockin
         service: Any = impl.service
         engine.run(service.locker.renew())
         assert not broker.asked(UNLOCK)
+        broker.on[RequestCode.QUERY_CONSUMER_OFFSET] = query
         response = query(asked.command)
         assert response is not None
         broker.reply(asked, response)
