@@ -232,16 +232,18 @@ def test_one_outage_of_reports_is_one_line(caplog: pytest.LogCaptureFixture) -> 
     cluster = FakeCluster(group="g")
     reporter = Reporter(cluster._options, cluster, cluster.clock)
     reporter.claim([A])
-    refused = BrokerError(26, "no such group")
-    cluster.failures = [ConnectError("away"), ConnectError("away"), refused]
+    no_group = BrokerError(26, "no such group")
+    cluster.failures = [ConnectError("away"), ConnectError("away"), no_group]
     with caplog.at_level(logging.WARNING, "rocketstream.spark"):
         for number in range(5):
             if number == 4:
                 cluster.failures = [ConnectError("away")]
             cluster.clock.advance(1_000)
             reporter.report_if_due(StreamOffset({A: number}))
-    said = [record.getMessage().rpartition(": ")[2] for record in caplog.records]
-    assert said == ["away", "no such group", "away"]
+    said = [record.getMessage().removeprefix("progress of group=g ") for record in caplog.records]
+    again = "is reported again"
+    refused = "not reported: CODE: 26: no such group"
+    assert said == ["not reported: away", refused, again, "not reported: away"]
 
 
 def test_a_topic_whose_route_is_away_does_not_end_a_restarted_query() -> None:

@@ -109,7 +109,9 @@ class Reporter:
             self._failure = str(error)
             self._pause_until = self._clock.monotonic_ms() + REPORT_PAUSE_MS
             return
-        self._failure = ""
+        if self._failure:
+            logger.warning("progress of group=%s is reported again", group)
+            self._failure = ""
         if len(news) == len(offset.ends):
             self._reported_at = now
         self._reported = offset.ends
