@@ -202,9 +202,11 @@ def test_queues_of_a_broker_that_is_away_for_a_moment_are_kept(
     one.queues.table[ALL[3]].leave()
     assert one.rebalance()
     assert own(one) == [0, 1, 2]
+    assert one.changes[-1] == (3, 3), "who is told of the change would pull the kept one no more"
     monkeypatch.setattr(instance, "is_away", lambda broker: False, raising=False)
     assert one.rebalance()
     assert own(one) == [0, 1]
+    assert one.changes[-1] == (2, 2)
 
 
 def test_a_retry_topic_without_a_route_is_told_to_nobody(

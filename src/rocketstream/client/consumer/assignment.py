@@ -209,7 +209,8 @@ class Assignment(Generic[Q]):
                 break  # a wrong route has been put right meanwhile: divided anew at once
             taken += await self._assign(new[at : at + QUEUES_AT_ONCE])
         if effects:
-            await self._owner.queues_changed(topic, queues, sorted(allotted))
+            # With those that wait for their broker: what is held and not told would be let go.
+            await self._owner.queues_changed(topic, sorted({*queues, *share}), sorted(share))
         self._begin(taken)
         # Last: a listener that takes long keeps no other queue from changing hands.
         busy = await self._revoke(busy, wait=True)
@@ -388,7 +389,8 @@ class Assignment(Generic[Q]):
                 self._begin(await self._assign([mq]) if is_wanted else [])
                 queues = self._instance.routes.subscribe_queues(mq.topic) or ()
                 mine = [each for each in self.table if each.topic == mq.topic]
-                await self._owner.queues_changed(mq.topic, sorted(queues), sorted(mine))
+                every = sorted({*queues, *mine})
+                await self._owner.queues_changed(mq.topic, every, sorted(mine))
             except Exception:
                 logger.exception("giving up %s failed", mq)
         if is_wanted and mq not in self.table:
