@@ -255,6 +255,25 @@ def test_messages_of_a_key_are_tried_again_before_those_behind_them() -> None:
     asyncio.run(case())
 
 
+def test_a_try_that_may_have_stored_messages_of_a_key_counts_whatever_the_last_one_says() -> None:
+    """Said to be NOT_SENT, they would be sent again as messages that cannot be there twice."""
+
+    async def case() -> None:
+        sender = Scripted()
+        sending, _ = begin(sender, [b"x"] * 3, shardingKey=["a"] * 3)
+        task = asyncio.create_task(run(sending))
+        outcomes = (SendOutcome.NOT_SENT, SendOutcome.UNKNOWN, SendOutcome.NOT_SENT)
+        for outcome in outcomes:
+            await passes()
+            sender.answer(error=failure(outcome, retriable=True))
+        with pytest.raises(SendManyError) as caught:
+            await task
+        assert caught.value.outcome is SendOutcome.UNKNOWN
+        assert {part.error.outcome for part in caught.value.result.failed} == {SendOutcome.UNKNOWN}
+
+    asyncio.run(case())
+
+
 def test_a_bad_row_ends_it_once_those_before_are_answered() -> None:
     async def case() -> None:
         sender = Scripted()

@@ -153,7 +153,10 @@ class SendManyResult:
 
 @dataclass(slots=True)
 class _Request:
-    """One request: some rows of a block."""
+    """One request: some rows of a block.
+
+    ``doubt`` is why an earlier try may have stored them, whatever became of the later ones.
+    """
 
     prepared: PreparedSend
     queue: MessageQueue | None
@@ -162,6 +165,7 @@ class _Request:
     ids: pa.Array
     batch: pa.RecordBatch
     tries_left: int
+    doubt: SendError | None = None
 
 
 def given_of(bodies: Any, **more: Any) -> Given:
@@ -363,6 +367,8 @@ class ManySends:
         self._sender.send(request.prepared, target, self._timeout_ms, done)
 
     def _done(self, request: _Request, result: SendResult | None, error: SendError | None) -> None:
+        if error is not None and error.outcome is SendOutcome.UNKNOWN:
+            request.doubt = error
         if error is None or not error.retriable or not request.tries_left or self.has_failed:
             self._ended(request, result, error)
             return
@@ -381,7 +387,7 @@ class ManySends:
             self.result.stored.append(part)
         else:
             assert error is not None
-            self._failed(request, error)
+            self._failed(request, request.doubt or error)
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
 
