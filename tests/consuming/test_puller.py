@@ -593,10 +593,12 @@ def test_a_topic_that_was_gone_is_begun_with_its_first_message(
     world.pause_ms()
     world.answer(BrokerError(GONE, "no", address=MASTER))
     assert world.moved_to == []
+    assert world.puller.is_gone(queue.message_queue)
     world.pause_ms()
     with caplog.at_level(logging.WARNING):
         world.answer(pull_answer(NO_MATCH, 8, 90))
     assert (world.moved_to, world.accepted, world.pulls) == ([0], [], [])
+    assert not world.puller.is_gone(queue.message_queue)
     assert f"topic {TOPIC} was gone, and is there again" in caplog.text
     world.begin(queue)
     world.answer(pull_answer(NO_MATCH, 8, 90))

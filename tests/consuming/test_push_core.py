@@ -512,6 +512,19 @@ def test_queues_that_are_given_up_count_what_is_finished(world: World) -> None:
     assert (forgotten, world.store.noted[MQ]) == ([MQ], 6)
 
 
+def test_what_was_noted_of_a_topic_that_is_gone_is_not_said(world: World) -> None:
+    """The topic may be there anew by then, with other messages at these offsets."""
+    (queue,) = world.take(MQ)
+    message = queued(5)
+    queue.put([message], 6)
+    queue.finished.append(message)
+    world.machine.pulls.is_gone = lambda mq: mq == MQ
+    world.client.run(world.machine.persist_offsets())
+    assert world.store.called("persist") == [("persist", [])]
+    world.client.run(world.machine.give_up([queue]))
+    assert MQ not in world.store.noted
+
+
 def test_brokers_are_told_of_the_subscription_anew_before_pulls_carry_it(world: World) -> None:
     """Covers C-183: with a larger version, even where the clock stands still."""
     world.take(MQ)

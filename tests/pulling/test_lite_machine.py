@@ -459,6 +459,20 @@ def test_a_queue_that_is_shorter_goes_on_where_the_broker_says(world: World) -> 
 # --- queues ---------------------------------------------------------------------------------------
 
 
+def test_what_was_noted_of_a_topic_that_is_gone_is_not_said(made: Made) -> None:
+    """The topic may be there anew by then, with other messages at these offsets."""
+    world = made()
+    (queue,) = world.take(MQ)
+    world.bring(queue, 5, 6)
+    world.hand_out()
+    world.hand_out()
+    world.machine.pulls.is_gone = lambda mq: mq == MQ
+    world.client.run(world.machine.persist_offsets())
+    assert world.store.called("persist") == [("persist", [])]
+    world.client.run(world.machine.give_up([queue]))
+    assert MQ not in world.store.noted
+
+
 def test_queues_that_are_given_up_commit_what_the_caller_is_done_with(made: Made) -> None:
     """Covers C-515, C-517: what it holds is the next owner's; others may be pulled again."""
     world = made(pull_threshold_for_all=1)

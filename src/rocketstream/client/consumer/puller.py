@@ -185,6 +185,13 @@ class Puller(Generic[Q]):
         self._stalls.forget(mq)
         self._gone.discard(mq)
 
+    def is_gone(self, mq: MessageQueue) -> bool:
+        """Whether the broker did not know a queue's topic at the last pull.
+
+        What is noted of the queue then is of that topic, and would pass over messages of the next.
+        """
+        return mq in self._gone
+
     def pull_soon(self, queue: Q) -> None:
         """Pull a queue again that was held; from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: shut down meanwhile

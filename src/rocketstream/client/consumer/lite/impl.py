@@ -192,7 +192,7 @@ class LitePullConsumerImpl(ConsumerInner):
             self.instance.outages.subscribed(self.group)
         with self.lock:
             self.commit_if_due()
-            mine = list(self.cache.queues)
+            mine = [mq for mq in self.cache.queues if not self.pulls.is_gone(mq)]
         await self.store.persist(mine)
         await self.store.check(mine)
         if self._plan.assigned is None:  # what is assigned may well be consumed by several
@@ -372,6 +372,8 @@ class LitePullConsumerImpl(ConsumerInner):
             for mq in mqs:
                 if self._settings.auto_commit:
                     self._note(self.cache.commits([mq]))
+                if self.pulls.is_gone(mq):
+                    self.store.remove_offset(mq)
                 self.cache.drop(mq)
                 self.pulls.forget(mq)
             freed = self.cache.released()

@@ -407,10 +407,13 @@ class PushConsumerImpl(ConsumerInner):
         self.pulls.pull(queue)
 
     async def give_up(self, queues: Sequence[AssignedQueue]) -> None:
-        """Have finished messages removed."""
+        """Have finished messages removed; those of a topic that is gone count no more."""
         for queue in queues:
-            self.pulls.forget(queue.message_queue)
+            mq = queue.message_queue
             queue.flush()
+            if self.pulls.is_gone(mq):
+                self.store.remove_offset(mq)
+            self.pulls.forget(mq)
 
     async def queues_changed(
         self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]
@@ -442,7 +445,7 @@ class PushConsumerImpl(ConsumerInner):
     async def persist_offsets(self) -> None:
         """Send changed offsets to their brokers, and those that another member put back."""
         await self._flush()
-        mine = list(self.queues.table)
+        mine = [mq for mq in self.queues.table if not self.pulls.is_gone(mq)]
         await self.store.persist(mine)
         await self.store.check(mine)
         for mq, offset in self.store.overtaken(mine).items():
