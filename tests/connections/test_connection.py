@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -553,6 +555,28 @@ def test_a_connection_that_goes_silent_is_closed_and_used_no_more(run: Run) -> N
                 await waiting
             await connection.wait_closed()
             assert "though it was asked" in str(connection.close_reason)
+
+    run(main())
+
+
+def test_what_a_silent_peer_has_not_taken_is_not_sent_to_it_later(run: Run) -> None:
+    """A commit would come behind a later one over the next connection.
+
+    The system goes on sending for minutes what a closed socket has left, unless told to drop it.
+    """
+
+    async def main() -> None:
+        async with pair(Held(), bounds=SILENT) as (_, connection):
+            transport: Any = connection._transport
+            lingers = partial(transport.get_extra_info("socket").getsockopt, socket.SOL_SOCKET)
+            before = lingers(socket.SO_LINGER, 8)
+            aborted: list[bytes] = []
+            connection._abort = lambda: aborted.append(lingers(socket.SO_LINGER, 8))  # type: ignore[method-assign]
+            with pytest.raises(RequestTimeoutError):
+                await connection.request(request(), 50)
+            assert (before, aborted) == (struct.pack("ii", 0, 0), [struct.pack("ii", 1, 0)])
+            transport.abort()
+            await connection.wait_closed()
 
     run(main())
 

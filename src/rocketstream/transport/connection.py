@@ -7,10 +7,12 @@ meaning of a command.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import math
 import socket
+import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -44,6 +46,8 @@ _PAUSE_ABOVE_BYTES = 1024 * 1024
 _SWEEP_PAUSE_S = 0.02
 _IDLE_CHECKS = 4
 _GRACE_S = 3.0
+_AT_ONCE: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER: a close drops what was not sent, and resets the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,7 +494,7 @@ class Connection(asyncio.BaseProtocol):
         if silent_s := self._silent_s(now, [entry[2] for entry in entries]):
             # Ended before requests fail: a caller that tries again at once gets a new connection.
             self._end(f"no answer has come from it for {silent_s:.1f} s, though it was asked")
-            self._abort()
+            self._cut_off()
         text = f"no answer from {self.peer} in time{self._remark(closed=False) if due else ''}"
         for entry in entries:
             self._tell_failure(entry[1], RequestTimeoutError(text, address=self.peer))
@@ -605,6 +609,18 @@ class Connection(asyncio.BaseProtocol):
     def _abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+    def _cut_off(self) -> None:
+        """End without sending what the peer has not taken.
+
+        The system would send it for minutes, and a commit that was said over this connection could
+        come behind a later one over the next.
+        """
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        self._abort()
 
     def _end(self, reason: str, remark: str = "") -> None:
         if self._closed:

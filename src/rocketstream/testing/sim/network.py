@@ -509,6 +509,14 @@ class Endpoint:
         if self.out is not None:
             self.out.send_end()
 
+    def drop(self) -> None:
+        """End the connection so that bytes the peer has not got are sent no more."""
+        if self.is_gone:
+            return
+        self._leave()
+        if self.out is not None:
+            self.out.drop()
+
     def kill(self) -> None:
         """End the connection of a killed process whose machine goes on."""
         if self.out is not None:
@@ -733,6 +741,13 @@ class Stream:
         self.buffer.clear()
         self.buffered = 0
         self._schedule("reset", b"")
+
+    def drop(self) -> None:
+        """Send a reset; nothing that was lost on its way is sent again, the reset neither."""
+        if self.held:
+            self._finish()
+        else:
+            self.send_reset()
 
     def lose(self) -> None:
         """Lose the bytes not yet sent, as their machine is gone; those on their way arrive."""

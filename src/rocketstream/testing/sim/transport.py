@@ -6,6 +6,7 @@ Law: keeps asyncio's promises to protocols, no more; the network decides what ha
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from typing import Any, Protocol
 
@@ -51,6 +52,23 @@ class NetworkSide(Protocol):
         """Close the connection for the process."""
         ...
 
+    def drop(self) -> None:
+        """Reset the connection; bytes the peer has not got are sent no more."""
+        ...
+
+
+class _Socket:
+    """The options of a connection's socket."""
+
+    def __init__(self) -> None:
+        self.drops = False
+        """Whether the end of the connection drops what the peer has not got."""
+
+    def setsockopt(self, level: int, option: int, value: object) -> None:
+        """Set an option."""
+        if (level, option) == (socket.SOL_SOCKET, socket.SO_LINGER):
+            self.drops = True
+
 
 class SimTransport(asyncio.Transport):
     """The transport a protocol of a simulated process writes to."""
@@ -65,9 +83,12 @@ class SimTransport(asyncio.Transport):
         self._paused = False
         self._high = _HIGH_WATER_BYTES
         self._low = _HIGH_WATER_BYTES // 4
+        self._socket = _Socket()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return ``peername`` or ``sockname``; there is no socket."""
+        """Return ``peername``, ``sockname``, or a ``socket`` that takes options."""
+        if name == "socket":
+            return self._socket
         if name == "peername":
             return self._endpoint.remote
         if name == "sockname":
@@ -157,7 +178,11 @@ class SimTransport(asyncio.Transport):
         if out is not None:
             out.buffer.clear()
             out.buffered = 0
-        self._finish_close()
+        if self._socket.drops:
+            self._endpoint.drop()
+            self._tell_lost(None)
+        else:
+            self._finish_close()
 
     def broken(self, error: OSError) -> None:
         """End because the network ended the connection."""
