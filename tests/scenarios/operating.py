@@ -13,7 +13,7 @@ from functools import partial
 
 from rocketstream import aio
 from rocketstream.client.instance.api import MQClientAPI
-from rocketstream.errors import RocketMQError
+from rocketstream.errors import RocketMQError, TransportError
 from rocketstream.model import Message, MessageQueue, SendResult
 from rocketstream.protocol.bodies import GetConsumerListByGroupResponseBody, ResetOffsetBody
 from rocketstream.protocol.codes import Perm, RequestCode
@@ -125,8 +125,8 @@ class Clerk(Sender):
             try:
                 return await deed()
             except RocketMQError as error:
-                if self._world.may_lose:
-                    return None
+                if self._world.may_lose and not isinstance(error, TransportError):
+                    return None  # refused for good, as for what was lost
                 if self._world.now_ms - since > FOUND_WITHIN_MS:
                     return self._world.fail(f"refused for a minute: {error}", error)
             await asyncio.sleep(1)
@@ -201,7 +201,7 @@ class Operator(Clerk):
             self.node.record(OffsetReset(asked, group, queue, 0, until))
         since = START_MS + int(asked - chance.random() * 10_000)
         header = ResetOffsetRequestHeader(self._topic, group, since, is_force=False)
-        if chance.random() < 0.3:
+        if chance.random() < 0.3 and broker.queues(self._topic):
             queue = chance.choice(broker.queues(self._topic))
             end = broker.running.store.max_offset(queue.topic, queue.queue_id)
             header.queue_id, header.offset = queue.queue_id, chance.randint(0, end)
@@ -213,6 +213,8 @@ class Operator(Clerk):
         """Ask a member how it is, and where."""
         broker, group = self._broker(chance), chance.choice(self._groups).manners.group
         members = await self._members(broker, group)
+        if not members:
+            return
         running = GetConsumerRunningInfoRequestHeader(group, chance.choice(members))
         await self._ask(broker, RequestCode.GET_CONSUMER_RUNNING_INFO, running)
         status = GetConsumerStatusRequestHeader(self._topic, group)
@@ -229,6 +231,8 @@ class Operator(Clerk):
         result = await self._producer.send(Message(PROBES, b"probe"))
         broker: SimBroker = self._world.cluster.broker_of(result.message_queue)
         members = await self._members(broker, group)
+        if not members:
+            return
         header = ConsumeMessageDirectlyResultRequestHeader(
             group, chance.choice(members), result.offset_msg_id
         )

@@ -107,11 +107,14 @@ class SimBroker:
         return f"{self.node.host}:{BROKER_PORT}"
 
     @property
+    def is_up(self) -> bool:
+        """Whether it is running and has its topics; it may stand still."""
+        return self._ready_incarnation == self.node.incarnation and self.node.is_alive
+
+    @property
     def is_ready(self) -> bool:
-        """Whether it is running and has its topics."""
-        node = self.node
-        is_up = self._ready_incarnation == node.incarnation and node.is_alive
-        return is_up and not node.loop.is_paused
+        """Whether it answers, and has its topics."""
+        return self.is_up and not self.node.loop.is_paused
 
     @property
     def running(self) -> Broker:
@@ -267,6 +270,10 @@ class Cluster:
     def _ready(self) -> list[SimBroker]:
         return [broker for broker in self.brokers if broker.is_ready]
 
+    @property
+    def _up(self) -> list[SimBroker]:
+        return [broker for broker in self.brokers if broker.is_up]
+
     def broker_of(self, queue: MessageQueue) -> SimBroker:
         """Return the broker that has a queue."""
         (broker,) = (each for each in self.brokers if each.name == queue.broker_name)
@@ -281,14 +288,14 @@ class Cluster:
         return [queue for broker in self._ready for queue in broker.queues(topic)]
 
     def logs(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that hold or held messages."""
-        return [queue for broker in self._ready for queue in broker.logs(topic)]
+        """Return the queues of a topic that hold or held messages, also of who stands still."""
+        return [queue for broker in self._up for queue in broker.logs(topic)]
 
     def stored(self, topic: str) -> list[StoredMessage]:
         """Return every message of a topic, queue by queue; for the end of a run."""
         return [
             message
-            for broker in self._ready
+            for broker in self._up
             for queue in broker.logs(topic)
             for message in broker.stored(queue)
         ]
