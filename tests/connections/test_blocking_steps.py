@@ -59,7 +59,12 @@ class Sock:
         self.written = bytearray()
         self.rooms: list[int] = []
         self.is_blocking = True
+        self.drops = False
         self.closes = 0
+
+    def setsockopt(self, level: int, option: int, value: bytes) -> None:
+        assert (level, option, self.closes) == (socket.SOL_SOCKET, socket.SO_LINGER, 0)
+        self.drops = value == struct.pack("ii", 1, 0)
 
     def setblocking(self, flag: bool) -> None:
         self.is_blocking = flag
@@ -324,6 +329,7 @@ def test_silence_is_a_timeout_that_says_who_may_be_there(bench: Bench) -> None:
     with pytest.raises(RequestTimeoutError) as caught:
         bench.connection.request(request(), 100)
     assert str(caught.value) == f"no answer from a:1 in time{SILENT}; the connection was closed"
+    assert (bench.sock.drops, bench.sock.closes) == (True, 1)
     with pytest.raises(ConnectError, match=r"is closed \(a request timed out\); nothing was sent"):
         bench.connection.submit(request())
     with pytest.raises(ConnectionLostError, match="a request timed out"):

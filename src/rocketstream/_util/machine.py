@@ -1,11 +1,16 @@
-"""The resources of this machine, and which addresses are its own."""
+"""The resources of this machine, which addresses are its own, and what its sockets do."""
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
+import socket
+import struct
 import sys
+from typing import Final
 
+_DROPPING: Final = struct.pack("ii", 1, 0)
 _MEMORY_BYTES_UNKNOWN = 8 * 1024 * 1024 * 1024
 _OPEN_FILES_UNKNOWN = 512
 
@@ -26,6 +31,16 @@ def open_files_max() -> int:
 
     limit: int = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return limit if limit > 0 else 1 << 20
+
+
+def drop_unsent(sock: socket.socket) -> None:
+    """Have the end of a socket reset its connection and drop what the peer has not taken.
+
+    Without it the system goes on sending that for minutes after the end. A commit that was said
+    over this connection could then come behind a later one over the next.
+    """
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DROPPING)
 
 
 def is_loopback(host: str) -> bool:

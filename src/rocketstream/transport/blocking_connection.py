@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.machine import drop_unsent
 from rocketstream.errors import (
     ClientStateError,
     ConnectError,
@@ -478,6 +479,8 @@ class BlockingConnection:
     def _timed_out(self) -> RequestTimeoutError:
         self.timed_out = True
         remark = self._remark(closed=False)
+        if self._sock is not None:
+            drop_unsent(self._sock)
         self._break("a request timed out")
         return RequestTimeoutError(
             f"no answer from {self.address} in time{remark}; the connection was closed",

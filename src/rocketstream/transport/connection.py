@@ -7,18 +7,17 @@ meaning of a command.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import math
 import socket
-import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 from rocketstream import limits
+from rocketstream._util.machine import drop_unsent
 from rocketstream._util.patience import another_look_s
 from rocketstream.errors import (
     ConnectError,
@@ -46,8 +45,6 @@ _PAUSE_ABOVE_BYTES = 1024 * 1024
 _SWEEP_PAUSE_S = 0.02
 _IDLE_CHECKS = 4
 _GRACE_S = 3.0
-_AT_ONCE: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER: a close drops what was not sent, and resets the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -611,15 +608,10 @@ class Connection(asyncio.BaseProtocol):
             self._transport.abort()
 
     def _cut_off(self) -> None:
-        """End without sending what the peer has not taken.
-
-        The system would send it for minutes, and a commit that was said over this connection could
-        come behind a later one over the next.
-        """
+        """End without sending what the peer has not taken."""
         sock = None if self._transport is None else self._transport.get_extra_info("socket")
         if sock is not None:
-            with contextlib.suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+            drop_unsent(sock)
         self._abort()
 
     def _end(self, reason: str, remark: str = "") -> None:
