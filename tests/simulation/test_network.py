@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rocketstream._util.machine import drop_unsent
 from rocketstream.errors import NotSupportedError
 from rocketstream.testing.sim.loop import Scheduler, SimLoop
 from rocketstream.testing.sim.network import WINDOW_BYTES, Network, NetworkSettings
@@ -101,7 +102,7 @@ def test_bytes_arrive_in_order_and_names_are_told() -> None:
     assert server.data == client.data == b"".join(b"%03d" % n for n in range(50))
     assert client.transport.get_extra_info("peername") == (THERE, PORT)
     assert server.transport.get_extra_info("peername")[0] == HERE
-    assert client.transport.get_extra_info("socket") is None
+    assert client.transport.get_extra_info("cipher") is None
 
 
 def test_connect_where_nobody_listens_is_refused() -> None:
@@ -156,6 +157,34 @@ def test_partition_holds_bytes_up_and_gives_them_when_it_ends() -> None:
     net.network.unblock(HERE, THERE)
     net.run(5)
     assert server.data == b"hello"
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_what_a_partition_holds_up_comes_after_the_end_unless_it_is_dropped(drops: bool) -> None:
+    """As the kernel does, which sends on what a closed socket has left."""
+    net = Net()
+    client, server = net.connected()
+    net.network.block(HERE, THERE)
+    client.transport.write(b"stale")
+    net.run(1)
+    if drops:
+        drop_unsent(client.transport.get_extra_info("socket"))
+    client.transport.abort()
+    net.network.unblock(HERE, THERE)
+    net.run(5)
+    assert client.lost == [None]
+    assert server.data == (b"" if drops else b"stale")
+    assert server.lost == ([] if drops else [None]), "the reset is lost as well"
+
+
+def test_a_reset_reaches_a_peer_there_is_a_way_to() -> None:
+    net = Net()
+    client, server = net.connected()
+    drop_unsent(client.transport.get_extra_info("socket"))
+    client.transport.abort()
+    net.run(1)
+    (error,) = server.lost
+    assert isinstance(error, ConnectionResetError)
 
 
 def test_partition_that_lasts_ends_the_connection_of_the_one_who_sends() -> None:
