@@ -606,6 +606,24 @@ def test_an_expired_message_is_sent_back_with_a_level_of_its_own(
     assert not has_cause(failing.messages[0])
 
 
+def test_a_message_that_waits_here_is_with_no_listener_that_takes_too_long(
+    failing: Failing,
+) -> None:
+    """A second send-back would count a try it has not had: it would be dead one too early."""
+    failing.back.refuses = True
+    failing.submit(0)
+    failing.turn()
+    failing.back.refuses = False
+    work = failing.failed.expire(failing.queue, failing.messages[0])
+    assert not failing.loop.run_until_complete(work)
+    assert failing.back.given == [(0, 0)]
+    failing.turn(1_502)
+    assert failing.again
+    work = failing.failed.expire(failing.queue, failing.messages[0])
+    assert failing.loop.run_until_complete(work), "it is with a listener again"
+    assert failing.back.given == [(0, 0), (0, 3)]
+
+
 def test_an_expired_message_says_that_it_took_too_long() -> None:
     failing = Failing(tells_cause=True)
     failing.loop.run_until_complete(failing.failed.expire(failing.queue, failing.messages[0]))

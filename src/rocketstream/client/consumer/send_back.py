@@ -311,6 +311,8 @@ class FailedMessages:
         self._later: dict[AssignedQueue, deque[tuple[float, MessageExt]]] = {}
         """Messages that are consumed again here, each with the loop's time at which it is due."""
         self._timers: set[asyncio.TimerHandle] = set()
+        self._here: set[int] = set()
+        """Identities of messages no listener has: on their way back, or to be consumed again."""
         self._closed = False
 
     def submit(self, queue: AssignedQueue, messages: Sequence[MessageExt], level: int) -> None:
@@ -326,8 +328,11 @@ class FailedMessages:
     async def expire(self, queue: AssignedQueue, message: MessageExt) -> bool:
         """Send back a message whose listener takes too long (C-248); return whether it worked.
 
-        If not, it stays with that listener: another call beside it would help nobody.
+        If not, it stays with that listener: another call beside it would help nobody. A message
+        that is on its way back, or waits here, is left: it would count a try it has not had.
         """
+        if id(message) in self._here:
+            return False
         if self._tells_cause:
             tell_cause([message], TIME_OUT, TOO_LONG, None)
         queue.begin()
@@ -351,6 +356,7 @@ class FailedMessages:
                 held = [m for m in messages if m in queue.process_queue and not queue.dropped]
             if len(held) < len(messages):
                 queue.end(len(messages) - len(held))
+            self._here.update(map(id, held))
             for message in held:
                 self._send_back.begin(self._return(queue, message, level))
 
@@ -364,9 +370,12 @@ class FailedMessages:
             if not (is_expired or self._closed or queue.dropped):
                 message._reconsume_times += 1
                 self._consume_later(queue, message)
+            elif not is_expired:
+                self._here.discard(id(message))
             return False
         else:
             queue.finish(message)
+            self._here.discard(id(message))
             return True
         finally:
             queue.end()
@@ -386,6 +395,9 @@ class FailedMessages:
             waiting, messages = self._later[queue], []
             while waiting and waiting[0][0] <= max(due_s, self._loop.time()):
                 messages.append(waiting.popleft()[1])
+            self._here.difference_update(map(id, messages))
+            if queue.dropped:
+                self._here.difference_update(id(message) for _, message in waiting)
             if queue.dropped or not waiting:
                 del self._later[queue]
             else:

@@ -271,13 +271,8 @@ def _given_up_early(
         return
     for key, dead in _dead_letters(stories, group).items():
         deliveries = by_key.get(key, [])
-        failed = [delivery.end for delivery in deliveries if delivery.failed]
-        failures = len(failed)
-        # A send-back names its message by its place in the log, and a loss of power may have given
-        # that to the next copy of it: then that one counts as failed.
-        last = max((at for at in failed if at < dead.at), default=dead.at)
-        moved = stories.power_lost(dead.queue.broker_name, last, dead.at)
-        if failures + moved < most:
+        failures = sum(delivery.failed for delivery in deliveries)
+        if failures < most:
             text = f"{key} was dead-lettered after {failures} failures; it had {most} attempts"
             events = (*(delivery.event for delivery in deliveries), dead)
             yield Anomaly(AnomalyKind.GIVEN_UP_EARLY, text, events)
