@@ -5,7 +5,6 @@ Law: nothing else waits by the clock. The wait between two looks is an event nob
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -17,9 +16,14 @@ _NEVER = threading.Event()
 
 
 def wait_until(
-    look: Callable[[], T | None], what: str, timeout_s: float = 30.0, interval_s: float = 0.05
+    look: Callable[[], T | None],
+    what: str,
+    timeout_s: float = 30.0,
+    interval_s: float = 0.05,
+    *,
+    fits: Callable[[T], object] = bool,
 ) -> T:
-    """Call ``look`` until it returns something true, and return that.
+    """Call ``look`` until it returns something that ``fits``, by default what is true.
 
     Raises:
         TimeoutError: the deadline passed; the text names what was waited for and the last answer.
@@ -27,7 +31,7 @@ def wait_until(
     deadline = time.monotonic() + timeout_s
     while True:
         answer = look()
-        if answer:
+        if answer is not None and fits(answer):
             return answer
         if time.monotonic() >= deadline:
             raise TimeoutError(f"no {what} within {timeout_s} s; last seen: {answer!r}")
@@ -50,23 +54,3 @@ def wait_until_equal(look: Callable[[], T], wanted: T, what: str, timeout_s: flo
         wait_until(is_there, what, timeout_s)
     except TimeoutError:
         raise TimeoutError(f"{what}: {seen[0]!r} after {timeout_s} s, not {wanted!r}") from None
-
-
-def wait_until_found(look: Callable[[], str], pattern: str, what: str) -> str:
-    """Call ``look`` until the text it returns has what ``pattern`` finds, and return that text.
-
-    Raises:
-        TimeoutError: the deadline passed; the text has the pattern and the whole of what came last.
-    """
-    last = ""
-
-    def is_found() -> bool:
-        nonlocal last
-        last = look()
-        return re.search(pattern, last) is not None
-
-    try:
-        wait_until(is_found, what)
-    except TimeoutError:
-        raise TimeoutError(f"no {what}: {pattern!r} is not found in\n{last}") from None
-    return last

@@ -19,7 +19,7 @@ from tests.kits.apache.cluster import ApacheCluster
 from tests.kits.apache.messages import Sent, per_queue
 from tests.kits.apache.ours import send_many
 from tests.kits.spark.broker_contents import pulled
-from tests.plugins.waiting import wait_until, wait_until_found
+from tests.plugins.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -119,7 +119,7 @@ def check_tools(
     for subscribed in (topic, f"%RETRY%{group}"):
         assert re.search(rf"{re.escape(subscribed)}\s+\*", connection), connection
     look = partial(cluster.mqadmin, "consumerProgress", "-g", group)
-    progress = wait_until_found(look, r"Diff Total: 0\b", "no lag")
+    progress = wait_until(look, "no lag", fits=re.compile(r"Diff Total: 0\b").search)
     assert topic in progress
     status = cluster.mqadmin("consumerStatus", "-g", group, "-i", client_id)
     assert "PROP_CLIENT_VERSION" in status

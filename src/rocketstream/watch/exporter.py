@@ -127,9 +127,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = False
     block_on_close = True
     timeout = 0  # of handle_request, which is called once there is a connection
-    request_queue_size = (
-        8 * REQUESTS_AT_ONCE_MAX
-    )  # by default 5: a further one tries again after a second
+    request_queue_size = 8 * REQUESTS_AT_ONCE_MAX  # beyond it one tries again after a second
 
     def __init__(self, address: tuple[str, int], handler: Any) -> None:
         self._goes_on, self._end = socket.socketpair()

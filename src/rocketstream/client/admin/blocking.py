@@ -361,8 +361,9 @@ class BlockingAdminClient:
         """
         failure: RocketMQError | None = None
         for broker_name, queues in _by_broker(offsets).items():
-            firsts = {queue.topic: queue for queue in queues}.values()
-            for some in (firsts, [queue for queue in queues if queue not in firsts]):
+            firsts = list({queue.topic: queue for queue in queues}.values())
+            rest = [queue for queue in queues if queue not in firsts]
+            for some in filter(None, (firsts, rest)):
                 commits = [questions.commit(group, queue, offsets[queue]) for queue in some]
                 try:
                     self._ask_together(self.master, broker_name, commits)

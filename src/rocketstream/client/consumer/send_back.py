@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
@@ -393,15 +394,14 @@ class FailedMessages:
         def due() -> None:
             self._timers.discard(timer)
             waiting, messages = self._later[queue], []
-            while waiting and waiting[0][0] <= max(due_s, self._loop.time()):
+            till_s = math.inf if queue.dropped else max(due_s, self._loop.time())
+            while waiting and waiting[0][0] <= till_s:
                 messages.append(waiting.popleft()[1])
             self._here.difference_update(map(id, messages))
-            if queue.dropped:
-                self._here.difference_update(id(message) for _, message in waiting)
-            if queue.dropped or not waiting:
-                del self._later[queue]
-            else:
+            if waiting:
                 self._look_at(queue, waiting[0][0])
+            else:
+                del self._later[queue]
             if not queue.dropped:
                 queue.consume(messages)
 
