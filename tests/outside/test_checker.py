@@ -17,6 +17,7 @@ from tests.outside.history import (
     Commit,
     Fault,
     History,
+    Member,
     Place,
     read,
 )
@@ -147,6 +148,12 @@ def a_commit_lost_long_after(made: History) -> None:
     made.commits.append(Commit("many", "plain", 0, 3, at(25), at(25.1)))
 
 
+def a_commit_lost_before_the_new_owner_looked(made: History) -> None:
+    change_given(made, "m3", "many", began=at(26), ended=at(26.1), by="many-b#1")
+    made.members.append(Member("many-b#1", "push", "many", at(10), at(11)))
+    made.commits.append(Commit("many", "plain", 0, 3, at(25), at(25.1)))
+
+
 def one_overtakes(made: History) -> None:
     change_given(made, "k2", "ordered", began=at(1.5), ended=at(1.6))
     change_given(made, "k1", "ordered", ended=at(1.55))
@@ -232,6 +239,7 @@ PLANTED: tuple[tuple[str, Callable[[History], None]], ...] = (
     ("commit-behind", committed_past_what_stays_away),
     ("commit-kept", a_commit_goes_back),
     ("commit-kept", a_commit_lost_long_after),
+    ("commit-kept", a_commit_lost_before_the_new_owner_looked),
     ("in-order", one_overtakes),
     ("one-at-a-time", two_members_at_once),
     ("again-for-a-cause", again_without_cause),
@@ -303,6 +311,14 @@ def test_a_commit_lost_by_a_kill_soon_after_it_was_seen_is_allowed() -> None:
     made = healthy()
     made.faults.append(Fault("kill", "broker", at(10), at(11)))
     made.commits.append(Commit("many", "plain", 0, 3, at(12), at(12.1)))
+    assert check(made) == []
+
+
+def test_a_new_owner_that_looked_before_the_last_commit_may_put_it_back() -> None:
+    made = healthy()
+    made.members.append(Member("many-b#1", "push", "many", at(7), at(7.5)))
+    made.commits.append(Commit("many", "plain", 0, 3, at(12), at(12.1)))
+    made.deliveries.append(given("m3", "many", "many-b#1", Place("plain", 0, 3), 13))
     assert check(made) == []
 
 

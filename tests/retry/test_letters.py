@@ -205,10 +205,14 @@ def test_a_message_is_tracked_through_retry_and_death(
         causes(admin, names.group, 1)
         wait_until(lambda: status("good") == ("CONSUMED", None), "its offset", WAIT_S)
         wait_until(lambda: status("once") == ("CONSUMED", 1), "its second try", WAIT_S)
-        assert status("price") == ("DEAD_LETTERED", 2)
+        wait_until(lambda: status("price") == ("DEAD_LETTERED", 2), "its death", WAIT_S)
     admin.letters.redrive(names.group)
-    (row,) = admin.messages.track(names.topic, str(ids["price"]))
-    assert row.status == "NOT_ONLINE"
+    (row,) = wait_until(  # a broker indexes keys a moment after it has stored the message
+        lambda: admin.messages.track(names.topic, str(ids["price"])),
+        "what was sent again",
+        WAIT_S,
+        fits=lambda rows: rows[0].status == "NOT_ONLINE",
+    )
     assert "sent again" in str(row.description)
 
 
