@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rocketstream.errors import SimulationError
-from rocketstream.testing.sim.loop import STEP_S, Scheduler, SimLoop
+from rocketstream.testing.sim.loop import SPIN_STEPS, STEP_S, Scheduler, SimLoop
 
 
 def new_loop() -> tuple[Scheduler, SimLoop]:
@@ -56,7 +56,7 @@ def test_time_passes_only_while_nothing_is_ready() -> None:
 
 
 def test_spinning_process_makes_time_pass_and_ends_the_run() -> None:
-    scheduler = Scheduler(steps_max=10_000)
+    scheduler = Scheduler()
     loop = SimLoop(scheduler, "one")
 
     async def spin() -> None:
@@ -66,7 +66,7 @@ def test_spinning_process_makes_time_pass_and_ends_the_run() -> None:
     loop.create_task(spin())
     with pytest.raises(SimulationError, match="spins"):
         scheduler.run(1_000)
-    assert scheduler.now == pytest.approx(10_000 * STEP_S)
+    assert scheduler.now == pytest.approx(SPIN_STEPS * STEP_S)
     loop.die()
     loop.bury()
 

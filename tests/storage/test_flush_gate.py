@@ -66,6 +66,25 @@ def test_one_question_covers_everything_of_one_turn() -> None:
     asyncio.run(play())
 
 
+def test_older_messages_that_are_asked_for_again_wait_with_the_newest() -> None:
+    """Readers ask again after a timeout; told "flushed" of those alone, the gate asked on and on."""
+
+    async def play() -> None:
+        store = FakeStore()
+        done: list[int] = []
+        gate = gate_over(store)
+        gate.wait(200, lambda _: done.append(200))
+        gate.wait(100, lambda _: done.append(100))
+        await turn()
+        assert [end for end, _ in store.asked] == [200]
+        store.asked[0][1](None)
+        await turn()
+        assert (done, len(store.asked)) == ([200, 100], 1)
+        gate.close()
+
+    asyncio.run(play())
+
+
 def test_failed_flush_fails_everything_that_waits() -> None:
     """A failed fsync is final: nothing later can be confirmed either."""
 

@@ -53,6 +53,10 @@ class FlushGate:
 
     def wait(self, end_offset: int, done: Outcome) -> None:
         """Call ``done`` once everything below ``end_offset`` is on the disk, or cannot be."""
+        if self._waiting:
+            # Readers ask again for what timed out: in the order of offsets the last one's flush is
+            # that of all.
+            end_offset = max(end_offset, self._waiting[-1].end_offset)
         self._waiting.append(_Waiting(end_offset, self._loop.time() + self._timeout_s, done))
         if not self._asked:
             self._asked = True
