@@ -67,7 +67,7 @@ def test_one_question_covers_everything_of_one_turn() -> None:
 
 
 def test_older_messages_that_are_asked_for_again_wait_with_the_newest() -> None:
-    """Readers ask again after a timeout; told "flushed" of those alone, the gate asked on and on."""
+    """Readers ask again after a timeout; told of those alone, the gate asked on and on."""
 
     async def play() -> None:
         store = FakeStore()

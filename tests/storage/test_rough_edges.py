@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import threading
@@ -62,10 +63,13 @@ def test_retention_leaves_what_is_not_flushed(tmp_path: Path) -> None:
     """The flusher must not find a file gone: that would look like a failed disk."""
     with opened(tmp_path) as store:
         with_expired_files(store)
-        end = store._log.segments[0].base + 4096
-        store._flusher.flushed_offset = end
+        with_expired_files(store)
+        store._keeper._last_marks = dataclasses.replace(
+            store._keeper._last_marks, flushed_offset=store._log.segments[1].base
+        )
         assert store.delete_expired(manual=True, disk_used_ratio=0.1) == 1
-        store._flusher.flushed_offset = store.physical_max_offset
+        store._keeper.keep()
+        assert store.delete_expired(manual=True, disk_used_ratio=0.1) == 4
 
 
 class FailingDirectories(FaultyFiles):

@@ -122,10 +122,28 @@ class World:
         self.store.flush()
         self.safe = [len(sent) for sent in self.sent]
 
+    def flush_log(self) -> None:
+        """The log is on the disk, its queues are not yet."""
+        self.store._flusher.flush()
+        self.safe = [len(sent) for sent in self.sent]
+
+    def sync_queues(self) -> None:
+        """The system writes the units of the queues to the disk by itself."""
+        for queue in self.store._queues.values():
+            queue.sync()
+
     def close(self) -> None:
         """The broker is stopped and begins again."""
         self.store.close()
         self.safe = [len(sent) for sent in self.sent]
+        self._open()
+
+    def lose_queue(self) -> None:
+        """The broker is stopped, somebody deletes the files of a queue, and it begins again."""
+        self.store.close()
+        directory = ROOT / "consumequeue" / TOPIC / "0"
+        for name, _, _ in self.files.entries(directory):
+            self.files.unlink(directory / name)
         self._open()
 
     def kill(self) -> None:
@@ -219,6 +237,29 @@ def test_old_messages_do_go_and_the_places_of_later_ones_stay() -> None:
     world = run((*events, World.expire, World.lose_power, World.expire, World.close), 0)
     assert world.store.min_offset(TOPIC, 0) == 3  # of the file that was written last
     assert world.store.max_offset(TOPIC, 0) == 6
+
+
+IN_TWO_FILES: Final = (*[World.put_one] * 10, World.put_two, World.put_two)
+"""Ten units of one queue, a file of it, whose messages are not in the newest file of the log."""
+OLD: Final = (World.put_one, World.put_two, World.put_two, World.age, World.age)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (*OLD, World.flush_log, World.expire, World.lose_power),
+        (*OLD, World.flush, World.expire, World.flush, World.lose_queue, World.close),
+        (*IN_TWO_FILES, World.age, World.age, World.flush, World.put_one, World.sync_queues,
+         World.expire, World.lose_power, World.close),
+    ],
+    ids=["units not synced", "queues rebuilt", "the new file's record lost"],
+)  # fmt: skip
+def test_a_queue_whose_messages_have_gone_goes_on_where_it_was(
+    events: tuple[Callable[[World], None], ...],
+) -> None:
+    """Given a second time, an offset is another message to all who have passed it."""
+    for seed in range(64):
+        run((*events, World.put_one, World.flush, World.close), seed)
 
 
 CUT: Final = (World.expire, World.put_two, World.flush, World.close)

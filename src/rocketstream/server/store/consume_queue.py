@@ -274,9 +274,12 @@ class ConsumeQueue:
             done += len(piece)
 
     def skip_to(self, offset: int) -> None:
-        """Fill the units up to a logical offset with the filler upstream uses (fillPreBlank)."""
+        """Fill the units up to a logical offset with the filler upstream uses (fillPreBlank).
+
+        The one before it stands in a file, so that the next start finds the offset.
+        """
         if not self._segments:
-            first_in_file = offset - offset % (self._file_bytes // UNIT_BYTES)
+            first_in_file = offset - 1 - (offset - 1) % (self._file_bytes // UNIT_BYTES)
             self.max_offset = self.min_offset = self.synced_offset = first_in_file
         while self.max_offset < offset:
             self.reserve()
@@ -291,7 +294,8 @@ class ConsumeQueue:
     def truncate(self, offset: int) -> int:
         """Remove all units from a logical offset on; returns how many were removed.
 
-        An offset before the first file empties the queue, which begins at 0 again.
+        An offset before the first file empties the queue, which begins at 0 again; with no unit
+        left, but removed ones before, the queue goes on where they ended.
         """
         if offset >= self.max_offset and self._is_clean_behind:
             return 0
@@ -304,6 +308,8 @@ class ConsumeQueue:
             tail.zero_from(keep * UNIT_BYTES - tail.base)
         self._set_max(keep)
         self.synced_offset = min(self.synced_offset, keep)
+        if keep and not self._segments:
+            self.skip_to(keep)
         return dropped
 
     def _drop_segment(self, index: int) -> None:

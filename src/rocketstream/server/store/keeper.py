@@ -72,6 +72,11 @@ class Keeper:
         self._logics_timestamp = 0
         self._between = b""
 
+    @property
+    def kept_offset(self) -> int:
+        """The log offset before which records and their units are on the disk."""
+        return self._last_marks.flushed_offset
+
     def mark_dirty(self, queue: ConsumeQueue) -> None:
         """Remember that a queue has units that are not on the disk."""
         queue.dirty = True

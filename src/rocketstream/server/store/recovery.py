@@ -202,6 +202,8 @@ class Recovery:
         self._files = files
         self._dispatched = 0
         self._rebuilding = False
+        self._kept: set[tuple[str, int]] = set()
+        """Queues that are built anew, and have no unit yet but those of removed records."""
         self._repair = False
         self._clean_exit = False
 
@@ -283,7 +285,10 @@ class Recovery:
         self._rebuilding = outcome.end.records > 0
         self._dispatched = 0
         for queue in self._queues.values():
-            queue.truncate(0)
+            # Its next offset stands nowhere else when retention has removed all its records.
+            queue.correct_min(start)
+            queue.truncate(queue.min_offset)
+        self._kept = set(self._queues)
         self._dispatch_from(start)
         return outcome
 
@@ -411,13 +416,15 @@ class Recovery:
         """Append a record's unit again."""
         if not enters_queue(entry.sys_flag):
             return
-        queue = self._queues.get((entry.topic, entry.queue_id))
+        key = entry.topic, entry.queue_id
+        queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues.make(entry.topic, entry.queue_id)
+            queue = self._queues.make(*key)
         offset = entry.queue_offset
-        if offset == 0 and queue.max_offset:
-            # The topic was deleted and created again: the later unit counts.
+        # At 0 the topic was deleted and created again: the later unit counts.
+        if (offset == 0 or key in self._kept) and offset != queue.max_offset:
             queue.truncate(0)
+        self._kept.discard(key)
         if offset != queue.max_offset and not self._fill_gap(queue, entry):
             return
         queue.reserve()

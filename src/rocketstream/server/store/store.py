@@ -720,10 +720,11 @@ class MessageStore:
             disk_used_ratio = self.disk_used_ratio()
         wall_ms = self._clock.now_ms()
         now_ms = self.retention_now_ms()
-        # The flusher must not find that a file is gone.
-        flushed = self._flusher.flushed_offset - self._log.file_bytes
+        # The flusher must not find that a file is gone, and only its units know the next offset of
+        # a queue whose last messages are in it.
+        kept = self._keeper.kept_offset - self._log.file_bytes
         plan = plan_retention(
-            [file for file in self._log.older_files() if file.base <= flushed],
+            [file for file in self._log.older_files() if file.base <= kept],
             self.config.retention,
             now_ms=now_ms,
             hour=datetime.fromtimestamp(wall_ms / 1000, UTC).astimezone().hour,
