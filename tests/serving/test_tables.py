@@ -524,6 +524,22 @@ def test_of_two_proposals_for_a_topic_the_last_withdrawn_gives_it_back() -> None
     assert table.get("T1") is config
 
 
+def test_what_is_written_before_it_counts_has_a_version_nobody_was_told() -> None:
+    """A broker that ended before it told the name servers was to them as it had been, for good."""
+    table = topics()
+    told = [table.data_version]
+    table.propose("T1", TopicConfig("T1", 4, 4))
+    table.propose("T2", TopicConfig("T2", 4, 4))
+    written = [table.snapshot().version]
+    table.accept("T1", TopicConfig("T1", 4, 4), NOW)
+    told.append(table.data_version)
+    written.append(table.snapshot().version)
+    table.accept("T2", TopicConfig("T2", 4, 4), NOW)
+    told.append(table.data_version)
+    assert table.snapshot().version == table.data_version
+    assert not {each.counter for each in written} & {each.counter for each in told}
+
+
 def test_an_accepted_deletion_deletes() -> None:
     table = topics()
     table.put(TopicConfig("T1", 4, 4), NOW)

@@ -107,7 +107,7 @@ class TopicTable:
         self._proposals: dict[str, int] = {}
         self._generation = 0
         self._counter = 0
-        self._changed_ms = 0
+        self._version = DataVersion()
         self._system: frozenset[str] = frozenset()
 
     def __iter__(self) -> Iterator[str]:
@@ -121,8 +121,8 @@ class TopicTable:
         """Take over the content of a file."""
         self._table = dict(wrapper.topic_config_table)
         self._entries = {name: topic_entry(name, config) for name, config in self._table.items()}
-        self._counter = wrapper.data_version.counter
-        self._changed_ms = wrapper.data_version.timestamp
+        self._version = wrapper.data_version
+        self._counter = self._version.counter
 
     def ensure_system_topics(self, topics: Iterable[TopicConfig], now_ms: int) -> bool:
         """Add the topics that must exist; return whether any was missing."""
@@ -209,7 +209,7 @@ class TopicTable:
 
     def _next_version(self, now_ms: int) -> None:
         self._counter += 1
-        self._changed_ms = now_ms
+        self._version = DataVersion(counter=self._counter, timestamp=now_ms)
 
     def wanted_by_send(
         self,
@@ -275,7 +275,7 @@ class TopicTable:
     @property
     def data_version(self) -> DataVersion:
         """The version of the table, which grows with every change."""
-        return DataVersion(counter=self._counter, timestamp=self._changed_ms)
+        return self._version
 
     def wrapper(self, only: Iterable[str] | None = None) -> TopicConfigSerializeWrapper:
         """Return the table, or the named part of it, with the full data version."""
@@ -285,8 +285,16 @@ class TopicTable:
         return TopicConfigSerializeWrapper(dict(table), self.data_version)
 
     def snapshot(self) -> TopicsText:
-        """Return the content the file must have; only changed entries are encoded."""
-        return TopicsText(list(self._entries.values()), self.data_version)
+        """Return the content the file must have; only changed entries are encoded.
+
+        With proposals it is no table that name servers were told of, and has a version of its own:
+        under one they know they would never take it, should the broker end before it tells them.
+        """
+        version = self._version
+        if self._proposals:
+            self._counter += 1
+            version = replace(version, counter=self._counter)
+        return TopicsText(list(self._entries.values()), version)
 
     def system_topic_names(self) -> list[str]:
         """The topics that exist from the start."""
