@@ -525,6 +525,18 @@ def test_what_was_noted_of_a_topic_that_is_gone_is_not_said(world: World) -> Non
     assert MQ not in world.store.noted
 
 
+def test_a_queue_that_begins_anew_is_given_up_where_it_begins(world: World) -> None:
+    """A rebalance that came first committed where the topic before had been, and began there."""
+    (queue,) = world.take(MQ)
+    message = queued(5)
+    queue.put([message], 6)
+    world.machine.moved(queue, 0)
+    assert world.store.noted[MQ] == 0
+    queue.finished.append(message)
+    world.client.run(world.machine.give_up([queue]))
+    assert world.store.noted[MQ] == 0
+
+
 def test_brokers_are_told_of_the_subscription_anew_before_pulls_carry_it(world: World) -> None:
     """Covers C-183: with a larger version, even where the clock stands still."""
     world.take(MQ)

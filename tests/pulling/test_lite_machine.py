@@ -456,6 +456,18 @@ def test_a_queue_that_is_shorter_goes_on_where_the_broker_says(world: World) -> 
     assert (queue.pull_offset, world.pulled) == (3, [MQ])
 
 
+def test_a_queue_that_begins_anew_is_given_up_where_it_begins(world: World) -> None:
+    """With what was cached of the topic before, a rebalance committed that topic's offsets."""
+    (queue,) = world.take(MQ)
+    world.bring(queue, 5, 6)
+    world.hand_out()
+    world.bring(queue, 7)
+    world.machine.moved(queue, 0)
+    assert world.hand_out() == []
+    world.client.run(world.machine.give_up([queue]))
+    assert world.store.noted[MQ] == 0
+
+
 # --- queues ---------------------------------------------------------------------------------------
 
 

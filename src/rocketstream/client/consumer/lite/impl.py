@@ -332,10 +332,14 @@ class LitePullConsumerImpl(ConsumerInner):
             self.pulls.pull_soon(queue)
 
     def moved(self, queue: LiteQueue, offset: int) -> None:
-        """Go on at a smaller offset: the broker has less than was handed out (C-512)."""
+        """Go on at a smaller offset: the broker has less than was handed out (C-512).
+
+        What is cached was pulled of what it had before, whose offsets are no place in this.
+        """
         with self.lock:
-            self.cache.arrived(queue, queue.epoch, [], offset)
-        self.pulls.pull(queue)
+            self.cache.seek(queue, offset)
+            freed = self.cache.released()
+        self.pulls.pull_all([queue, *freed])
 
     # --- what the assignment asks of its owner ----------------------------------------------------
 

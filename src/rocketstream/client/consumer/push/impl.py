@@ -379,6 +379,8 @@ class PushConsumerImpl(ConsumerInner):
     def moved(self, queue: AssignedQueue, offset: int) -> None:
         """Start a queue anew at ``offset``: the broker has less than was consumed (C-228)."""
         queue.drop()
+        # At once: a rebalance that comes first commits what is noted, and begins there.
+        self.store.update_offset(queue.message_queue, offset, increase_only=False)
         self.instance.background.run_soon(self._repair(queue, offset))
 
     async def _repair(self, queue: AssignedQueue, offset: int) -> None:
