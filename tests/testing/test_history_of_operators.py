@@ -71,8 +71,8 @@ def test_a_message_of_a_living_broker_does_not_wait_for_one_that_is_away(
 @pytest.mark.parametrize(
     ("trims", "expected"),
     [
-        ([LogTrimmed(900.0, QUEUE, 1)], set()),
-        ([LogTrimmed(1_100.0, QUEUE, 1)], {AnomalyKind.COMMITTED_AHEAD}),
+        ([LogTrimmed(900.0, QUEUE, 1, 800.0)], set()),
+        ([LogTrimmed(1_200.0, QUEUE, 1, 1_100.0)], {AnomalyKind.COMMITTED_AHEAD}),
         ([], {AnomalyKind.COMMITTED_AHEAD, AnomalyKind.LOST}),
     ],
 )
@@ -102,7 +102,7 @@ def test_what_is_still_there_must_be_consumed_though_more_was_removed(
     history: History = [
         GROUP,
         *sent("k", 10.0, 1),
-        LogTrimmed(500.0, QUEUE, trimmed),
+        LogTrimmed(500.0, QUEUE, trimmed, 400.0),
         RunEnded(2_000.0),
     ]
     assert kinds(history) == ({AnomalyKind.LOST} if lost else set())
@@ -118,7 +118,7 @@ def test_a_message_is_removed_when_its_time_is_over(
     history: History = [
         *sent("k", 10.0, 0)[:2],
         ClockJumped(100.0, "b", jump_ms),
-        LogTrimmed(510.0, QUEUE, 1),
+        LogTrimmed(510.0, QUEUE, 1, 410.0),
     ]
     assert kinds(history, Rules(kept_ms=kept_ms)) == ({AnomalyKind.LOST} if early else set())
 

@@ -168,10 +168,15 @@ class CommitSeen(Event):
 
 @dataclass(frozen=True, slots=True)
 class LogTrimmed(Event):
-    """A queue's first messages were removed, as their time was over: it begins with ``offset``."""
+    """A queue's first messages were removed, as their time was over: it begins with ``offset``.
+
+    Attributes:
+        since: when it was seen last that it did not; the messages went between then and ``at``.
+    """
 
     queue: MessageQueue
     offset: int
+    since: float
 
 
 @dataclass(frozen=True, slots=True)

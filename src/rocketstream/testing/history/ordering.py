@@ -104,9 +104,9 @@ def _moments(
     moments: list[_Moment] = [
         (end, _ENDED, d) for d in story.deliveries if (end := _finished(group, d)) < NEVER
     ]
+    moments += [(trim.since, _RESET, trim) for trim in stories.trims.get(queue, ())]
     changes = (
         *story.resets,
-        *stories.trims.get(queue, ()),
         *(back for back in story.taken_back if not _has_another_finished(story, back)),
     )
     return moments + [(change.at, _RESET, change) for change in changes]

@@ -97,6 +97,7 @@ class BaseWorkload:
         self.groups: list[SimGroup] = []
         self._committed: dict[tuple[str, MessageQueue], int] = {}
         self._begins: dict[MessageQueue, int] = {}
+        self._looked_ms: dict[MessageQueue, float] = {}
         self._decided: dict[str, bool] = {}
         self.build()
         self._postscript = Postscript(world, TOPIC, self.postscripts)
@@ -139,12 +140,13 @@ class BaseWorkload:
 
     def _look_at_begins(self) -> None:
         """Record where queues begin now, which is before what a group has committed since."""
-        cluster = self.world.cluster
+        cluster, now_ms = self.world.cluster, self.world.now_ms
         for queue in cluster.logs(TOPIC) if self.world.options.retention_ms else ():
             begin = cluster.store(queue).min_offset(queue.topic, queue.queue_id)
             if begin > self._begins.get(queue, 0):
                 self._begins[queue] = begin
-                self._record(LogTrimmed(self.world.now_ms, queue, begin))
+                self._record(LogTrimmed(now_ms, queue, begin, self._looked_ms.get(queue, 0.0)))
+            self._looked_ms[queue] = now_ms
 
     def _saw(self, group: str, queue: MessageQueue, offset: int) -> None:
         if self._committed.get((group, queue)) != offset:
