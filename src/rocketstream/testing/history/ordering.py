@@ -105,10 +105,10 @@ def _moments(
         (end, _ENDED, d) for d in story.deliveries if (end := _finished(group, d)) < NEVER
     ]
     moments += [(trim.since, _RESET, trim) for trim in stories.trims.get(queue, ())]
-    changes = (
+    changes: list[_Change] = [
         *story.resets,
         *(back for back in story.taken_back if not _has_another_finished(story, back)),
-    )
+    ]
     return moments + [(change.at, _RESET, change) for change in changes]
 
 
