@@ -191,6 +191,7 @@ def test_the_end_of_an_asyncio_schedule_cancels_what_runs(schedule: Schedule) ->
 
     async def shutdown() -> None:
         ended.append(len(schedule.service._tasks))
+        schedule.service._queues_changed(TOPIC, [MQ, OTHER], [MQ, OTHER])
 
     schedule.service.consumer.shutdown = shutdown
     schedule.service.state = ServiceState.RUNNING
@@ -198,6 +199,7 @@ def test_the_end_of_an_asyncio_schedule_cancels_what_runs(schedule: Schedule) ->
     schedule.divide(MQ)
     schedule.client.run(schedule.service.shutdown())
     assert ended == [0]
+    assert schedule.service._tasks == {}, "begun while the consumer ended, they ran for ever"
     assert schedule.service.state is ServiceState.SHUTDOWN_ALREADY
 
 

@@ -95,6 +95,7 @@ class _Schedule(Client[None]):
         self._callbacks: dict[str, PullTaskCallback] = {}
         self._cancelled: dict[MessageQueue, asyncio.Event] = {}
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._is_over = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__.removeprefix('Async')}({self._pulling!r})"
@@ -116,6 +117,8 @@ class _Schedule(Client[None]):
 
     def _divided(self, topic: str, mine: Sequence[MessageQueue]) -> None:
         """End the tasks of queues that left, begin those of queues that came (C-501)."""
+        if self._is_over:
+            return  # the consumer, which ends after the tasks, has divided once more
         for mq in [mq for mq in self._cancelled if mq.topic == topic and mq not in mine]:
             self._cancelled.pop(mq).set()
         for mq in mine:
@@ -126,6 +129,7 @@ class _Schedule(Client[None]):
                 task.add_done_callback(lambda done, mq=mq: self._ended(mq, done))  # type: ignore[misc]
 
     def _cancel_all(self) -> None:
+        self._is_over = True
         for cancelled in self._cancelled.values():
             cancelled.set()
         self._cancelled.clear()
