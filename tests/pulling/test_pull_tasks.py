@@ -20,6 +20,7 @@ from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
     RequestTimeoutError,
+    RouteNotFoundError,
 )
 from tests.kits.client.fake_broker import GROUP, TOPIC, WAIT_S
 from tests.kits.client.still_client import StillClient
@@ -110,6 +111,7 @@ def test_a_task_of_a_plain_function_is_called_too(schedule: Schedule) -> None:
     [
         (True, RequestTimeoutError("no answer"), True),
         (True, BrokerError(1, "no"), True),
+        (True, RouteNotFoundError("its broker is away"), True),
         (True, LookupError("no"), False),
         (False, RequestTimeoutError("no answer"), False),
     ],

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rocketstream.client.config import set_process_identity
-from rocketstream.errors import RocketMQError, SimulationError, StoreDamagedError
+from rocketstream.errors import SimulationError, StoreDamagedError, StoreError
 from rocketstream.testing.sim.faults import Faults
 from rocketstream.testing.sim.options import Options
 from rocketstream.testing.sim.world import Node, World
@@ -131,7 +131,7 @@ class _Listening(logging.Handler):
                 node.log("".join(traceback.format_exception(error)))
         if record.levelno < logging.ERROR or error is None:
             return
-        if not isinstance(error, RocketMQError | OSError):
+        if not isinstance(error, StoreError | OSError):  # these the disk was told to raise
             self._world.unhandled(node, record.getMessage(), error)
 
 

@@ -29,6 +29,7 @@ from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
     ForkedClientError,
+    RouteNotFoundError,
     TransportError,
 )
 from rocketstream.model import MessageQueue
@@ -164,7 +165,8 @@ class _Schedule(Client[None]):
     def _failed(self, mq: MessageQueue, error: BaseException) -> None:
         """Say that a task raised: once per outage of a server, else each time with its stack."""
         started = self._pulling._started
-        if started is not None and isinstance(error, TransportError | BrokerError):
+        is_away = isinstance(error, TransportError | BrokerError | RouteNotFoundError)
+        if started is not None and is_away:
             started.engine.instance.outages.failed(("pull task of", mq), error)
         else:
             text = "pull task of %s failed, again in %d ms"
