@@ -609,6 +609,25 @@ def test_a_restarted_broker_that_forgets_locks_gives_a_queue_away_amid_a_call() 
     assert AnomalyKind.OWNED_TWICE not in kinds(power, forgetful)
 
 
+@pytest.mark.parametrize(
+    ("died_at", "untold_ms", "falls"),
+    [(8_500.0, 0.0, False), (8_500.0, None, True), (6_900.0, 0.0, True)],
+)
+def test_whose_lock_a_broker_forgot_may_commit_after_the_next_owner_began(
+    died_at: float, untold_ms: float | None, falls: bool
+) -> None:
+    history: History = [
+        dataclasses.replace(GROUP, orderly=True),
+        *sent("k", 10.0, 0),
+        *consumed("k", 20.0, 0),
+        BrokerDied(died_at, QUEUE.broker_name),
+        CommitSeen(9_000.0, "g", QUEUE, 1),
+        CommitSeen(10_000.0, "g", QUEUE, 0),
+    ]
+    rules = Rules(rebalance_ms=2_000.0, settle_ms=100.0, untold_ms=untold_ms)
+    assert kinds(history, rules) == ({AnomalyKind.OFFSET_BACKWARDS} if falls else set())
+
+
 def test_a_batch_is_one_call() -> None:
     """Messages of one batch begin together: that is neither two owners nor a skip."""
     group = dataclasses.replace(GROUP, orderly=True)

@@ -215,10 +215,12 @@ def _changed_hands(
     stories: Stories, rules: Rules, group: GroupStory, rising: list[CommitSeen], commit: CommitSeen
 ) -> bool:
     """Return whether a former owner may have committed last: not below an offset long settled."""
-    if group.declared.orderly:
-        return False  # the lock passes on only after the offset is stored
-    window_ms = rules.rebalance_ms if group.declared.shares else LATE_COMMIT_MS
     broker = commit.queue.broker_name
+    if group.declared.orderly:
+        # The lock passes on only after the offset is stored, unless its broker has forgotten it.
+        begin = rising[0].at - rules.rebalance_ms
+        return rules.untold_ms is not None and stories.crashed(broker, begin, commit.at)
+    window_ms = rules.rebalance_ms if group.declared.shares else LATE_COMMIT_MS
     settled = [
         before.offset
         for before in rising
