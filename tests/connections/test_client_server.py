@@ -66,7 +66,7 @@ def test_lost_connection_is_made_again_on_demand(run: Run) -> None:
         await again.start()
         answer = await client.request(again.address, request(body=b"back"), LONG_MS)
         assert answer.body == b"back"
-        client.close_address(again.address, "moved")
+        (await client.connection(again.address)).close("moved")
         assert client.connected(again.address) is None
         await client.oneway(again.address, request())
         assert client.connected(again.address) is not None

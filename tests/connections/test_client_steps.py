@@ -247,13 +247,11 @@ def test_a_client_without_handler_refuses_what_it_is_asked(play: Callable[..., N
     play(main)
 
 
-def test_a_closed_address_is_connected_to_again(play: Callable[..., None]) -> None:
+def test_an_address_whose_connection_was_closed_is_connected_to_again(play: Callable[..., None]) -> None:
     async def main(bench: Bench) -> None:
         first = await bench.client.connection(A)
-        bench.client.close_address("10.0.0.9:1", "unknown")
-        bench.client.close_address(A, "moved")
-        assert first.close_reason == "moved"
-        assert bench.client._connections == {}
+        first.close("moved")
+        assert bench.client.connected(A) is None
         assert await bench.client.connection(A) is not first
 
     play(main)

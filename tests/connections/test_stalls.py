@@ -156,8 +156,7 @@ def test_connect_that_is_never_answered_is_told_with_its_time(run: Run) -> None:
             async def knock() -> None:
                 # One connection more is still taken where a queue of none holds one.
                 while True:
-                    await client.connection(address)
-                    client.close_address(address, "it was taken")
+                    (await client.connection(address)).close("it was taken")
 
             with pytest.raises(ConnectError, match=r"no answer within 60 ms"):
                 await knock()

@@ -153,11 +153,12 @@ def test_addresses_of_no_route_are_forgotten() -> None:
     table.apply("T", route())
     assert sorted(table.addresses(masters_only=True)) == ["a:0", "b:0"]
     assert len(table.addresses(masters_only=False)) == 4
-    assert table.forget_offline_brokers() == set()
+    table.forget_offline_brokers()
+    assert len(table.addresses(masters_only=False)) == 4
     smaller = route()
     smaller.broker_datas = [smaller.broker_datas[0]]
     table.apply("T", smaller)
-    assert table.forget_offline_brokers() == {"b:0", "b:1"}
+    table.forget_offline_brokers()
     assert table.addresses(masters_only=False) == ["a:0", "a:1"]
 
 

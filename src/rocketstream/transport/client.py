@@ -186,12 +186,6 @@ class RemotingClient:
         """
         (await self.connection(address)).oneway(command)
 
-    def close_address(self, address: str, reason: str) -> None:
-        """Close the connection to ``address`` if there is one; the next use connects again."""
-        connection = self._connections.pop(address, None)
-        if connection is not None:
-            connection.close(reason)
-
     async def close(self) -> None:
         """Close every connection and wait until the sockets are gone. May be called twice."""
         self._closed = True

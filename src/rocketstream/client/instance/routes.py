@@ -236,24 +236,21 @@ class RouteTable:
             )
         )
 
-    def forget_offline_brokers(self) -> set[str]:
-        """Drop addresses that occur in no route and return them (C-142)."""
+    def forget_offline_brokers(self) -> None:
+        """Drop addresses that occur in no route (C-142)."""
         alive = {
             (broker.broker_name, address)
             for route in self._routes.values()
             for broker in route.broker_datas
             for address in broker.broker_addrs.values()
         }
-        gone: set[str] = set()
         kept: dict[str, dict[int, str]] = {}
         for name, by_id in self._brokers.items():
             rest = {i: address for i, address in by_id.items() if (name, address) in alive}
-            gone |= set(by_id.values()) - set(rest.values())
             if rest:
                 kept[name] = rest
         self._brokers = kept
         self.masters = {name: each[MASTER_ID] for name, each in kept.items() if MASTER_ID in each}
-        return gone
 
 
 def _same(one: TopicRouteData, other: TopicRouteData) -> bool:
