@@ -247,7 +247,7 @@ def test_a_client_without_handler_refuses_what_it_is_asked(play: Callable[..., N
     play(main)
 
 
-def test_an_address_whose_connection_was_closed_is_connected_to_again(play: Callable[..., None]) -> None:
+def test_a_closed_connection_is_made_again(play: Callable[..., None]) -> None:
     async def main(bench: Bench) -> None:
         first = await bench.client.connection(A)
         first.close("moved")
