@@ -12,6 +12,7 @@ from rocketstream.testing.sim.options import FAULT_KINDS, SLOW_DISK, Options
 
 SLOW_DISK_SHARE = 0.15
 LIKE_APACHE_SHARE = 0.2
+EXPLAINS_SHARE = 0.25
 
 ADMINISTERING = "administering"
 FAILOVER, OPERATING, RETENTION = "failover", "operating", "retention"
@@ -66,6 +67,7 @@ def draw_options(seed: int, scenario: str) -> Options:
         request_timeout_ms=pick((500, 3_000)),
         accounts=servers.random() < 0.15,
         like_apache=random.Random(f"like Apache {seed} {scenario}").random() < LIKE_APACHE_SHARE,
+        explains=random.Random(f"explains {seed} {scenario}").random() < EXPLAINS_SHARE,
     )
     if scenario == FAILOVER:
         return replace(

@@ -204,6 +204,7 @@ class SimGroup:
             consume_from_where=FIRST,
             pull_batch_size=self.world.options.pull_batch,
             consume_message_batch_max_size=self.world.options.consume_batch,
+            send_back_cause=self.world.options.explains,
             **dict(manners.settings),
         )
         if manners.retries is not None:

@@ -79,6 +79,7 @@ class Options:
         consume_batch: messages a listener is given at once.
         accounts: whether the brokers serve those alone who have one.
         like_apache: whether the brokers have the ways of Apache's, see ``apache_broker``.
+        explains: whether members send failed messages back with the cause.
         retention_ms: how long messages are kept; 0 means for ever.
         request_timeout_ms: timeout of the clients' requests.
     """
@@ -114,6 +115,7 @@ class Options:
     consume_batch: int = 1
     accounts: bool = False
     like_apache: bool = False
+    explains: bool = False
     retention_ms: int = 0
     request_timeout_ms: int = 3_000
 

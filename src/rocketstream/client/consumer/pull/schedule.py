@@ -165,8 +165,9 @@ class _Schedule(Client[None]):
     def _failed(self, mq: MessageQueue, error: BaseException) -> None:
         """Say that a task raised: once per outage of a server, else each time with its stack."""
         started = self._pulling._started
-        is_away = isinstance(error, TransportError | BrokerError | RouteNotFoundError)
-        if started is not None and is_away:
+        if started is not None and isinstance(
+            error, TransportError | BrokerError | RouteNotFoundError
+        ):
             started.engine.instance.outages.failed(("pull task of", mq), error)
         else:
             text = "pull task of %s failed, again in %d ms"
