@@ -123,6 +123,7 @@ class Faults:
         for broker in self._cluster.brokers:
             if broker.broker is not None and not broker.broker.store.is_writable:
                 broker.restart()
+                self._told(f"{broker.name} is stopped and started", _STOPS_WITHIN_S)
 
     def count_disks(self) -> Counter[str]:
         """Return what happened on all disks, by kind."""
