@@ -388,6 +388,14 @@ MUTANTS = (
          "        queue.finish(message)\n        return True\n"
          "        work = self._return(queue, message, EXPIRED_DELAY_LEVEL, is_expired=True)"),
     ),
+    _mutant(
+        "spinning-gate",
+        "a broker asks its disk for older messages on and on, while newer ones wait",
+        "delayed",
+        "something spins",
+        (f"{BROKER}.flush_gate", "            end_offset = max(end_offset, self._waiting[-1].end_offset)\n",
+         "            pass\n"),
+    ),
     *FROM_DOCS,
 )  # fmt: skip
 """Every planted defect."""
