@@ -359,6 +359,8 @@ def broker_config(world: World, name: str, host: str, extra: dict[str, Any]) -> 
         "register_interval_ms": options.register_interval_ms,
         "transaction_timeout_ms": 2_000,
         "transaction_check_interval_ms": 3_000,
+        # A producer finds with its second heartbeat that its connection delivers nothing.
+        "transaction_check_max": 15 + 2 * options.heartbeat_ms // 3_000,
         "store_config": StoreConfig(
             commit_log_file_bytes=options.commit_log_file_bytes,
             consume_queue_file_bytes=options.consume_queue_units * 20,

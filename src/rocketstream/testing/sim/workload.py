@@ -197,7 +197,10 @@ class BaseWorkload:
         return found
 
     def _due(self) -> list[SendInvoked]:
-        """Return the sends that must be consumed: acknowledged, committed, and not removed."""
+        """Return the sends that must be consumed: acknowledged, committed, and not removed.
+
+        A transaction that was asked about in vain, as often as its broker may, is nobody's.
+        """
         sent: dict[str, SendInvoked] = {}
         acknowledged: set[str] = set()
         commits: set[str] = set()
@@ -209,7 +212,12 @@ class BaseWorkload:
                     acknowledged.add(event.key)
             elif isinstance(event, TransactionDecided) and event.commit:
                 commits.add(event.key)
+        commits -= self._given_up()
         return [sent[key] for key in acknowledged if not sent[key].transactional or key in commits]
+
+    def _given_up(self) -> frozenset[str]:
+        given_up = self.world.cluster.stored(TRANS_CHECK_MAX_TIME_TOPIC)
+        return frozenset(message.keys for message in given_up)
 
     def _group_missing(self, group: SimGroup, due: list[SendInvoked]) -> list[str]:
         if group.pending:
@@ -284,9 +292,7 @@ class BaseWorkload:
                 self._record(OwnersSeen(now, group.manners.group, queue, group.owners(queue)))
         for topic in self._topics():
             self._read_topic(topic)
-        given_up = self.world.cluster.stored(TRANS_CHECK_MAX_TIME_TOPIC)
-        keys = frozenset(message.keys for message in given_up)
-        self._record(TransactionsGivenUp(now, keys))
+        self._record(TransactionsGivenUp(now, self._given_up()))
         self._record(RunEnded(now))
 
     def _topics(self) -> Iterable[str]:
