@@ -334,7 +334,7 @@ class LitePullConsumerImpl(ConsumerInner):
     def moved(self, queue: LiteQueue, offset: int) -> None:
         """Go on at a smaller offset: the broker has less than was handed out (C-512).
 
-        What is cached was pulled of what it had before, whose offsets are no place in this.
+        What is cached was pulled of what the broker had before: its offsets mean other messages.
         """
         with self.lock:
             self.cache.seek(queue, offset)

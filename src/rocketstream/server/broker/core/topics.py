@@ -287,8 +287,8 @@ class TopicTable:
     def snapshot(self) -> TopicsText:
         """Return the content the file must have; only changed entries are encoded.
 
-        With proposals it is no table that name servers were told of, and has a version of its own:
-        under one they know they would never take it, should the broker end before it tells them.
+        With proposals this is not a table that name servers were told of, and has a version of its
+        own: one they know they would never take, should the broker end before it tells them.
         """
         version = self._version
         if self._proposals:
