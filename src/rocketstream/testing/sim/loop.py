@@ -19,11 +19,11 @@ Ts = TypeVarTuple("Ts")
 
 STEP_S = 1e-6
 """Time one callback takes: in a process that spins, time passes all the same."""
-SPIN_STEPS = 20_000
-"""As many callbacks within two seconds of time mean that something spins.
+SPIN_STEPS = 200_000
+"""As many callbacks within a second of time mean that something spins.
 
-The busiest runs need five seconds for them; a spin has a million a second, and nothing else shows
-one that ends, as that does which waits for a slow disk.
+The busiest runs have some thousand in a second; a spin has a million, and nothing else shows one
+that ends, as that does which waits for a slow disk.
 """
 
 
@@ -84,7 +84,7 @@ class Scheduler:
         """Let time pass until ``until``, or until ``is_over()``, asked after each callback.
 
         Raises:
-            SimulationError: too many callbacks ran in two seconds; something spins.
+            SimulationError: too many callbacks ran in a second; something spins.
         """
         running: SimLoop | None = None
         before = events._get_running_loop()
@@ -117,7 +117,7 @@ class Scheduler:
 
     def _look(self, handle: Any) -> None:
         took, self._looked = self.now - self._looked, self.now
-        if took < 2.0:
+        if took < 1.0:
             raise SimulationError(
                 f"{SPIN_STEPS} callbacks ran in {took:.2f} virtual seconds, {self.now:.1f} after "
                 f"the beginning: something spins, as {handle!r}"
