@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import pairwise
 
 from tests.outside.history import DONE, LATER, SECOND, Commit, Delivery, Group, History, Place
@@ -89,7 +88,7 @@ def commit_is_kept(history: History) -> Iterator[str]:
             first = {offset: each for offset, each in first.items() if offset <= other.offset}
             if any(seen - SECOND <= at <= seen + SEEN_S * SECOND for at in deaths):
                 continue
-            if _began_before(history, replace(other, at=seen)):
+            if _began_before(history, other, seen):
                 continue
             yield (
                 f"{group} had {one.offset} of {queue} committed at {since_start(history, seen)}, "
@@ -97,25 +96,25 @@ def commit_is_kept(history: History) -> Iterator[str]:
             )
 
 
-def _began_before(history: History, commit: Commit) -> bool:
-    """Tell whether a queue's new owner, there before a commit was seen, began where it fell to.
+def _began_before(history: History, fallen: Commit, seen: int) -> bool:
+    """Tell whether a queue's new owner, there before the higher commit was seen, began that low.
 
     Apache's commits what it found at once, ours what it has consumed from there on.
     """
-    queue = commit.topic, commit.queue
+    queue = fallen.topic, fallen.queue
     made = [
         each
         for each in history.deliveries
-        if each.group == commit.group and (each.place.topic, each.place.queue) == queue
+        if each.group == fallen.group and (each.place.topic, each.place.queue) == queue
     ]
-    earlier = [each for each in made if each.began <= commit.at]
+    earlier = [each for each in made if each.began <= seen]
     owner = max(earlier, key=lambda each: each.began, default=None)
     return owner is not None and any(
-        each.began > commit.at
+        each.began > seen
         and each.by != owner.by
-        and each.place.offset <= commit.offset
+        and each.place.offset <= fallen.offset
         and each.by in history.lives
-        and history.lives[each.by].started < commit.at
+        and history.lives[each.by].started < seen
         for each in made
     )
 
