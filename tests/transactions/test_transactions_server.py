@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketstream.errors import DiskFullError
 from rocketstream.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
@@ -17,6 +18,7 @@ from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.protocol.record import HEAD_V4, RecordFields, encode_record
 from rocketstream.server.broker import transaction_service
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.server.store.consume_queue import ConsumeQueue
 from rocketstream.testing import ManualClock
 from tests.kits.peer import BORN_MS, Peer, ext
 from tests.plugins.peers import MakeCluster
@@ -26,6 +28,7 @@ GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 GROUP = "CID_RMQ_SYS_TRANS"
 COMMIT, ROLLBACK = 8, 12
 NEVER_MS = 3_600_000
+reserve = ConsumeQueue.reserve
 
 
 @pytest.fixture
@@ -171,6 +174,29 @@ def test_second_end_changes_nothing(broker_peer: Peer) -> None:
     assert [end(broker_peer, second, outcome).code for outcome in (ROLLBACK, COMMIT)] == [0, 0]
     assert len(broker_peer.messages("T1", queue_id=2)) == 1
     assert len(broker_peer.messages(OP)) == 2
+
+
+@pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
+def test_an_end_without_room_for_its_op_message_stores_nothing(
+    broker_peer: Peer, monkeypatch: pytest.MonkeyPatch, outcome: int
+) -> None:
+    """Covers C-415, C-417: what comes between the two would deliver the message once more."""
+    half = prepare(broker_peer)
+    with monkeypatch.context() as full:
+        full.setattr(ConsumeQueue, "reserve", _no_room)
+        refused = end(broker_peer, half, outcome)
+    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert broker_peer.messages("T1", queue_id=2) == []
+
+    assert end(broker_peer, half, outcome).code == 0
+    assert len(broker_peer.messages("T1", queue_id=2)) == (outcome == COMMIT)
+    assert [op.body for op in broker_peer.messages(OP)] == [b"0"]
+
+
+def _no_room(queue: ConsumeQueue, count: int = 1) -> None:
+    if queue.topic == OP:
+        raise DiskFullError(f"no room for {count} units", directory=str(queue.directory))
+    reserve(queue, count)
 
 
 def test_broker_can_refuse_transactions(rocketmq_cluster_factory: MakeCluster) -> None:

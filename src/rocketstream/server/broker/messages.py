@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rocketstream.errors import RecordTooLargeError
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.properties import (
     PROPERTY_DELAY,
@@ -70,13 +71,43 @@ class MessageWriter:
             StoreError: the message was not stored.
             LocalProtocolError: it does not fit a record.
         """
+        return self._controller.store.append((self._draft(message, delayed=delayed),))[0]
+
+    def put_both(self, message: InnerMessage, other: InnerMessage, *, delayed: bool = True) -> Place:
+        """Store a message and what belongs to it, of another queue, with one write.
+
+        A broker that is killed, or whose disk is full, then has both or neither. Only where no file
+        of the log holds both, or the queues' files cannot be mapped at once, does the other follow
+        with a write of its own.
+
+        Args:
+            message: the message, as for :meth:`put`.
+            other: the other one, which is never delayed.
+            delayed: as for :meth:`put`.
+
+        Returns:
+            The place of the message.
+
+        Raises:
+            StoreError: the message was not stored; or, in those two cases, the other was not.
+            LocalProtocolError: one of them does not fit a record; neither was stored.
+        """
+        store = self._controller.store
+        drafts = (self._draft(message, delayed=delayed), self._draft(other, delayed=False))
+        try:
+            places = store.append(drafts, whole=True)
+        except RecordTooLargeError:
+            places = store.append(drafts)
+        if len(places) == 1:
+            store.append(drafts[1:])
+        return places[0]
+
+    def _draft(self, message: InnerMessage, *, delayed: bool) -> Draft:
         level = delay_level_of(message.properties) if delayed else 0
         if level > 0 and (message.sys_flag & MessageSysFlag.TRANSACTION_MASK) not in _NO_DELAY:
-            draft = self._delayed(message, level)
-        else:
-            code = tags_code(message.properties.get(PROPERTY_TAGS))
-            draft = draft_of(message, message.topic, message.queue_id, code)
-        return self._controller.store.append((draft,))[0]
+            return self._delayed(message, level)
+        code = tags_code(message.properties.get(PROPERTY_TAGS))
+        return draft_of(message, message.topic, message.queue_id, code)
 
     def _delayed(self, message: InnerMessage, level: int) -> Draft:
         controller = self._controller

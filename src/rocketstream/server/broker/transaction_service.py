@@ -2,8 +2,8 @@
 
 ``core.transactions`` knows which messages are undecided and decides when to ask a producer.
 
-Law: the log alone holds this state: every end of a half message is followed by an op message before
-anything else happens, so a restart finds the same state.
+Law: the log alone holds this state: what becomes of a half message is stored with the op message
+that says so, in one write, so a restart finds the same state.
 """
 
 from __future__ import annotations
@@ -211,14 +211,15 @@ class TransactionService:
         message.sys_flag &= ~MessageSysFlag.TRANSACTION_MASK
         message.sys_flag |= MessageSysFlag.TRANSACTION_COMMIT
         message.prepared_transaction_offset = half.head.physical_offset
-        place = self._writer.put(message)
-        self.end(half.head.queue_offset)
+        current = self._queue.current(half.head.queue_offset)
+        place = self._writer.put_both(message, self._op(current))
+        self._queue.ended((current,))
         return place
 
     def end(self, half_offset: int) -> None:
         """Record that a half message is decided (C-416, C-417)."""
         current = self._queue.current(half_offset)
-        self._put_op(current)
+        self._writer.put(self._op(current))
         self._queue.ended((current,))
 
     def resume(self, given_up: StoredMessage) -> Place:
@@ -234,14 +235,14 @@ class TransactionService:
         self._queue.stored(place[1], since_ms=self._controller.monotonic_ms())
         return place
 
-    def _put_op(self, half_offset: int, copy_offset: int | None = None) -> None:
-        """Store an op message; with ``copy_offset`` it says only where the message stands now."""
+    def _op(self, half_offset: int, copy_offset: int | None = None) -> InnerMessage:
+        """Return an op message; with ``copy_offset`` it says only where the message stands now."""
         controller = self._controller
         controller.ensure_topic(names.TRANS_OP_HALF_TOPIC, 1)
         properties = {PROPERTY_TAGS: OP_TAG, PROPERTY_WAIT: "true"}
         if copy_offset is not None:
             properties[PROPERTY_PUT_BACK] = str(copy_offset)
-        message = InnerMessage(
+        return InnerMessage(
             topic=names.TRANS_OP_HALF_TOPIC,
             queue_id=HALF_QUEUE_ID,
             body=op_body(half_offset),
@@ -252,7 +253,6 @@ class TransactionService:
             born_host=controller.store_host_bytes,
             store_host=controller.store_host_bytes,
         )
-        self._writer.put(message)
 
     # --- checking --------------------------------------------------------------------------------
 
@@ -312,16 +312,16 @@ class TransactionService:
             half.properties.get(PROPERTY_PGROUP), half.properties.get(PROPERTY_REAL_TOPIC),
             half.properties.get(PROPERTY_UNIQ_KEY), topic,
         )  # fmt: skip
-        self._writer.put(copy_of(half, topic, 0), delayed=False)
-        self._put_op(offset)
+        self._writer.put_both(copy_of(half, topic, 0), self._op(offset), delayed=False)
         self._queue.discarded(offset)
 
     def _put_back(self, offset: int, half: StoredMessage) -> Place:
         """Store a message again at the end of the half queue: its old place can be passed then."""
         message = copy_of(half, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
-        place = self._writer.put(message, delayed=False)
-        self._put_op(offset, place[1])
-        self._queue.put_back(offset, place[1])
+        copy_offset = self._store.next_offset(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
+        op = self._op(offset, copy_offset)
+        place = self._writer.put_both(message, op, delayed=False)
+        self._queue.put_back(offset, copy_offset)
         return place
 
     def _ask(self, offset: int, half: StoredMessage, times: int) -> None:

@@ -335,7 +335,8 @@ class MessageStore:
 
         Args:
             drafts: the messages, one at least.
-            whole: none is stored without the others, as a batch to one queue is.
+            whole: none is stored without the others, as a batch to one queue is, or a message and
+                the end of its transaction: all lie in one file of the log.
 
         Returns:
             The places of the messages stored: the first ones, and one at least.
@@ -373,7 +374,7 @@ class MessageStore:
             self._enter(draft, self._queues[draft[0]], at, timestamp)
         if whole:
             for queue in ends:
-                queue.counted_batched += len(drafts) - 1
+                queue.counted_batched += len(drafts) - len(ends)
         log.end = physical + size  # once their units are written, the records count
         if self._index is not None:
             self._index.relieve(2 * len(drafts))
