@@ -73,7 +73,9 @@ class MessageWriter:
         """
         return self._controller.store.append((self._draft(message, delayed=delayed),))[0]
 
-    def put_both(self, message: InnerMessage, other: InnerMessage, *, delayed: bool = True) -> Place:
+    def put_both(
+        self, message: InnerMessage, other: InnerMessage, *, delayed: bool = True
+    ) -> Place:
         """Store a message and what belongs to it, of another queue, with one write.
 
         A broker that is killed, or whose disk is full, then has both or neither. Only where no file

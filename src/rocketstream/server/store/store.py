@@ -335,8 +335,7 @@ class MessageStore:
 
         Args:
             drafts: the messages, one at least.
-            whole: none is stored without the others, as a batch to one queue is, or a message and
-                the end of its transaction: all lie in one file of the log.
+            whole: none is stored without the others, as the messages of a batch are.
 
         Returns:
             The places of the messages stored: the first ones, and one at least.
