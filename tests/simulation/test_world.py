@@ -172,10 +172,28 @@ def test_wall_clock_may_jump_and_the_monotonic_one_only_runs() -> None:
     world = quiet_world()
     one, two = world.add_node("one", main), world.add_node("two", main)
     world.run(5)
-    one.clock.skew_ms = -3_600_000
+    one.clock.jump(-3_600_000)
     assert one.clock.now_ms() == START_MS + 5_000 - 3_600_000
     assert two.clock.now_ms() == START_MS + 5_000
     assert one.clock.monotonic_ms() == two.clock.monotonic_ms() == 5_000
+
+
+def test_clock_that_jumped_tells_when_it_showed_a_stamp() -> None:
+    """What a broker stored before it was killed is told from what it stored afterwards."""
+
+    async def main(node: Node) -> None:
+        await asyncio.sleep(0)
+
+    world = quiet_world()
+    clock = world.add_node("one", main).clock
+    for by_ms in (60_000, -65_000):
+        world.run(5)
+        clock.jump(by_ms)
+    world.run(10)
+    stamps = {2_000: 2_000.0, 67_000: 7_000.0, 8_000: 13_000.0, 30_000: 0.0}
+    assert {stamp: clock.when(START_MS + stamp, 0.0) for stamp in stamps} == stamps
+    assert clock.when(START_MS + 5_000, 9_000.0) == 10_000.0
+    assert clock.when(START_MS + 2_000, 6_000.0) == 6_000.0
 
 
 def test_two_processes_of_one_name_are_refused() -> None:

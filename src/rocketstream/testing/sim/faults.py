@@ -116,7 +116,7 @@ class Faults:
             node.disk.trouble = Trouble()
             jump_ms = -node.clock.skew_ms
             world.history.append(ClockJumped(world.now_ms, node.name, jump_ms))
-            node.clock.skew_ms = 0
+            node.clock.jump(jump_ms)
             node.wake()
             if not node.is_alive:
                 node.start()
@@ -296,7 +296,7 @@ class Faults:
     def _jump(self) -> bool:
         node = self._chance.choice(list(self._world.nodes.values()))
         by_ms = self._chance.choice((-_HOUR_MS, -5_000, 5_000, 60_000, _HOUR_MS, 80 * _HOUR_MS))
-        node.clock.skew_ms += by_ms
+        node.clock.jump(by_ms)
         self._world.history.append(ClockJumped(self._world.now_ms, node.name, by_ms))
         return self._told(f"the clock of {node.name} jumps by {by_ms} ms")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
@@ -32,7 +33,7 @@ from rocketstream.testing.sim.consuming import PROBES, SimGroup
 from rocketstream.testing.sim.options import SLOW_DISK
 from rocketstream.testing.sim.postscript import Postscript
 from rocketstream.testing.sim.producing import Habits, SimProducer
-from rocketstream.testing.sim.world import START_MS, Node, World
+from rocketstream.testing.sim.world import Node, World
 
 TOPIC = "T"
 LOOK_EVERY_S = 0.1
@@ -303,8 +304,11 @@ class BaseWorkload:
 
     def _read_topic(self, topic: str) -> None:
         now, cluster = self.world.now_ms, self.world.cluster
+        clocks = {broker.node.name: broker.node.clock for broker in cluster.brokers}
+        before: dict[MessageQueue, float] = defaultdict(float)
         for message in cluster.stored(topic):
-            at = min(max(float(message.store_ms - START_MS), 0.0), now)
+            clock = clocks[message.queue.broker_name]
+            at = before[message.queue] = clock.when(message.store_ms, before[message.queue])
             content = Content.of(message.body, message.properties)
             place = message.queue, message.queue_offset
             self._record(MessageStored(at, message.keys, *place, message.tags, content))

@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,30 @@ class NodeClock:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self.skew_ms = 0
+        self._jumps = [(0.0, 0)]
+        """When the wall clock was set, and by how much it has been wrong since."""
+
+    @property
+    def skew_ms(self) -> int:
+        """By how much the wall clock is ahead of the simulation's."""
+        return self._jumps[-1][1]
+
+    def jump(self, by_ms: int) -> None:
+        """Set the wall clock forward, or back where ``by_ms`` is negative."""
+        self._jumps.append((self.monotonic_ms(), self.skew_ms + by_ms))
+
+    def when(self, stamp_ms: int, after_ms: float) -> float:
+        """Return when the wall clock showed a stamp first, in ms since the simulation began.
+
+        Args:
+            stamp_ms: what it showed, ms since 1970.
+            after_ms: the earliest time there is; also returned where the clock never showed it.
+        """
+        for (begin, skew), (end, _) in pairwise([*self._jumps, (self.monotonic_ms(), 0)]):
+            at = float(stamp_ms - START_MS - skew)
+            if begin < at + 1 and after_ms <= at <= end:  # a stamp has whole milliseconds
+                return at
+        return after_ms
 
     def now_ms(self) -> int:
         """Wall-clock milliseconds since 1970 UTC; may jump."""
