@@ -88,14 +88,15 @@ class QueueState:
         without a committed offset will be consumed from its oldest message (C-195), so all of it
         waits.
         """
-        if self.max_offset is None:
+        end, low, committed = self.max_offset, self.min_offset or 0, self.committed_offset
+        if end is None:
             return None
-        if self.committed_offset is None:
+        if committed is None:
             if self.kind is QueueKind.RETRY and self.error is None:
-                return self.max_offset - (self.min_offset or 0)
+                return end - low
             # A group is never behind in an empty queue, with any committed offset.
-            return 0 if self.max_offset == 0 else None
-        return self.max_offset - max(self.committed_offset, self.min_offset or 0)
+            return 0 if end == 0 else None
+        return end - (committed if committed > low else low)
 
     @property
     def waiting(self) -> int | None:

@@ -234,10 +234,10 @@ def _plainly_fine(window: Sequence[GroupState]) -> GroupVerdict | None:
 def _recent_if_steady(window: Sequence[GroupState]) -> list[Track] | None:
     """Return the last minutes if members in them consumed everything older than a minute."""
     now = window[-1]
-    since_ms = now.taken_ms - 2 * STEADY_MS
-    recent = tracks_of([state for state in window if state.taken_ms >= since_ms])
     if not now.members:
         return None
+    since_ms = now.taken_ms - 2 * STEADY_MS
+    recent = tracks_of([state for state in window if state.taken_ms >= since_ms])
     for track in recent:
         began_ms = track.points[0].taken_ms if track.points else now.taken_ms
         if (

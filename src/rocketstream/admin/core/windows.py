@@ -6,9 +6,10 @@ measured by one clock, that of the asking process, so that differing clocks chan
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 from rocketstream.admin.core.words import plural, span
@@ -308,6 +309,11 @@ class Rewind:
     left: int
 
 
+_Place = tuple[str, str, int]
+_place: Callable[[QueueState], _Place] = attrgetter("topic", "broker_name", "queue_id")
+"""What names a queue: windows of great groups hold it so often that ``key`` takes too long."""
+
+
 def relevant(state: GroupState, queue: QueueState) -> bool:
     """Return whether a queue counts in the judgement of a group.
 
@@ -331,12 +337,13 @@ def is_filtered(state: GroupState, topic: str) -> bool:
 def tracks_of(window: Sequence[GroupState]) -> list[Track]:
     """Return a track of each queue that counts in the newest state; ``window`` is oldest first."""
     newest = window[-1]
-    wanted = {queue.key: queue for queue in newest.queues if relevant(newest, queue)}
-    points: dict[MessageQueue, list[Point]] = {key: [] for key in wanted}
+    wanted = {_place(queue): queue for queue in newest.queues if relevant(newest, queue)}
+    points: dict[_Place, list[Point]] = {key: [] for key in wanted}
     for state in window:
+        taken_ms = state.taken_ms
         for queue in state.queues:
-            found = points.get(queue.key)
-            point = None if found is None else _point(state.taken_ms, queue)
+            found = points.get(_place(queue))
+            point = None if found is None else _point(taken_ms, queue)
             if found is None or point is None:
                 continue
             if found and (point.end < found[-1].end or found[-1].committed > found[-1].end):
@@ -457,23 +464,24 @@ def failures_of(window: Sequence[GroupState], span_ms: int | None = None) -> Fai
     newest = window[-1]
     since_ms = window[0].taken_ms if span_ms is None else newest.taken_ms - span_ms
     oldest = next(state for state in window if state.taken_ms >= since_ms)
-    before = {queue.key: queue for queue in oldest.queues}
+    before = {_place(queue): queue for queue in oldest.queues}
     # Of a queue nothing was committed of at first, only what came after counts.
-    begun: dict[MessageQueue, QueueState] = {}
-    missing = {each.key for each in newest.queues if each.committed_offset is not None}
+    begun: dict[_Place, QueueState] = {}
+    missing = {_place(each) for each in newest.queues if each.committed_offset is not None}
     for state in window:
         if not missing:
             break
         if state.taken_ms >= oldest.taken_ms:
             for queue in state.queues:
-                if queue.committed_offset is not None and queue.key in missing:
-                    begun[queue.key] = queue
-                    missing.discard(queue.key)
+                if queue.committed_offset is not None and (place := _place(queue)) in missing:
+                    begun[place] = queue
+                    missing.discard(place)
     finished = retried = letters = expired = 0
     for queue in newest.queues:
-        old = before.get(queue.key)
+        place = _place(queue)
+        old = before.get(place)
         if queue.kind is QueueKind.TOPIC:
-            old = begun.get(queue.key)
+            old = begun.get(place)
             if old is not None and relevant(newest, queue):
                 finished += _gain(old.committed_offset, queue.committed_offset)
                 expired += _gain(old.expired, queue.expired)
