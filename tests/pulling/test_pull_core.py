@@ -357,8 +357,40 @@ def test_queues_that_leave_are_stored_first_and_forgotten(
     dropped: list[MessageQueue] = []
     monkeypatch.setattr(world.machine._requests, "drop", dropped.append)
     world.client.run(world.machine.give_up([world.machine.new_queue(MQ, 0)]))
-    assert world.store.calls == [("persist for good", [MQ])]
+    assert world.store.calls == [("doubt", [MQ]), ("persist for good", [MQ])]
     assert dropped == [MQ]
+
+
+def test_nothing_stays_noted_of_a_registered_topics_queue_that_leaves(made: Made) -> None:
+    """Covers C-181, C-497: the member that has it next may be further; of others it stays."""
+    world = made({TOPIC: None})
+    world.machine.begin()
+    for mq in (MQ, ELSEWHERE):
+        world.machine.update_consume_offset(mq, 7)
+    leaving = [world.machine.new_queue(mq, 0) for mq in (MQ, ELSEWHERE)]
+    world.client.run(world.machine.give_up(leaving))
+    assert world.store.noted == {ELSEWHERE: 7}
+    assert list(world.machine._noted) == [ELSEWHERE]
+
+
+def test_what_a_late_task_notes_of_anothers_queue_is_said_once_and_carefully(made: Made) -> None:
+    """Covers C-497: its task ended after the queue was given up; the new owner may be further."""
+    world = made({TOPIC: None})
+    world.machine.begin()
+    world.machine.queues.table[OTHER] = world.machine.new_queue(OTHER, 0)
+    for mq in (MQ, OTHER):
+        world.machine.update_consume_offset(mq, 7)
+    world.store.calls.clear()
+    world.store.unsettled = {MQ}
+    world.client.run(world.machine.persist_offsets())
+    assert world.store.calls == [("persist", [OTHER]), ("persist for good", [MQ])]
+    assert world.store.noted == {MQ: 7, OTHER: 7}
+    world.store.unsettled = set()
+    world.client.run(world.machine.persist_offsets())
+    assert world.store.noted == {OTHER: 7}
+    world.store.calls.clear()
+    world.client.run(world.machine.persist_offsets())
+    assert world.store.calls == [("persist", [OTHER])]
 
 
 def test_lost_connections_are_told_to_the_store(world: World) -> None:

@@ -29,6 +29,7 @@ class StillStore:
         noted, stored: by queue.
         calls: name and what it was called with.
         passed: what others have overtaken.
+        unsettled: the queues whose offsets could not be stored.
         error: of the next reads of the store.
     """
 
@@ -37,6 +38,7 @@ class StillStore:
         self.stored: dict[MessageQueue, int] = {}
         self.calls: list[tuple[Any, ...]] = []
         self.passed: dict[MessageQueue, int] = {}
+        self.unsettled: set[MessageQueue] = set()
         self.piggyback = 0
         self.error: Exception | None = None
 
@@ -61,6 +63,12 @@ class StillStore:
 
     async def persist_for_good(self, mqs: Iterable[MessageQueue]) -> None:
         self.calls.append(("persist for good", sorted(mqs)))
+
+    def is_settled(self, mq: MessageQueue) -> bool:
+        return mq not in self.unsettled
+
+    def doubt(self, mqs: Iterable[MessageQueue]) -> None:
+        self.calls.append(("doubt", sorted(mqs)))
 
     async def check(self, mqs: Iterable[MessageQueue]) -> None:
         self.calls.append(("check", sorted(mqs)))

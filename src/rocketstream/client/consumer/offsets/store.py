@@ -149,6 +149,13 @@ class Offsets(ABC):
         """
         await self.persist(mqs)
 
+    def is_settled(self, mq: MessageQueue) -> bool:
+        """Return whether nothing is noted of a queue that is still to be written."""
+        return True
+
+    def doubt(self, mqs: Iterable[MessageQueue]) -> None:  # noqa: B027 - nobody else writes there
+        """Another member may be further in these queues: nothing lower is written before asking."""
+
     async def check(self, mqs: Iterable[MessageQueue]) -> None:  # noqa: B027 - nothing to ask
         """Find out, now and then, whether the store still has what it confirmed; if not, the next
         ``persist`` says it again."""
@@ -397,11 +404,20 @@ class RemoteBrokerOffsetStore(Offsets):
         The next owner may have begun, and be further, before this one noticed.
         """
         mqs = list(mqs)
+        self.doubt(mqs)
+        await self.persist(mqs)
+        await self.persist(mqs)
+
+    def is_settled(self, mq: MessageQueue) -> bool:
+        """Return whether the broker has what is noted of a queue, or more of another member."""
+        queue = self._queues.get(mq)
+        return queue is None or not queue.is_changed()
+
+    def doubt(self, mqs: Iterable[MessageQueue]) -> None:
+        """Have the broker asked before the next commit of these queues."""
         for mq in mqs:
             if (queue := self._queues.get(mq)) is not None:
                 queue.is_doubted = True
-        await self.persist(mqs)
-        await self.persist(mqs)
 
     async def _persist(self, broker_name: str, mqs: list[MessageQueue]) -> None:
         # One round at a time: a broker may handle two commits of a queue in any order, and the

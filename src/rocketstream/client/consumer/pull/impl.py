@@ -168,7 +168,11 @@ class PullConsumerImpl(ConsumerInner):
         return await self.queues.rebalance(list(self.subscribed_topics()))
 
     async def persist_offsets(self) -> None:
-        """Store every noted offset that changed, whatever queue it is of (C-497, C-573)."""
+        """Store every noted offset that changed, whatever queue it is of (C-497, C-573).
+
+        Of a registered topic's queues the group gave some to others: one that a task noted as it
+        ended, behind the other member, is not stored and not kept.
+        """
         if not self._noted:
             return
         try:
@@ -177,7 +181,22 @@ class PullConsumerImpl(ConsumerInner):
             self.instance.outages.failed(("telling brokers of", self.group), error)
         else:
             self.instance.outages.worked("telling brokers of", self.group)
-        await self.store.persist(list(self._noted))
+        noted, table = list(self._noted), self.queues.table
+        others = [mq for mq in noted if self._is_divided(mq) and mq not in table]
+        await self.store.persist([mq for mq in noted if mq not in others])
+        if others:
+            await self.store.persist_for_good(others)
+            self._forget(others)
+
+    def _is_divided(self, mq: MessageQueue) -> bool:
+        return self._dividing and mq.topic in self._listeners
+
+    def _forget(self, mqs: Sequence[MessageQueue]) -> None:
+        """Forget what was noted of queues that are another member's, once that is stored."""
+        for mq in mqs:
+            if self.store.is_settled(mq):
+                self._noted.pop(mq, None)
+                self.store.remove_offset(mq)
 
     def connection_lost(self, address: str) -> None:
         """A broker may have lost offsets it had not written yet: they are sent again."""
@@ -213,16 +232,21 @@ class PullConsumerImpl(ConsumerInner):
         return self._running and self._dividing
 
     def new_queue(self, mq: MessageQueue, offset: int) -> OwnQueue:
-        """Return a queue that is ours now."""
+        """Return a queue that is ours now; what was noted of it before may be behind."""
+        self.store.doubt([mq])
         return OwnQueue(mq)
 
     def start_queue(self, queue: OwnQueue) -> None:
         """Leave it to the caller to pull."""
 
     async def give_up(self, queues: Sequence[OwnQueue]) -> None:
-        """Let every queue go, once what the caller noted of it is stored; that stays noted."""
+        """Let every queue go, once what the caller noted of it is stored.
+
+        It stays noted of topics that are only pulled: those queues are the caller's, too.
+        """
         mqs = [queue.message_queue for queue in queues]
         await self.store.persist_for_good(mqs)
+        self._forget([mq for mq in mqs if self._is_divided(mq)])
         for mq in mqs:
             self._requests.drop(mq)
 
