@@ -208,6 +208,16 @@ def test_cut_lets_some_bytes_through_and_resets_both_sides() -> None:
         assert [type(error) for error in side.lost] == [ConnectionResetError]
 
 
+def test_once_faults_are_over_nothing_is_cut_any_more() -> None:
+    net = Net()
+    client, server = net.connected()
+    net.network.connections()[0].cut_after(4)
+    net.network.heal()
+    client.transport.write(b"0123456789")
+    net.run(1)
+    assert server.data == b"0123456789"
+
+
 @pytest.mark.parametrize("blocked", [False, True])
 def test_nothing_comes_from_behind_a_cut(blocked: bool) -> None:
     net = Net()
@@ -218,7 +228,7 @@ def test_nothing_comes_from_behind_a_cut(blocked: bool) -> None:
     for _ in range(20):
         client.transport.write(b"0123456789")
     net.run(1)
-    net.network.heal()
+    net.network.unblock(HERE, THERE)
     net.run(5)
     assert server.data == b"0123"
     for side in (client, server):

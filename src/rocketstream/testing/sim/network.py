@@ -142,9 +142,11 @@ class Network:
             self._slow.pop((source, target), None)
 
     def heal(self) -> None:
-        """End every block and delay."""
+        """End every block and delay; no connection is cut any more that was to be."""
         self._blocked.clear()
         self._slow.clear()
+        for stream in self._streams.values():
+            stream.cut_after(None)
         self._retry(lambda stream: True)
 
     def connections(self) -> list[Stream]:
@@ -646,8 +648,11 @@ class Stream:
         while self.held:
             self._arrive(*self.held.popleft())
 
-    def cut_after(self, size: int) -> None:
-        """Let ``size`` more bytes through, then reset the connection, even in mid-frame."""
+    def cut_after(self, size: int | None) -> None:
+        """Let ``size`` more bytes through, then reset the connection, even in mid-frame.
+
+        None lets all through.
+        """
         self._cut_after = size
 
     def _deliver(self, kind: str, data: bytes) -> None:
