@@ -90,6 +90,9 @@ class PullConsumerBase(ConsumerBase[PullConsumerImpl, PullConsumerSettings]):
     def update_consume_offset(self, message_queue: MessageQueue, offset: int) -> None:
         """Note where the group is; stored by the timer, or at shutdown.
 
+        Of a registered topic's queue that the group gave to another member, it is stored only where
+        that member is not further.
+
         Raises:
             ClientStateError: not running.
         """
