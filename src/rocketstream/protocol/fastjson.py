@@ -355,7 +355,12 @@ class _Writer:
             self.parts.append("\n" + "\t" * depth)
 
     def value(self, value: Any, depth: int) -> None:
-        if isinstance(value, str):
+        kind = type(value)  # the usual kinds first: to ask of a protocol takes long
+        if kind is int:
+            self.parts.append(str(value))
+        elif kind is dict:
+            self.object(value, depth)
+        elif isinstance(value, str):
             self.parts.append(self.quoted(value))
         elif isinstance(value, MessageQueue):
             self.object(_queue_object(value), depth)

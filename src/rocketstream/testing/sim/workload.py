@@ -100,6 +100,10 @@ class BaseWorkload:
         self._begins: dict[MessageQueue, int] = {}
         self._looked_ms: dict[MessageQueue, float] = {}
         self._decided: dict[str, bool] = {}
+        self._sent: dict[str, SendInvoked] = {}
+        self._acknowledged: list[SendAcknowledged] = []
+        self._commits: set[str] = set()
+        self._read = 0  # so much of the history is in these three
         self.build()
         self._postscript = Postscript(world, TOPIC, self.postscripts)
         for topic in sorted({group.manners.topic for group in self.groups} | {TOPIC}):
@@ -202,19 +206,23 @@ class BaseWorkload:
 
         A transaction that was asked about in vain, as often as its broker may, is nobody's.
         """
-        sent: dict[str, SendInvoked] = {}
-        acknowledged: set[str] = set()
-        commits: set[str] = set()
-        for event in self.world.history:
+        history = self.world.history
+        for event in history[self._read :]:
             if isinstance(event, SendInvoked):
-                sent[event.key] = event
+                self._sent[event.key] = event
             elif isinstance(event, SendAcknowledged):
-                if event.queue is None or event.offset >= self._begins.get(event.queue, 0):
-                    acknowledged.add(event.key)
+                self._acknowledged.append(event)
             elif isinstance(event, TransactionDecided) and event.commit:
-                commits.add(event.key)
-        commits -= self._given_up()
-        return [sent[key] for key in acknowledged if not sent[key].transactional or key in commits]
+                self._commits.add(event.key)
+        self._read = len(history)
+        there = {
+            ack.key
+            for ack in self._acknowledged
+            if ack.queue is None or ack.offset >= self._begins.get(ack.queue, 0)
+        }
+        commits = self._commits - self._given_up()
+        sent = (self._sent[key] for key in there)
+        return [each for each in sent if not each.transactional or each.key in commits]
 
     def _given_up(self) -> frozenset[str]:
         given_up = self.world.cluster.stored(TRANS_CHECK_MAX_TIME_TOPIC)
