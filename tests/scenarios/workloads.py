@@ -10,6 +10,7 @@ from rocketstream.testing.sim.workload import TOPIC, BaseWorkload
 from tests.scenarios.administering import Accountant, Registrar
 from tests.scenarios.asking import SimAnsweringGroup, SimAsker
 from tests.scenarios.auditing import Auditor, Bungler
+from tests.scenarios.changing import SimChangingGroup
 from tests.scenarios.draws import ADMINISTERING, FAILOVER, OPERATING, REMADE, RETENTION
 from tests.scenarios.groups import SimBroadcastGroup, SimLiteGroup, SimPullGroup
 from tests.scenarios.operating import Operator, Stranger
@@ -265,6 +266,26 @@ class Reading(Scenario):
         self.groups.append(SimReaderGroup(self.world, readers, assigned=assigned, by_hand=by_hand))
 
 
+class Changing(Scenario):
+    """Groups at once and in order whose members change while they run, beside one that does not."""
+
+    def fill(self) -> None:
+        """Add a producer and the groups."""
+        chance, members = self.chance, self.world.options.members
+        self.add_producers(1, pause_ms=self.pace_ms(1), batched=chance.choice((0.0, 0.3)))
+        pause_ms = chance.choice((500.0, 2_000.0, 8_000.0))
+        failing = chance.choice((0.0, 0.1))
+        crowd = Manners("crowd", TOPIC, members, failing=failing, partly=chance.random() < 0.3)
+        queue = Manners(
+            "queue", TOPIC, members, orderly=True, retries=None, failing=failing,
+            work_ms=chance.choice((5.0, 50.0, 1_000.0)),
+            settings=(("suspend_current_queue_time_ms", chance.choice((50, 500))),),
+        )  # fmt: skip
+        self.groups.append(SimChangingGroup(self.world, crowd, pause_ms))
+        self.groups.append(SimChangingGroup(self.world, queue, pause_ms))
+        self.groups.append(SimGroup(self.world, Manners("steady", TOPIC, 1)))
+
+
 class Remade(Scenario):
     """A topic that is deleted and made anew under groups of each kind, beside one that stays."""
 
@@ -298,6 +319,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
     ADMINISTERING: Administering,
     "asking": Asking,
     "broadcasting": Broadcasting,
+    "changing": Changing,
     "clustering": Clustering,
     "delayed": Delayed,
     FAILOVER: Failover,

@@ -1,0 +1,72 @@
+"""Groups whose members subscribe anew, pause, and call their listener with other numbers of tasks.
+
+Law: while all is calm every member subscribes; a change is told to the history as one of the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from rocketstream import aio
+from rocketstream.errors import RocketMQError
+from rocketstream.testing.history import Recorder
+from rocketstream.testing.history.events import MemberJoined
+from rocketstream.testing.sim.consuming import Manners, SimGroup
+from rocketstream.testing.sim.world import Node, World
+
+AGAIN_S = 1.0
+"""A subscription that was refused is tried again after this long."""
+SLICE_S = 0.2
+"""Who is away looks so often whether faults are over."""
+
+
+class SimChangingGroup(SimGroup):
+    """Push consumers that change while they run.
+
+    Args:
+        world: the world it lives in.
+        manners: how it consumes.
+        pause_ms: the longest time between two changes of a member, and that one lasts.
+    """
+
+    def __init__(self, world: World, manners: Manners, pause_ms: float) -> None:
+        self._pause_ms = pause_ms
+        super().__init__(world, manners)
+
+    async def _work(self, node: Node, recorder: Recorder, consumer: aio.PushConsumer) -> None:
+        chance = self.world.random(f"changes of {node.name} {node.incarnation}")
+        while not self.world.healed:
+            await self._wait(chance)
+            match chance.choice(("away", "away", "pause", "tasks")):
+                case "away":
+                    await self._go_away(node, consumer, chance)
+                case "pause":
+                    consumer.suspend()
+                    await self._wait(chance)
+                    consumer.resume()
+                case _:
+                    await consumer.update_core_pool_size(chance.randint(1, 8))
+
+    async def _wait(self, chance: random.Random) -> None:
+        """Let time pass, but not beyond the faults."""
+        left_s = chance.random() * self._pause_ms / 1000
+        for _ in range(int(left_s / SLICE_S) + 1):
+            if self.world.healed:
+                return
+            await asyncio.sleep(min(left_s, SLICE_S))
+
+    async def _go_away(self, node: Node, consumer: aio.PushConsumer, chance: random.Random) -> None:
+        """Subscribe to nothing for a while."""
+        topic, group = self.manners.topic, self.manners.group
+        node.record(MemberJoined(self.world.now_ms, group, node.name))
+        await consumer.unsubscribe(topic)
+        await self._wait(chance)
+        while True:
+            node.record(MemberJoined(self.world.now_ms, group, node.name))
+            try:
+                await consumer.subscribe(topic, self.manners.expression)
+            except RocketMQError:
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return
