@@ -203,6 +203,21 @@ def test_a_reset_that_is_still_on_its_way_explains_what_it_does_later(
     assert kinds(history) == expected
 
 
+@pytest.mark.parametrize(("since", "excused"), [(900.0, True), (960.0, False)])
+def test_a_commit_that_was_seen_after_a_reset_may_have_come_before_it(
+    since: float, excused: bool
+) -> None:
+    history: History = [
+        GROUP,
+        *sent("k", 10.0, 0),
+        *consumed("k", 20.0, 0),
+        OffsetReset(950.0, "g", QUEUE, 0),
+        CommitSeen(1_000.0, "g", QUEUE, 1, since),
+        CommitSeen(1_100.0, "g", QUEUE, 0),
+    ]
+    assert (AnomalyKind.OFFSET_BACKWARDS not in kinds(history)) is excused
+
+
 @pytest.mark.parametrize(("crashed", "twice"), [("b", False), ("c", False), ("d", True)])
 def test_a_message_comes_back_twice_for_a_crash_of_a_broker_that_had_a_part_in_it(
     crashed: str, twice: bool

@@ -159,11 +159,22 @@ class LogRead(Event):
 
 @dataclass(frozen=True, slots=True)
 class CommitSeen(Event):
-    """The broker held this offset for a group: everything below it counts as consumed."""
+    """The broker held this offset for a group: everything below it counts as consumed.
+
+    Attributes:
+        since: when it was seen last that the broker did not hold it: the commit came between then
+            and ``at``; None where it came at ``at``.
+    """
 
     group: str
     queue: MessageQueue
     offset: int
+    since: float | None = None
+
+    @property
+    def earliest(self) -> float:
+        """When the commit may have come at the earliest."""
+        return self.at if self.since is None else self.since
 
 
 @dataclass(frozen=True, slots=True)

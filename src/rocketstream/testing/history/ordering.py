@@ -162,12 +162,13 @@ def _went_backwards(
         if rising and commit.offset < rising[-1].offset:
             higher = bisect_right([c.offset for c in rising], commit.offset)
             first = rising[higher]
+            since = first.earliest
             recently = min(commit.at, stories.has_run(broker, first.at, rules.settle_ms))
             if not (
-                any(reset.may_act_in(first.at, commit.at) for reset in story.resets)
-                or stories.crashed(broker, first.at, recently)
+                any(reset.may_act_in(since, commit.at) for reset in story.resets)
+                or stories.crashed(broker, since, recently)
                 or _changed_hands(stories, rules, group, rising, commit)
-                or (rules.unflushed_ms != 0 and stories.power_lost(broker, first.at, commit.at))
+                or (rules.unflushed_ms != 0 and stories.power_lost(broker, since, commit.at))
             ):
                 text = f"{queue} went from {rising[-1].offset} back to {commit.offset}"
                 found = (first, rising[-1], commit) if first is not rising[-1] else (first, commit)

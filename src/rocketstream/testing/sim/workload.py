@@ -96,7 +96,8 @@ class BaseWorkload:
         self.chance: random.Random = world.random("workload")
         self.producers: list[Sends] = []
         self.groups: list[SimGroup] = []
-        self._committed: dict[tuple[str, MessageQueue], int] = {}
+        self._committed: dict[tuple[str, MessageQueue], tuple[int | None, float]] = {}
+        """The offset of a group in a queue that was seen last, and when."""
         self._begins: dict[MessageQueue, int] = {}
         self._looked_ms: dict[MessageQueue, float] = {}
         self._decided: dict[str, bool] = {}
@@ -154,9 +155,11 @@ class BaseWorkload:
             self._looked_ms[queue] = now_ms
 
     def _saw(self, group: str, queue: MessageQueue, offset: int) -> None:
-        if self._committed.get((group, queue)) != offset:
-            self._committed[group, queue] = offset
-            self._record(CommitSeen(self.world.now_ms, group, queue, offset))
+        now_ms, key = self.world.now_ms, (group, queue)
+        before, since = self._committed.get(key, (None, now_ms - LOOK_EVERY_S * 1000))
+        if before != offset:
+            self._record(CommitSeen(now_ms, group, queue, offset, since))
+        self._committed[key] = offset, now_ms
 
     def _record(self, event: Event) -> None:
         self.world.history.append(event)
