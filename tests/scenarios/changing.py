@@ -19,6 +19,24 @@ AGAIN_S = 1.0
 """A subscription that was refused is tried again after this long."""
 SLICE_S = 0.2
 """Who is away looks so often whether faults are over."""
+SETTINGS: dict[str, tuple[int | bool, ...]] = {
+    "consume_concurrently_max_span": (1, 10),
+    "consume_thread_max": (1, 2, 64),
+    "local_retry_delay_ms": (100, 1_000),
+    "post_subscription_when_pull": (True,),
+    "pull_interval_ms": (1, 200),
+    "pull_threshold_for_queue": (1, 4),
+    "pull_threshold_for_topic": (1, 6),
+    "pull_threshold_size_for_queue": (1,),
+    "pull_threshold_size_for_topic": (1,),
+}
+"""What a push consumer may be told besides, and values that matter with few messages."""
+
+
+def drawn_settings(chance: random.Random) -> tuple[tuple[str, int | bool], ...]:
+    """Return some of the settings, or none."""
+    names = chance.sample(sorted(SETTINGS), chance.choice((0, 1, 3)))
+    return tuple((name, chance.choice(SETTINGS[name])) for name in names)
 
 
 class SimChangingGroup(SimGroup):

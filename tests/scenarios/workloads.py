@@ -10,7 +10,7 @@ from rocketstream.testing.sim.workload import TOPIC, BaseWorkload
 from tests.scenarios.administering import Accountant, Registrar
 from tests.scenarios.asking import SimAnsweringGroup, SimAsker
 from tests.scenarios.auditing import Auditor, Bungler
-from tests.scenarios.changing import SimChangingGroup
+from tests.scenarios.changing import SimChangingGroup, drawn_settings
 from tests.scenarios.draws import ADMINISTERING, FAILOVER, OPERATING, REMADE, RETENTION
 from tests.scenarios.groups import SimBroadcastGroup, SimLiteGroup, SimPullGroup
 from tests.scenarios.operating import Operator, Stranger
@@ -275,11 +275,17 @@ class Changing(Scenario):
         self.add_producers(1, pause_ms=self.pace_ms(1), batched=chance.choice((0.0, 0.3)))
         pause_ms = chance.choice((500.0, 2_000.0, 8_000.0))
         failing = chance.choice((0.0, 0.1))
-        crowd = Manners("crowd", TOPIC, members, failing=failing, partly=chance.random() < 0.3)
+        crowd = Manners(
+            "crowd", TOPIC, members, failing=failing, partly=chance.random() < 0.3,
+            settings=drawn_settings(chance),
+        )  # fmt: skip
         queue = Manners(
             "queue", TOPIC, members, orderly=True, retries=None, failing=failing,
             work_ms=chance.choice((5.0, 50.0, 1_000.0)),
-            settings=(("suspend_current_queue_time_ms", chance.choice((50, 500))),),
+            settings=(
+                *drawn_settings(chance),
+                ("suspend_current_queue_time_ms", chance.choice((50, 500))),
+            ),
         )  # fmt: skip
         self.groups.append(SimChangingGroup(self.world, crowd, pause_ms))
         self.groups.append(SimChangingGroup(self.world, queue, pause_ms))
