@@ -1,6 +1,6 @@
 """Members that join and leave all the time: nothing is lost, order holds, calm divides at once.
 
-``ROCKETSTREAM_STORM_SECONDS`` sets how long the storm in order lasts (60); the other one lasts a
+``ROCKETSTREAM_STORM_SECONDS`` sets how long the storm in order lasts (30); the other one lasts a
 sixth of it.
 """
 
@@ -32,7 +32,7 @@ from rocketstream.testing.history.events import GroupDeclared, MemberJoined, Mem
 from tests.kits.cluster import Cluster, embedded
 from tests.kits.listeners import broker_name
 
-STORM_S = float(os.environ.get("ROCKETSTREAM_STORM_SECONDS", "60"))
+STORM_S = float(os.environ.get("ROCKETSTREAM_STORM_SECONDS", "30"))
 CALM_S = 30.0
 MEMBERS = 30
 QUEUES = 64
