@@ -18,6 +18,7 @@ from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.protocol.record import HEAD_V4, RecordFields, encode_record
 from rocketstream.server.broker import transaction_service
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.server.store import StoreConfig
 from rocketstream.server.store.consume_queue import ConsumeQueue
 from rocketstream.testing import ManualClock
 from tests.kits.peer import BORN_MS, Peer, ext
@@ -191,6 +192,19 @@ def test_an_end_without_room_for_its_op_message_stores_nothing(
     assert end(broker_peer, half, outcome).code == 0
     assert len(broker_peer.messages("T1", queue_id=2)) == (outcome == COMMIT)
     assert [op.body for op in broker_peer.messages(OP)] == [b"0"]
+
+
+def test_a_message_that_fills_a_file_of_the_log_is_committed(
+    rocketmq_cluster_factory: MakeCluster,
+) -> None:
+    """Covers C-415, C-417: the op message beside it needs a write of its own."""
+    store = StoreConfig(commit_log_file_bytes=4_096)
+    cluster = rocketmq_cluster_factory(store_config=store, transaction_check_interval_ms=NEVER_MS)
+    with Peer(cluster.broker_addr) as broker:
+        half = prepare(broker, b"x" * 3_700)
+        assert end(broker, half, COMMIT).code == 0
+        assert [len(each.body) for each in broker.messages("T1", queue_id=2)] == [3_700]
+        assert [op.body for op in broker.messages(OP)] == [b"0"]
 
 
 def _no_room(queue: ConsumeQueue, count: int = 1) -> None:
