@@ -186,6 +186,18 @@ def test_other_thresholds_have_a_held_queue_tried_again(around: Around) -> None:
     assert around.pulled == [queue]
 
 
+def test_a_held_queue_is_tried_again_once_whatever_else_changes_meanwhile(around: Around) -> None:
+    """A second pull on its way would bring every message twice, and out of order."""
+    queue = around.queue(count=1)
+    queue.put(messages(7, 8), 9)
+    assert queue.held() is FlowControl.COUNT
+    queue.pull_if_held()
+    queue.pull_if_held()
+    queue.finish(*messages(7))
+    queue.finish(*messages(8))
+    assert around.pulled == [queue]
+
+
 # --- messages are finished ----------------------------------------------------------------------
 
 

@@ -157,8 +157,10 @@ class AssignedQueue(OwnQueue):
         return held
 
     def pull_if_held(self) -> None:
-        """Try again a pull that was held: its thresholds are others."""
-        if self.process_queue.flow_controlled:
+        """Try again a pull that was held, once: its thresholds are others."""
+        with self.lock:
+            was_held, self.process_queue.flow_controlled = self.process_queue.flow_controlled, False
+        if was_held:
             self._links.pull_soon(self)
 
     def put(self, messages: list[MessageExt], next_offset: int) -> list[MessageExt]:
