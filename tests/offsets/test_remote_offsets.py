@@ -45,6 +45,22 @@ def test_a_stored_offset_is_noted_but_undoes_nothing() -> None:
     run(use())
 
 
+def test_a_question_for_the_stored_offset_does_not_undo_a_reset() -> None:
+    """Covers C-571: the answer is of before; what lies between was not consumed again yet."""
+
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 50)
+        store.update_offset(mq(), 5, increase_only=False)
+        brokers.stored[mq()] = 50
+        assert await store.read_store(mq()) == 50
+        assert store.read_memory(mq()) == 5
+        await store.persist([mq()])
+        assert brokers.sent == [(MASTER, mq(), 5)]
+
+    run(use())
+
+
 @pytest.mark.parametrize("error", [RequestTimeoutError("late"), SystemBusyError(2, "busy")])
 def test_what_could_not_be_read_is_an_error(error: Exception) -> None:
     """Covers C-314, C-316, C-561: neither -1 nor -2, so nobody can take it for an offset."""

@@ -330,7 +330,8 @@ class RemoteBrokerOffsetStore(Offsets):
     async def read_store(self, mq: MessageQueue) -> int | None:
         """Ask the queue's broker (C-314); None when it has none.
 
-        The answer is noted unless more has been noted meanwhile (C-571).
+        The answer is noted where nothing is: it may be more than was consumed, once somebody has
+        gone back (C-571).
 
         Raises:
             RocketMQError: the question could not be answered.
@@ -339,7 +340,8 @@ class RemoteBrokerOffsetStore(Offsets):
         self._asks(mq.broker_name, self._instance.api.channel(address))
         offset = await self._instance.api.query_consumer_offset(address, self._group, mq)
         if offset is not None:
-            self.update_offset(mq, offset)
+            if self.read_memory(mq) is None:
+                self.update_offset(mq, offset)
             # A broker says 0 of a queue nobody has committed to. Not sent, that 0 would be stored
             # nowhere, and a group that hangs on its first message would be known to no tool.
             if offset:

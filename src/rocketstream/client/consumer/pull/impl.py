@@ -84,6 +84,7 @@ class PullConsumerImpl(ConsumerInner):
         self._pulled: set[str] = set()
         self._introduced: set[str] = set()
         self._noted: dict[MessageQueue, None] = {}
+        """What users' threads note is copied before it is gone through, and so is the table."""
         self._consume_hooks = consume_hooks
         self._unit_mode = settings.unit_mode or instance.config.unit_mode
         self._filter_hooks = filter_hooks
@@ -159,7 +160,7 @@ class PullConsumerImpl(ConsumerInner):
             consume_type=CONSUME_ACTIVELY,
             message_model=self.message_model.value,
             consume_from_where=ConsumeFromWhere.LAST_OFFSET.value,
-            subscription_data_set=[build_subscription(t, None, 0) for t in self._listeners],
+            subscription_data_set=[build_subscription(t, None, 0) for t in list(self._listeners)],
             unit_mode=self._unit_mode,
         )
 
@@ -176,7 +177,7 @@ class PullConsumerImpl(ConsumerInner):
         if not self._noted:
             return
         try:
-            await self._introduce(mq.topic for mq in self._noted)
+            await self._introduce([mq.topic for mq in list(self._noted)])
         except RocketMQError as error:
             self.instance.outages.failed(("telling brokers of", self.group), error)
         else:
@@ -222,7 +223,7 @@ class PullConsumerImpl(ConsumerInner):
 
     def consumer_status(self, topic: str) -> Mapping[MessageQueue, int]:
         """Return the offsets noted for a topic."""
-        noted = {mq: self.store.read_memory(mq) for mq in self._noted if mq.topic == topic}
+        noted = {mq: self.store.read_memory(mq) for mq in list(self._noted) if mq.topic == topic}
         return {mq: offset for mq, offset in noted.items() if offset is not None}
 
     # --- what the assignment asks of its owner ----------------------------------------------------
@@ -275,7 +276,7 @@ class PullConsumerImpl(ConsumerInner):
 
     def message_queues_in_balance(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that are ours now."""
-        return sorted(mq for mq in self.queues.table if mq.topic == topic)
+        return sorted(mq for mq in list(self.queues.table) if mq.topic == topic)
 
     # --- pulling ----------------------------------------------------------------------------------
 
@@ -394,8 +395,6 @@ class PullConsumerImpl(ConsumerInner):
             return noted
         await self._introduce([mq.topic])
         stored = await self.store.read_store(mq)
-        if mq in self._noted and noted is not None:
-            self.store.update_offset(mq, noted, increase_only=False)
         return -1 if stored is None else stored
 
     async def update_consume_offset_to_broker(self, mq: MessageQueue, offset: int) -> None:
