@@ -346,7 +346,7 @@ def test_other_bounds_hold_for_queues_that_there_are(made: Made) -> None:
     queue.put([queued(5), queued(6)], 7)
     assert not world.machine.may_pull(queue)
     tried: list[AssignedQueue] = []
-    world.machine.pulls.pull = tried.append
+    world.machine.pulls.pull = lambda queue, epoch=None: tried.append(queue)
     world.machine.change(PushConsumerSettings("another", pull_threshold_for_topic=10))
     assert (queue.thresholds.count, other.thresholds.count) == (5, 5)
     assert world.machine.thresholds.count == 5

@@ -192,10 +192,10 @@ class Puller(Generic[Q]):
         """
         return mq in self._gone
 
-    def pull_soon(self, queue: Q) -> None:
-        """Pull a queue again that was held; from any thread."""
+    def pull_soon(self, queue: Q, epoch: int | None = None) -> None:
+        """Pull a queue again that was held; from any thread. ``epoch`` as for ``pull``."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: shut down meanwhile
-            self._loop.call_soon_threadsafe(self.pull, queue)
+            self._loop.call_soon_threadsafe(self.pull, queue, epoch)
 
     def pull(self, queue: Q, epoch: int | None = None) -> None:
         """Send the next pull of a queue, or see to it that it is sent later (C-203).

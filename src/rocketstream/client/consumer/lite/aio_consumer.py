@@ -254,12 +254,6 @@ class LitePullConsumerBase(ConsumerBase[LitePullConsumerImpl, LitePullConsumerSe
             self._arrow = ArrowPolls(impl, rows, check_crc=self.settings.check_crc)
         return self._arrow
 
-    def _free_queues(self, impl: LitePullConsumerImpl) -> list[LiteQueue]:
-        """Commit if it is time and return the queues to pull again; the lock is held."""
-        impl.cache.pull_ended = False
-        impl.commit_if_due()
-        return impl.cache.released()
-
 
 @checks_calls("poll", "subscribe")
 class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerImpl]):
@@ -546,6 +540,12 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
             if free is not None:
                 # A body that never waits must not keep the network, or anybody else, waiting.
                 await asyncio.sleep(0)
+
+    def _free_queues(self, impl: LitePullConsumerImpl) -> list[LiteQueue]:
+        """Commit if it is time and return the queues to pull again; the lock is held."""
+        impl.cache.pull_ended = False
+        impl.commit_if_due()
+        return impl.cache.released()
 
     async def _wait_until(
         self, impl: LitePullConsumerImpl, deadline: float, count: int = 1

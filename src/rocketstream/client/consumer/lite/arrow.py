@@ -18,8 +18,6 @@ from rocketstream.protocol.message_ext import MessageExt
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rocketstream.client.consumer.lite.queues import Lent
-
 
 class ArrowPolls:
     """The polls of one consumer for record batches, one after the other.
@@ -35,7 +33,6 @@ class ArrowPolls:
         self._pull_rows = pull_rows
         self._check_crc = check_crc
         self._batches: Batches | None = None
-        self._given: list[Lent] = []
         """The part that this poll handed out."""
         self._failed: bool = False
         """Whether the last batch could not be decoded: pulls are tried one by one then."""
@@ -64,7 +61,6 @@ class ArrowPolls:
         Returns:
             Whether there is something to ``read``.
         """
-        self._given = []
         self._impl.in_columns = True
         self._impl.undecoded = undecoded
         rest = self._batches
@@ -107,7 +103,6 @@ class ArrowPolls:
             with self._impl.lock:
                 self._forget(batches)
                 self._impl.cache.hand_out(batches.lent)
-                self._given = list(batches.lent)
             messages = [part.found for part in batches.lent if isinstance(part.found, list)]
         return nothing(columns) if batch is None else batch, messages
 
@@ -121,8 +116,7 @@ class ArrowPolls:
         with self._impl.lock:
             if self._batches is not None:
                 self._put_back(self._batches)
-            for queue in self._impl.cache.hand_back(self._given):  # nobody has heard of them
-                self._impl.pulls.pull_soon(queue)
+            self._impl.hand_back()  # nobody has heard of them
 
     def _forget(self, batches: Batches) -> None:
         if self._batches is batches:  # and not those of a poll that followed one cut short
@@ -131,4 +125,4 @@ class ArrowPolls:
     def _put_back(self, batches: Batches) -> None:
         self._forget(batches)
         for queue in self._impl.cache.take_back(batches.lent):
-            self._impl.pulls.pull_soon(queue)
+            self._impl.pulls.pull_soon(queue, queue.epoch)

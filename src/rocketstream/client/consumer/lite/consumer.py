@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from rocketstream._util.waiting import interrupting
+from rocketstream._util.waiting import interrupting, wait_until
 from rocketstream.checks import checks_calls
 from rocketstream.client.consumer.lite.aio_consumer import (
     COLUMNS_ROWS,
@@ -21,7 +21,6 @@ from rocketstream.client.consumer.lite.aio_consumer import (
     LitePullConsumerBase,
 )
 from rocketstream.client.consumer.lite.impl import LitePullConsumerImpl
-from rocketstream.client.consumer.lite.queues import LiteQueue
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.life_cycle import (
     IN_PEACE,
@@ -37,6 +36,9 @@ from rocketstream.protocol.message_ext import MessageExt
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from rocketstream.client.consumer.lite.arrow import ArrowPolls
+    from rocketstream.columns.table import Column
 
 
 @checks_calls("poll", "subscribe")
@@ -125,7 +127,7 @@ class LitePullConsumer(LitePullConsumerBase, SyncClient[LitePullConsumerImpl]):
         """
         started = self._begin_shutdown()
         if started is not None:
-            closer = threading.get_ident()
+            closer = threading.current_thread()
             self._end_threaded(started, self._close(started.machine, commit=commit, closer=closer))
 
     def __exit__(self, kind: object = None, *_: object) -> None:
@@ -154,24 +156,25 @@ class LitePullConsumer(LitePullConsumerBase, SyncClient[LitePullConsumerImpl]):
         timeout = self._timeout_ms(timeout_ms)
         cache = impl.cache
         began_ms = self._clock.now_ms() if self.consume_hooks else None
-        free: Sequence[LiteQueue] = ()
-        with impl.lock:
-            self._poller = threading.get_ident()
-            if impl.in_columns:
-                impl.leave_columns()
-            cache.settle()
-            messages = cache.take(self._batch)
-            if not messages:
-                impl.commit_if_due()
-                if self._wait_for_some(impl, min(timeout / 1000, TIMEOUT_MAX)):
-                    messages = cache.take(self._batch)
-            if cache.pull_ended or not messages:
-                free = self._free_queues(impl)
-        for queue in free:
-            impl.pulls.pull_soon(queue)
-        if began_ms is not None and messages:
-            self._tell_hooks(messages, began_ms)
-        return messages
+        try:
+            with impl.lock:
+                self._poller = threading.current_thread()  # its number may be another's later
+                if impl.in_columns:
+                    impl.leave_columns()
+                cache.settle()
+                messages = cache.take(self._batch)
+                if not messages:
+                    impl.commit_if_due()
+                    if self._wait_for_some(impl, timeout):
+                        messages = cache.take(self._batch)
+                if cache.pull_ended or not messages:
+                    self._look_around(impl)
+            if began_ms is not None and messages:
+                self._tell_hooks(messages, began_ms)
+            return messages
+        except BaseException:  # such as Ctrl-C: the next poll would count what nobody got
+            impl.hand_back()
+            raise
 
     def poll_arrow(
         self,
@@ -245,24 +248,34 @@ class LitePullConsumer(LitePullConsumerBase, SyncClient[LitePullConsumerImpl]):
             while True:
                 began_ms, left = self._clock.now_ms(), max(0.0, deadline - time.monotonic())
                 with impl.lock:
-                    self._poller = None if iterated else threading.get_ident()
+                    self._poller = None if iterated else threading.current_thread()
                     if rows := polls.gathers(max_rows):
-                        self._wait_for_some(impl, min(left, GATHER_S), rows)
+                        self._wait_for_some(impl, min(left, GATHER_S) * 1000, rows)
                     found = polls.begin(max_rows, chosen, undecoded=not hooks)
-                    free = self._free_queues(impl)
-                    if not found and not free:
-                        self._wait_for_some(impl, left)
-                for queue in free:
-                    impl.pulls.pull_soon(queue)
-                if found:
-                    batch, messages = polls.read(chosen)
-                    self._tell_all(messages, began_ms)
-                    if batch.num_rows:
-                        return batch
+                    self._look_around(impl)
+                    if not found:
+                        self._wait_for_some(impl, left * 1000)
+                if found and (batch := self._read(polls, chosen, began_ms)).num_rows:
+                    return batch
                 if not impl.running or time.monotonic() >= deadline:
                     return polls.nothing(chosen)
         finally:
             self._arrow_lock.release()
+
+    def _read(self, polls: ArrowPolls, columns: Sequence[Column], began_ms: int) -> pa.RecordBatch:
+        try:
+            batch, messages = polls.read(columns)
+            self._tell_all(messages, began_ms)
+            return batch
+        except BaseException:
+            polls.cut_short()
+            raise
+
+    def _look_around(self, impl: LitePullConsumerImpl) -> None:
+        """Commit if it is time, and have pulled again what was held; the lock is held."""
+        impl.cache.pull_ended = False
+        impl.commit_if_due()
+        impl.pull_freed_soon()
 
     def __iter__(self) -> Iterator[MessageExt]:
         """Iterate over the messages, one by one, until the consumer is shut down.
@@ -276,32 +289,35 @@ class LitePullConsumer(LitePullConsumerBase, SyncClient[LitePullConsumerImpl]):
         cache, lock, hooks = impl.cache, impl.lock, self.consume_hooks
         while True:
             engine.check_process()
-            with lock:
-                if self._poller is not None:
-                    self._poller = None
-                if impl.in_columns:
-                    impl.leave_columns()
-                message = cache.next_one()
-                if message is None:
-                    impl.commit_if_due()
-                    if not self._wait_for_some(impl, None):
-                        return
-                    continue
-                free = self._free_queues(impl) if cache.pull_ended else ()
-            for queue in free:
-                impl.pulls.pull_soon(queue)
-            if hooks:
-                self._tell_hooks([message])
+            try:
+                with lock:
+                    if self._poller is not None:
+                        self._poller = None
+                    if impl.in_columns:
+                        impl.leave_columns()
+                    message = cache.next_one()
+                    if message is None:
+                        self._look_around(impl)
+                        if not self._wait_for_some(impl, None):
+                            return
+                        continue
+                    if cache.pull_ended:
+                        self._look_around(impl)
+                if hooks:
+                    self._tell_hooks([message])
+            except BaseException:
+                impl.hand_back()
+                raise
             yield message
 
     def _wait_for_some(
-        self, impl: LitePullConsumerImpl, timeout_s: float | None, count: int = 1
+        self, impl: LitePullConsumerImpl, timeout_ms: float | None, count: int = 1
     ) -> bool:
         """Wait for messages, or the end; the lock is held."""
         self._waiting += 1
         impl.awaited = count
         try:
-            self._arrived.wait_for(lambda: impl.cache.has(count) or not impl.running, timeout_s)
+            wait_until(self._arrived, lambda: impl.cache.has(count) or not impl.running, timeout_ms)
         finally:
             self._waiting -= 1
             impl.awaited = 1

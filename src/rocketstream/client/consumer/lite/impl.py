@@ -7,6 +7,7 @@ every name in here is the servers' (upstream's DefaultLitePullConsumerImpl, C-12
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -248,9 +249,7 @@ class LitePullConsumerImpl(ConsumerInner):
         await self.store.persist([queue.message_queue for queue, _ in again])
         for queue, epoch in again:  # unless the caller has gone on elsewhere meanwhile
             self.pulls.pull(queue, epoch)
-        with self.lock:
-            freed = self.cache.released()
-        self.pulls.pull_all(freed)
+        self._pull_freed()
 
     def consumer_status(self, topic: str) -> Mapping[MessageQueue, int]:
         """Return the offsets noted for a topic."""
@@ -329,7 +328,28 @@ class LitePullConsumerImpl(ConsumerInner):
         self.in_columns = self.undecoded = False
         self.cache.settle()
         for queue in self.cache.decoded_only():
-            self.pulls.pull_soon(queue)
+            self.pulls.pull_soon(queue, queue.epoch)
+
+    def hand_back(self) -> None:
+        """Have pulled again what was handed out last and its caller did not get; any thread."""
+        with self.lock:
+            for queue in self.cache.hand_back():
+                self.pulls.pull_soon(queue, queue.epoch)
+
+    def pull_freed_soon(self) -> None:
+        """Have the loop pull what was held and need not be any more; any thread.
+
+        The loop takes the queues out itself: those that another thread took out would be nobody's
+        if that were interrupted, and be pulled twice if the caller went elsewhere meanwhile.
+        """
+        if self.cache.may_release():
+            with contextlib.suppress(RuntimeError):  # the loop is closed: shut down meanwhile
+                self.loop.call_soon_threadsafe(self._pull_freed)
+
+    def _pull_freed(self) -> None:
+        with self.lock:
+            freed = self.cache.released()
+        self.pulls.pull_all(freed)
 
     def moved(self, queue: LiteQueue, offset: int) -> None:
         """Go on at a smaller offset: the broker has less than was handed out (C-512).

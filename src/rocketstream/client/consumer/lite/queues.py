@@ -9,7 +9,7 @@ caller, having got it, has come back for more (C-513 to C-519, apache/rocketmq 1
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -449,12 +449,12 @@ class LiteCache:
             self.seek(queue, queue.position)
         return list(queues)
 
-    def hand_back(self, lent: Iterable[Lent]) -> list[LiteQueue]:
+    def hand_back(self) -> list[LiteQueue]:
         """The caller never got what was handed out last; return the queues to be pulled again."""
-        queues = dict.fromkeys(part.queue for part in lent if part.counts)
+        queues = list(self._handed)
         for queue in queues:
             self.seek(queue, queue.acked)
-        return list(queues)
+        return queues
 
     def look_into(self, mq: MessageQueue, lent: Iterable[Lent]) -> None:
         """Have the answers with what was lent of a queue looked into: some of it was missing."""
@@ -510,12 +510,18 @@ class LiteCache:
 
     def released(self) -> list[LiteQueue]:
         """Return the held queues that may be pulled again, once enough room for many pulls is."""
-        if not self.held or self.cached > self._count_all_max // 2:
-            return []
-        free = [queue for queue in self.held if self._has_room(queue, 2)]
+        free = list(self._releasable())
         for queue in free:
             del self.held[queue]
         return free
+
+    def may_release(self) -> bool:
+        """Return whether ``released`` would return any queue."""
+        return any(True for _ in self._releasable())
+
+    def _releasable(self) -> Iterator[LiteQueue]:
+        if self.held and self.cached <= self._count_all_max // 2:
+            yield from (queue for queue in self.held if self._has_room(queue, 2))
 
     def commits(self, mqs: Iterable[MessageQueue] | None = None) -> dict[MessageQueue, int]:
         """Return what may be committed and was not noted yet, and note it."""
