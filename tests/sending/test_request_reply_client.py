@@ -24,8 +24,7 @@ from rocketstream import (
     aio,
     create_reply_message,
 )
-from rocketstream.client.instance.background import CallbackExecutor
-from rocketstream.client.producer.request_reply import hand_over
+from rocketstream.client.instance.background import CallbackExecutor, call_back
 from rocketstream.errors import (
     ClientStateError,
     MessageInvalidError,
@@ -289,7 +288,7 @@ def test_a_callback_that_raises_is_logged_and_one_too_late_still_called(
         called.append(done)
         raise LookupError("in a callback")
 
-    hand_over(callbacks, callback, future)
+    call_back(callbacks, "request_async", callback, future)
     assert called == [future]
     assert "a callback of request_async raised" in caplog.text
 

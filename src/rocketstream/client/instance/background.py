@@ -218,3 +218,30 @@ class CallbackExecutor:
             del job, future, function, args
             with self._lock:
                 self._unfinished -= 1
+
+
+def call_back(
+    callbacks: CallbackExecutor,
+    name: str,
+    callback: Callable[[Future[T]], object],
+    done: Future[T],
+) -> None:
+    """Have a user's callback called off the loop; here when the client is shut down.
+
+    Args:
+        callbacks: the threads that call it.
+        name: of the call it was given to; the log has it where the callback raises.
+        callback: is called with ``done``.
+        done: the future that is done.
+    """
+
+    def call() -> None:
+        try:
+            callback(done)
+        except Exception:
+            logger.exception("a callback of %s raised", name)
+
+    try:
+        callbacks.submit(call)
+    except ClientStateError:
+        call()

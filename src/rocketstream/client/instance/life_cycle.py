@@ -479,12 +479,22 @@ class SyncClient(Client[M], ABC):
         """Run the body of a call: where the client does not run, here; it notes, or it refuses."""
         if self.state is ServiceState.RUNNING:
             return self._wait(body)
+        self._check_process()  # before the lock: a forked child may find it held
+        # What is noted while another thread's start makes the machine would be in no machine; on a
+        # loop's thread that start may be waiting for this call.
+        is_on_loop = asyncio._get_running_loop() is not None
+        with contextlib.nullcontext() if is_on_loop else self._life.lock:
+            if self._started is None:
+                return self._note(body)
+        return self._wait(body)
+
+    def _note(self, body: Coroutine[Any, Any, T]) -> T:
         try:
             body.send(None)
         except StopIteration as done:
             value: T = done.value
             return value
-        body.close()  # another thread has started the client meanwhile
+        body.close()
         raise not_running(self._kind, self.state)
 
     def _begin_shutdown(self) -> Started[M] | None:

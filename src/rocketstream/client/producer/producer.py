@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, TypeVar, cast
 
 from rocketstream.checks import checks_calls
 from rocketstream.client.admin.requests import SyncAdmin
+from rocketstream.client.instance.background import call_back
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.life_cycle import (
     ServiceState,
@@ -36,7 +37,6 @@ from rocketstream.client.producer.many import SendManyResult, given_of
 from rocketstream.client.producer.message import QueueSelector, joined, several
 from rocketstream.client.producer.observer import ASYNC, ONEWAY, SYNC
 from rocketstream.client.producer.policy import End, SendTarget, Steps, Try
-from rocketstream.client.producer.request_reply import hand_over
 from rocketstream.client.producer.send_future import SendFuture
 from rocketstream.errors import (
     ClientStateError,
@@ -492,7 +492,8 @@ class Producer(ProducerBase[BlockingMachine], SyncAdmin, SyncClient[BlockingMach
         else:
             future = engine.submit(self._request(message, target, timeout))
         if callback is not None:
-            future.add_done_callback(partial(hand_over, engine.instance.callbacks, callback))
+            callbacks = engine.instance.callbacks
+            future.add_done_callback(partial(call_back, callbacks, "request_async", callback))
         return future
 
 

@@ -6,13 +6,10 @@ Runs on the engine's loop, except for ``create_reply_message``, which only makes
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import logging
-from collections.abc import Callable
 
 from rocketstream._util.patience import up_to
 from rocketstream.client.config import new_uuid
-from rocketstream.client.instance.background import CallbackExecutor
 from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.client.producer.policy import SendTarget
 from rocketstream.errors import (
@@ -60,25 +57,6 @@ def create_reply_message(request: MessageExt | Message, body: bytes | str) -> Me
         if value:
             reply.properties[name] = value
     return reply
-
-
-def hand_over(
-    callbacks: CallbackExecutor,
-    callback: Callable[[concurrent.futures.Future[MessageExt]], object],
-    done: concurrent.futures.Future[MessageExt],
-) -> None:
-    """Have the callback of a request called off the loop; here when the client is shut down."""
-
-    def call() -> None:
-        try:
-            callback(done)
-        except Exception:
-            logger.exception("a callback of request_async raised")
-
-    try:
-        callbacks.submit(call)
-    except ClientStateError:
-        call()
 
 
 class Requests:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
+from functools import partial
 from typing import Any, ClassVar, Final, Protocol, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -27,7 +28,7 @@ from rocketstream.client.consumer.subscription import (
     topic_queues,
 )
 from rocketstream.client.hooks import FilterHooks, client_made
-from rocketstream.client.instance.background import CallbackExecutor
+from rocketstream.client.instance.background import call_back
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.life_cycle import (
     AsyncClient,
@@ -437,19 +438,8 @@ class PullConsumer(PullConsumerBase, SyncAdmin, SyncClient[PullConsumerImpl]):
         if callback is not _NONE_GIVEN:
             function = callback if callable(callback) else _adapted(callback)
             callbacks = engine.instance.callbacks
-            future.add_done_callback(lambda done: _call_back(callbacks, function, done))
+            future.add_done_callback(partial(call_back, callbacks, "pull_async", function))
         return future
-
-
-def _call_back(
-    callbacks: CallbackExecutor,
-    function: Callable[[Future[PullResult]], object],
-    done: Future[PullResult],
-) -> None:
-    try:
-        callbacks.submit(function, done)
-    except ClientStateError:  # shut down meanwhile: there are no callback threads any more
-        function(done)
 
 
 def _adapted(callback: PullCallback) -> Callable[[Future[PullResult]], object]:

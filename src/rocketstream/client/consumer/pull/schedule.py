@@ -262,13 +262,15 @@ class MQPullConsumerScheduleService(_Schedule, SyncClient[None]):
         """
         if self._is_started_again():
             return
-        self._executor = CallbackExecutor(self.pull_thread_nums, "rocketstream-pull-task")
-        try:
-            self.consumer.start()
-        except BaseException:
-            self._executor.close()
-            raise
-        self.state: ServiceState = ServiceState.RUNNING
+        with self._life.starting(self.shutdown):
+            self.consumer._check_new()  # one that runs keeps its threads
+            self._executor = CallbackExecutor(self.pull_thread_nums, "rocketstream-pull-task")
+            try:
+                self.consumer.start()
+            except BaseException:
+                self._executor.close()
+                raise
+            self.state: ServiceState = ServiceState.RUNNING
 
     def shutdown(self) -> None:
         """Run no more tasks, wait for those that run, shut the consumer down."""
@@ -279,10 +281,12 @@ class MQPullConsumerScheduleService(_Schedule, SyncClient[None]):
         if self.state is ServiceState.RUNNING:
             self.state = ServiceState.SHUTDOWN_ALREADY
         executor, self._executor = self._executor, None
-        if executor is not None:
-            executor.close()
-            executor.join(self.consumer.settings.consumer_timeout_ms_when_suspend / 1000)
-        self.consumer.shutdown()
+        try:
+            if executor is not None:
+                executor.close()
+                executor.join(self.consumer.settings.consumer_timeout_ms_when_suspend / 1000)
+        finally:
+            self.consumer.shutdown()
 
     def _queues_changed(
         self, topic: str, _every: Sequence[MessageQueue], mine: Sequence[MessageQueue]
