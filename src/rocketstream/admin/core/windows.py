@@ -311,7 +311,7 @@ class Rewind:
 
 _Place = tuple[str, str, int]
 _place: Callable[[QueueState], _Place] = attrgetter("topic", "broker_name", "queue_id")
-"""What names a queue: windows of great groups hold it so often that ``key`` takes too long."""
+"""The names of a queue: windows of great groups hold it so often that ``key`` takes too long."""
 
 
 def relevant(state: GroupState, queue: QueueState) -> bool:

@@ -485,10 +485,10 @@ class SyncClient(Client[M], ABC):
         is_on_loop = asyncio._get_running_loop() is not None
         with contextlib.nullcontext() if is_on_loop else self._life.lock:
             if self._started is None:
-                return self._note(body)
+                return self._keep(body)
         return self._wait(body)
 
-    def _note(self, body: Coroutine[Any, Any, T]) -> T:
+    def _keep(self, body: Coroutine[Any, Any, T]) -> T:
         try:
             body.send(None)
         except StopIteration as done:

@@ -84,7 +84,7 @@ class PullConsumerImpl(ConsumerInner):
         self._pulled: set[str] = set()
         self._introduced: set[str] = set()
         self._noted: dict[MessageQueue, None] = {}
-        """What users' threads note is copied before it is gone through, and so is the table."""
+        """Threads of users write to it: it is copied before it is gone through; so is the table."""
         self._consume_hooks = consume_hooks
         self._unit_mode = settings.unit_mode or instance.config.unit_mode
         self._filter_hooks = filter_hooks
