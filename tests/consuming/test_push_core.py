@@ -521,6 +521,9 @@ def test_what_was_noted_of_a_topic_that_is_gone_is_not_said(world: World) -> Non
     world.machine.pulls.is_gone = lambda mq: mq == MQ
     world.client.run(world.machine.persist_offsets())
     assert world.store.called("persist") == [("persist", [])]
+    world.store.piggyback = queue.pull_offset
+    wanted = world.machine.subscriptions[TOPIC]
+    assert world.machine.terms(queue, wanted, to_slave=False).commit == 0
     world.client.run(world.machine.give_up([queue]))
     assert MQ not in world.store.noted
 

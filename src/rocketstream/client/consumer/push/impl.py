@@ -324,8 +324,10 @@ class PushConsumerImpl(ConsumerInner):
         # A slave never takes offsets (C-215); 0 is never piggybacked (C-211). A broker may handle
         # a pull after a later commit sent on its own, and overwrites whatever it has: so only the
         # offset of this very pull goes along. Nothing beyond it can be committed before the answer.
+        # Of a topic that was gone it would be one in the topic that was there before.
         mq, commit = queue.message_queue, 0
-        if not to_slave and self.store.piggyback_offset(mq) == queue.pull_offset:
+        may_carry = not (to_slave or self.pulls.is_gone(mq))
+        if may_carry and self.store.piggyback_offset(mq) == queue.pull_offset:
             commit = queue.pull_offset
         if commit:
             sys_flag |= PullSysFlag.COMMIT_OFFSET
