@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstream.errors import RemoteProtocolError
+from rocketstream.limits import JSON_LENIENT_CHARS_MAX, JSON_VALUES_MAX
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
     BloomFilterData,
@@ -258,6 +259,16 @@ def test_value_that_cannot_be_makes_a_file_broken(name: str, given: str, written
     assert given in text
     with pytest.raises(RemoteProtocolError):
         type(TABLES[name]).decode_file(text.replace(given, written, 1))
+
+
+def test_a_table_as_large_as_its_owner_lets_it_grow_is_read_again() -> None:
+    """What a broker has written it must read at its next start, whatever a peer may send."""
+    offsets = {f"T@group-{number}": dict.fromkeys(range(1000), 10**9) for number in range(200)}
+    text = ConsumerOffsetTable(offsets).encode(pretty=True)
+    assert len(text) > JSON_LENIENT_CHARS_MAX
+    assert ConsumerOffsetTable.decode_file(text).offset_table == offsets
+    commas = KVConfigSerializeWrapper({"namespace": {"key": "," * (JSON_VALUES_MAX + 1)}})
+    assert KVConfigSerializeWrapper.decode_file(commas.encode()) == commas
 
 
 def test_names_of_later_versions_are_ignored_in_files_too() -> None:

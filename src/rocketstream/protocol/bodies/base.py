@@ -133,7 +133,8 @@ class Body:
         Raises:
             RemoteProtocolError: the text says something else, or a value that cannot be.
         """
-        values = fastjson.loads(text)
+        # Bounds are for what peers send: a table may be as large as its owner lets it grow.
+        values = fastjson.loads(text, values_max=len(text), lenient_chars_max=len(text))
         read = cls.from_json(values)
         problem = _unlike(values, read.to_json(), "text") or read.file_problem()
         if problem is not None:
