@@ -490,3 +490,17 @@ def test_deleted_topic_begins_anew(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         assert all_bodies(store) == [b"new", b"newer"]
         assert store.queue_ids("T1") == [0]
+
+
+def test_messages_of_a_deleted_topic_stay_away_where_the_new_one_has_fewer_queues(
+    tmp_path: Path,
+) -> None:
+    """A start took the queues nobody wrote to again for lost, and built them from the log."""
+    with opened(tmp_path) as store:
+        for queue_id in range(4):
+            put(store, b"old", queue_id=queue_id)
+        store.delete_topic("T1")
+        put(store, b"new", queue_id=2)
+    with opened(tmp_path) as store:
+        assert store.queue_ids("T1") == [2]
+        assert all_bodies(store, queue_id=2) == [b"new"]

@@ -394,8 +394,10 @@ class Recovery:
             return
         queue = self._queues.get((entry.topic, entry.queue_id))
         if queue is None:
-            # A deleted topic has no queue at all; for a lost queue there are sibling queues.
-            if any(topic == entry.topic for topic, _ in self._queues):
+            # By their checksum no queue is lost: this one was deleted. Without it, a deleted topic
+            # has no queue at all, and a lost queue has siblings.
+            is_known = self._marks.queues_crc != 0
+            if not is_known and any(topic == entry.topic for topic, _ in self._queues):
                 raise _UnitsLostError
             return
         offset = entry.queue_offset
