@@ -173,6 +173,36 @@ def test_group_without_retry_queues_drops(broker_peer: Peer, first: MessageExt) 
     assert broker_peer.messages("%RETRY%cg") == []
 
 
+def test_a_group_that_is_given_more_retry_queues_finds_its_retries_in_all_of_them(
+    broker_peer: Peer, first: MessageExt
+) -> None:
+    """Its retry topic had one queue: what was put into the others could never be pulled."""
+    broker_peer.heartbeat("c1", "cg", {"T1": "*"})
+    body = b'{"groupName":"cg","retryQueueNums":4}'
+    assert broker_peer.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body).code == 0
+    for _ in range(4):
+        assert broker_peer.send_back("cg", first, level=1).code == 0
+    for queue_id in range(4):
+        assert broker_peer.wait_message("%RETRY%cg", 0, queue_id=queue_id).body == b"work"
+
+
+@pytest.mark.parametrize("read", [1, 4])
+def test_retries_of_a_topic_made_smaller_than_its_group_says_are_pulled(
+    broker_peer: Peer, first: MessageExt, read: int
+) -> None:
+    """Whatever the topic had, it has as many queues as the retries are dealt to."""
+    body = b'{"groupName":"cg","retryQueueNums":2}'
+    assert broker_peer.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body).code == 0
+    broker_peer.send_back("cg", first, level=1)
+    fields = {"topic": "%RETRY%cg", "defaultTopic": "TBW102", "perm": "6", "order": "false"}
+    queues = {"readQueueNums": str(read), "writeQueueNums": str(5 - read)}
+    given = fields | queues | {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0"}
+    assert broker_peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=given).code == 0
+    broker_peer.send_back("cg", first, level=1)
+    for queue_id in range(2):
+        assert broker_peer.wait_message("%RETRY%cg", 0, queue_id=queue_id).body == b"work"
+
+
 @pytest.mark.parametrize("offset", [-1, 3, 1 << 40])
 def test_send_back_of_nothing(broker_peer: Peer, first: MessageExt, offset: int) -> None:
     """Covers C-398 step 5."""

@@ -250,7 +250,8 @@ class TopicTable:
     ) -> tuple[TopicConfig, bool]:
         """Return a topic, created if missing, and whether the table changed.
 
-        ``unit`` marks a retry topic as one that belongs to a unit's consumers.
+        A retry topic grows with its group's settings: nobody could pull from queues it lacks.
+        ``unit`` marks it as one that belongs to a unit's consumers.
 
         Raises:
             BrokerError: the topic is that of a group, and there is no room for another.
@@ -262,8 +263,14 @@ class TopicTable:
                 self.check_room(topic)
             queues = max(1, min(queue_nums, TOPIC_QUEUES_MAX))
             return self.put(replace(_config(topic, queues), topic_sys_flag=flag), now_ms), True
-        if flag & ~known.topic_sys_flag:
-            config = replace(known, topic_sys_flag=known.topic_sys_flag | flag)
+        queues = min(queue_nums, TOPIC_QUEUES_MAX) if topic.startswith(names.RETRY_PREFIX) else 0
+        read, write = max(known.read_queue_nums, queues), max(known.write_queue_nums, queues)
+        flags = known.topic_sys_flag | flag
+        had = known.read_queue_nums, known.write_queue_nums, known.topic_sys_flag
+        if had != (read, write, flags):
+            config = replace(
+                known, read_queue_nums=read, write_queue_nums=write, topic_sys_flag=flags
+            )
             return self.put(config, now_ms), True
         return known, False
 

@@ -82,7 +82,8 @@ class SendBackHandlers:
         if not topic.perm & Perm.WRITE:
             text = f"the topic[{topic.topic_name}] sending message is forbidden"
             raise refusal(ResponseCode.NO_PERMISSION, text)
-        message = self._next_attempt(header, settings, stored, request.version)
+        queues = min(settings.retry_queue_nums, topic.write_queue_nums)
+        message = self._next_attempt(header, settings, stored, request.version, queues)
         return self._put(connection, request, message, header.group)
 
     def _check_group(self, group: str) -> None:
@@ -105,6 +106,7 @@ class SendBackHandlers:
         settings: SubscriptionGroupConfig,
         stored: StoredMessage,
         version: int,
+        queues: int,
     ) -> InnerMessage:
         most = settings.retry_max_times
         if version >= VERSION_MAX_RECONSUME_TIMES and header.max_reconsume_times is not None:
@@ -121,7 +123,7 @@ class SendBackHandlers:
             level = 0
         else:
             message.topic = names.retry_topic(header.group)
-            message.queue_id = next(self._next_queue) % settings.retry_queue_nums
+            message.queue_id = next(self._next_queue) % queues
             level = header.delay_level or FIRST_RETRY_LEVEL + attempts
         properties[PROPERTY_DELAY] = str(level)
         message.reconsume_times = attempts + 1
