@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rocketstream.protocol.bodies import ConsumerOffsetTable
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import UpdateConsumerOffsetRequestHeader
@@ -64,6 +65,18 @@ def test_nonsense_is_not_stored(
     assert broker_peer.commit("cg", topic, queue_id, offset).code == code
     body = bytes(broker_peer.call(RequestCode.GET_ALL_CONSUMER_OFFSET).body)
     assert b"cg" not in body
+
+
+def test_a_group_without_a_name_has_no_offsets(broker_peer: Peer) -> None:
+    """The broker could not be started again with one: its file names topic and group of each."""
+    broker_peer.send("T1")
+    assert broker_peer.commit("cg", "T1", 0, 1).code == 0
+    assert broker_peer.commit("", "T1", 0, 1).code == ResponseCode.SYSTEM_ERROR
+    fields = {"srcGroup": "cg", "destGroup": "", "topic": "T1", "offline": "true"}
+    answer = broker_peer.call(RequestCode.CLONE_GROUP_OFFSET, ext=fields)
+    assert (answer.code, answer.remark) == (1, "offsets not cloned: the group is blank")
+    body = bytes(broker_peer.call(RequestCode.GET_ALL_CONSUMER_OFFSET).body)
+    assert ConsumerOffsetTable.decode_file(body).offset_table == {"T1@cg": {0: 1}}
 
 
 def test_oneway_commit_is_stored(broker_peer: Peer) -> None:

@@ -39,6 +39,8 @@ class ConsumerOffsets:
     def no_room(self, group: str, queues: Collection[tuple[str, int]]) -> str | None:
         """Return why there is no room for the offsets of a group in queues, each a topic and an id;
         None when there is."""
+        if not group:
+            return "the group is blank"
         if len(group) > GROUP_CHARS_MAX:
             return f"the group has {len(group)} characters where {GROUP_CHARS_MAX} are the most"
         more = sum(self.query(group, *queue) is None for queue in queues)
