@@ -86,6 +86,25 @@ def test_bad_topic_settings_are_refused(
     assert text in (answer.remark or "")
 
 
+@pytest.mark.parametrize("kind", ["multi_tag", "", "SINGLE_TAG "])
+def test_a_filter_type_no_file_can_hold_is_refused(broker_peer: Peer, kind: str) -> None:
+    """The broker could not be started again with it."""
+    header = CreateTopicRequestHeader("T1", "TBW102", 1, 1, 6, kind)
+    answer = broker_peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+    text = f"topicFilterType {kind!r} is not accepted: give SINGLE_TAG or MULTI_TAG"
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, text)
+    assert "T1" not in topics(broker_peer)
+
+
+@pytest.mark.parametrize("kind", ["SINGLE_TAG", "MULTI_TAG"])
+def test_both_filter_types_are_kept(broker_peer: Peer, kind: str) -> None:
+    header = CreateTopicRequestHeader("T1", "TBW102", 1, 1, 6, kind)
+    assert broker_peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, header).code == 0
+    body = bytes(broker_peer.call(RequestCode.GET_ALL_TOPIC_CONFIG).body)
+    table = TopicConfigSerializeWrapper.decode_file(body).topic_config_table
+    assert table["T1"].topic_filter_type == kind
+
+
 def test_deleted_topic_begins_anew(broker_peer: Peer) -> None:
     """Covers code 215: its queues and the groups' progress go with it."""
     broker_peer.send("T1")

@@ -15,6 +15,7 @@ from rocketstream.protocol.bodies import (
     TopicOffset,
     TopicStatsTable,
 )
+from rocketstream.protocol.bodies.route import MULTI_TAG, SINGLE_TAG
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
@@ -84,6 +85,12 @@ class TopicHandlers:
                 ResponseCode.SYSTEM_ERROR,
                 f"readQueueNums {read} and writeQueueNums {write} are not accepted: give 1 to "
                 f"{TOPIC_QUEUES_MAX}",
+            )
+        if header.topic_filter_type not in (SINGLE_TAG, MULTI_TAG):
+            raise refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"topicFilterType {header.topic_filter_type!r:.80} is not accepted: give "
+                f"{SINGLE_TAG} or {MULTI_TAG}",
             )
         if not 0 <= header.perm <= 7:
             text = f"perm {header.perm} is not accepted: give the sum of 4 (read) and 2 (write)"
