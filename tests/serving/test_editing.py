@@ -16,6 +16,15 @@ from tests.kits.peer import Peer
 
 SETTINGS = EmbeddedSettings(store_config=SMALL_STORE, auto_create_topics=False)
 
+NUMBERS = (
+    "transactionTimeOut",
+    "transactionCheckInterval",
+    "transactionCheckMax",
+    "fileReservedTime",
+    "diskMaxUsedSpaceRatio",
+)
+"""Settings that upstream keeps as numbers of 32 or 64 bits; greater ones overflow at a start."""
+
 
 def told(answer: RemotingCommand) -> dict[str, str]:
     assert answer.code == 0
@@ -66,6 +75,7 @@ def test_changes_count_at_once_and_after_a_restart(tmp_path: Path) -> None:
         ("autoCreateTopicEnable=true\nfileReservedTime=-1", 1, "fileReservedTime=-1"),
         ("autoCreateTopicEnable=yes", 1, "give true or false"),
         ("deleteWhen=25", 1, "deleteWhen=25"),
+        *((f"{name}=1{'0' * 400}", 1, " is not accepted: out of ") for name in NUMBERS),
         ("transactionCheckMax=many", 1, "transactionCheckMax=many"),
         ("autoCreateTopicEnable", 1, "give name=value"),
     ],

@@ -14,6 +14,7 @@ from typing import Any
 from rocketstream.errors import BrokerError, ConfigurationError
 from rocketstream.protocol import fastjson
 from rocketstream.protocol.codes import ResponseCode
+from rocketstream.protocol.headers.base import parse_int, parse_long
 from rocketstream.server.broker.config import BrokerConfig
 from rocketstream.server.editing import refuse_others
 
@@ -54,18 +55,18 @@ EDITABLE: dict[str, Editable] = {
     "filterSupportRetry": Editable("filter_support_retry", _flag, _shown_flag),
     "rejectTransactionMessage": Editable("reject_transaction_message", _flag, _shown_flag),
     "storeReplyMessageEnable": Editable("store_reply_message", _flag, _shown_flag),
-    "transactionTimeOut": Editable("transaction_timeout_ms", int),
-    "transactionCheckInterval": Editable("transaction_check_interval_ms", int),
-    "transactionCheckMax": Editable("transaction_check_max", int),
+    "transactionTimeOut": Editable("transaction_timeout_ms", parse_long),
+    "transactionCheckInterval": Editable("transaction_check_interval_ms", parse_long),
+    "transactionCheckMax": Editable("transaction_check_max", parse_int),
     "fileReservedTime": Editable(
         "retention.file_reserved_ms",
-        lambda text: int(text) * HOUR_MS,
+        lambda text: parse_int(text) * HOUR_MS,
         lambda kept_ms: f"{kept_ms / HOUR_MS:g}",
     ),
     "deleteWhen": Editable("retention.delete_when_hours", _hours, _shown_hours),
     "diskMaxUsedSpaceRatio": Editable(
         "retention.disk_max_used_ratio",
-        lambda text: int(text) / 100,
+        lambda text: parse_int(text) / 100,
         lambda ratio: f"{ratio * 100:g}",
     ),
 }
