@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -269,6 +270,25 @@ def test_a_table_as_large_as_its_owner_lets_it_grow_is_read_again() -> None:
     assert ConsumerOffsetTable.decode_file(text).offset_table == offsets
     commas = KVConfigSerializeWrapper({"namespace": {"key": "," * (JSON_VALUES_MAX + 1)}})
     assert KVConfigSerializeWrapper.decode_file(commas.encode()) == commas
+
+
+def test_texts_that_look_like_one_queue_are_two_names() -> None:
+    """Names come from clients: a file with two such ones could not be read any more."""
+    here, there = (
+        '{"topic":"a","brokerName":"b","queueId":0}',
+        '{"brokerName":"b","topic":"a","queueId":0}',
+    )
+    settings = KVConfigSerializeWrapper({here: {there: "v"}, there: {here: "v", there: "w"}})
+    conditions = ConsumerFilterTable(
+        {
+            topic: FilterDataMapByTopic(topic, {"cg": replace(CONDITION, topic=topic)})
+            for topic in (here, there)
+        }
+    )
+    for table in (settings, conditions):
+        assert type(table).decode_file(table.encode(pretty=True)) == table
+    with pytest.raises(RemoteProtocolError, match="a name twice"):
+        OffsetSerializeWrapper.decode_file(json.dumps({"offsetTable": {here: 1, there: 1}}))
 
 
 def test_names_of_later_versions_are_ignored_in_files_too() -> None:

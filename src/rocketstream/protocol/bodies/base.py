@@ -232,11 +232,15 @@ def _unlike(given: Any, read: Any, place: str) -> str | None:
 def _unlike_object(given: Any, read: Mapping[Any, Any], place: str) -> str | None:
     if not isinstance(given, Mapping):
         return f"{place} is {given!r:.200}, not an object"
-    found = {_file_name(name): value for name, value in given.items()}
+    # A text stays one, though it may look like a queue: clients choose topics and namespaces.
+    found = {
+        name if type(name) is str and name in read else _file_name(name): value
+        for name, value in given.items()
+    }
     if len(found) != len(given) or None in found or None in found.values():
         return f"{place} has a name twice, or one without a value"
     for name, value in read.items():
-        key = _file_name(name)
+        key = name if type(name) is str else _file_name(name)
         if key in found:
             problem = _unlike(found[key], value, f"{place}/{name}")
             if problem is not None:
