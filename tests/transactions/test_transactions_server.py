@@ -440,6 +440,58 @@ def test_restart_keeps_what_is_undecided_and_nothing_else(
         assert b"undone" not in bodies
 
 
+def test_the_first_end_counts_after_a_restart_too(
+    tmp_path: Path, rocketmq_cluster_factory: MakeCluster, clock: ManualClock
+) -> None:
+    """Covers C-606: the ends before what may be undecided are not read again."""
+    given = {
+        "store_dir": tmp_path / "store",
+        "clock": clock,
+        "transaction_check_interval_ms": NEVER_MS,
+    }
+    cluster = rocketmq_cluster_factory(**given)
+    with Peer(cluster.broker_addr) as broker:
+        done, undone = prepare(broker, b"done"), prepare(broker, b"undone", key="U2")
+        end(broker, done, COMMIT)
+        end(broker, undone, ROLLBACK)
+    cluster.close()
+
+    cluster = rocketmq_cluster_factory(**given)
+    with Peer(cluster.broker_addr) as broker:
+        assert [end(broker, half, COMMIT).code for half in (done, undone)] == [0, 0]
+        assert [message.body for message in broker.messages("T1", queue_id=2)] == [b"done"]
+        later = prepare(broker, b"later", key="U3")
+        assert [end(broker, later, COMMIT).code for _ in range(2)] == [0, 0]
+        assert len(broker.messages("T1", queue_id=2)) == 2
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_what_was_put_back_or_given_up_can_be_committed_after_a_restart(
+    tmp_path: Path, rocketmq_cluster_factory: MakeCluster, clock: ManualClock, most: int
+) -> None:
+    """Covers C-418: nobody has decided about it, though its place is passed."""
+    given = {
+        "store_dir": tmp_path / "store",
+        "clock": clock,
+        "transaction_check_interval_ms": NEVER_MS,
+        "transaction_check_max": most,
+    }
+    cluster = rocketmq_cluster_factory(**given)
+    with Peer(cluster.broker_addr) as broker:
+        half = prepare(broker)
+        broker.heartbeat("c1", producer="pg")
+        clock.advance(10_000)
+        cluster.check_transactions()
+        assert broker.offset(GROUP, HALF) == 1
+        assert len(broker.messages(GIVEN_UP)) == 1 - most
+    cluster.close()
+
+    cluster = rocketmq_cluster_factory(**given)
+    with Peer(cluster.broker_addr) as broker:
+        assert end(broker, half, COMMIT).code == 0
+        assert [message.body for message in broker.messages("T1", queue_id=2)] == [b"half"]
+
+
 def test_a_producer_takes_nobodys_place_by_the_properties_of_its_own_half_message(
     tmp_path: Path, rocketmq_cluster_factory: MakeCluster, clock: ManualClock
 ) -> None:

@@ -65,6 +65,9 @@ PROPERTY_PUT_BACK = "PUT_BACK_TO"
 """Marks an op message of ours that only says where the message stands now; upstream ignores it."""
 CHECKS_AT_ONCE = 64
 """Messages examined before other requests get their turn."""
+GIVEN_UP_KEPT_MAX = 10_000
+"""Messages given up before a restart whose late ends count; reading them must not take long."""
+_Identity = tuple[str | None, int, int]
 
 
 class TransactionService:
@@ -78,7 +81,10 @@ class TransactionService:
         self._timer: asyncio.TimerHandle | None = None
         self._is_checking = False
         self._closed = False
+        self._undecided: dict[_Identity, int] = {}
+        """Where messages that were undecided at the start stood; some had been put back."""
         self._queue = self._load()
+        self._given_up = self._load_given_up()
 
     @property
     def undecided(self) -> int:
@@ -113,7 +119,7 @@ class TransactionService:
         """Read the messages that may be undecided, and their ends, from the two queues."""
         begin = self._offset(names.TRANS_HALF_TOPIC)
         queue = HalfQueue(begin, self._offset(names.TRANS_OP_HALF_TOPIC))
-        places: dict[tuple[str | None, int, int], int] = {}
+        places: dict[_Identity, int] = {}
         now_ms = self._controller.monotonic_ms()
         # Measured as for retention, so that a message is given up before its file is removed. By
         # timestamps alone, a message stored before the wall clock leapt would seem to have waited
@@ -139,7 +145,16 @@ class TransactionService:
                 queue.left(offsets)
             else:
                 queue.ended(offsets)
+        self._undecided = {what: at for what, at in places.items() if queue.is_pending(at)}
         return queue
+
+    def _load_given_up(self) -> set[_Identity]:
+        """Read which messages were given up of late: an end that comes after all is carried out."""
+        topic = names.TRANS_CHECK_MAX_TIME_TOPIC
+        high = self._store.max_offset(topic, HALF_QUEUE_ID)
+        begin = max(self._store.min_offset(topic, HALF_QUEUE_ID), high - GIVEN_UP_KEPT_MAX)
+        found = self._messages(topic, begin)
+        return {_identity(stored) for _, stored in found if stored is not None}
 
     def _offset(self, topic: str) -> int:
         stored = self._controller.offsets.query(TRANSACTION_GROUP, topic, HALF_QUEUE_ID)
@@ -192,9 +207,17 @@ class TransactionService:
         self._queue.stored(place[1], since_ms=self._controller.monotonic_ms())
         return place
 
-    def has_ended(self, half_offset: int) -> bool:
+    def has_ended(self, half: StoredMessage) -> bool:
         """Whether a transaction is known to have ended; a further end changes nothing."""
-        return self._queue.is_ended(self._queue.current(half_offset))
+        queue = self._queue
+        offset = queue.current(half.head.queue_offset)
+        if queue.is_ended(offset):
+            return True
+        what = _identity(half)
+        if not queue.is_before_restart(offset) or what in self._given_up:
+            return False
+        copy = self._undecided.get(what)
+        return copy is None or queue.is_ended(queue.current(copy))
 
     def commit(self, half: StoredMessage) -> Place:
         """Deliver a half message to its topic (C-415).
@@ -388,7 +411,7 @@ class TransactionService:
                 offsets.commit(TRANSACTION_GROUP, topic, HALF_QUEUE_ID, offset)
 
 
-def _identity(half: StoredMessage) -> tuple[str | None, int, int]:
+def _identity(half: StoredMessage) -> _Identity:
     """Return the fields a message and its copies have in common."""
     head = half.head
     return half.properties.get(PROPERTY_UNIQ_KEY), head.born_timestamp, head.body_crc

@@ -112,7 +112,7 @@ class HalfQueue:
     begin: int
 
     def __init__(self, begin: int, op_begin: int) -> None:
-        self.begin = self._end = begin
+        self.begin = self._end = self._loaded = begin
         self.op_begin: int = op_begin
         self._pending: dict[int, float] = {}
         self._ops: deque[Sequence[int]] = deque()
@@ -136,6 +136,13 @@ class HalfQueue:
     def is_ended(self, offset: int) -> bool:
         """Whether a decision about the message at an offset is remembered."""
         return offset in self._ended
+
+    def is_before_restart(self, offset: int) -> bool:
+        """Whether the message at an offset was decided, or left its place, before the restart.
+
+        Nothing else is known of it: a restart does not read what comes before ``begin``.
+        """
+        return offset < self._loaded and offset not in self._pending
 
     def current(self, offset: int) -> int:
         """Return where a message stands now; it may have been put back since ``offset``."""

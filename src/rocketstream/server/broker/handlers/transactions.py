@@ -52,7 +52,7 @@ class TransactionHandlers:
         if access is not None:
             head = half.head
             access.check_stored(connection, request, head.topic, half.properties, PUB)
-        if self._service.has_ended(half.head.queue_offset):
+        if self._service.has_ended(half):
             logger.info("transaction ended before group=%s id=%s",
                         header.producer_group, header.msg_id)  # fmt: skip
             return ok()
