@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rocketstream.errors import DiskFullError
 from rocketstream.server.store import GetMessageStatus
+from rocketstream.server.store.commit_log import CommitLog
+from rocketstream.server.store.mapped_file import MappedFile
 from rocketstream.server.store.retention import LogFile, RetentionConfig, plan_retention
 from rocketstream.testing.clock import ManualClock
-from tests.kits.stores import all_bodies, opened, put, small_config
+from tests.kits.stores import HandWorkers, all_bodies, opened, put, small_config
 
 HOUR = 3_600_000
 NOW = 100 * HOUR
@@ -101,6 +105,54 @@ def test_removed_files_move_the_minimum_of_queues(tmp_path: Path) -> None:
     with opened(tmp_path, clock=clock) as store:
         assert store.min_offset("T1", 0) == first
         assert all_bodies(store) == [*expected, b"hello"]
+
+
+def test_keys_are_found_though_the_file_that_is_being_indexed_is_removed(tmp_path: Path) -> None:
+    """The walk over the log ended there, and nothing behind it was ever indexed."""
+    clock = ManualClock()
+    with opened(tmp_path, clock=clock, workers=HandWorkers()) as store:
+        for number in range(60):
+            put(store, b"%03d" % number * 100, keys=f"k{number}")
+        store.flush()
+        store.abandon()
+    shutil.rmtree(tmp_path / "index")
+    with opened(tmp_path, clock=clock, workers=HandWorkers()) as store:
+        assert store._index is not None
+        store._index.step(5)
+        for path in sorted((tmp_path / "commitlog").iterdir())[:3]:
+            os.utime(path, (clock.now_ms() / 1000 - 73 * 3600,) * 2)
+        assert store.delete_expired(manual=True, disk_used_ratio=0.5) == 3
+        for number in range(store.min_offset("T1", 0), 60):
+            assert len(store.query_by_key("T1", f"k{number}", 9, 0, 1 << 60).records) == 1
+
+
+def test_a_file_is_the_one_asked_for_while_another_is_removed(tmp_path: Path) -> None:
+    """Two threads look and remove: the second look was at a list that had moved on."""
+    with opened(tmp_path) as store:
+        for number in range(60):
+            put(store, b"%03d" % number * 100)
+        store.flush()
+        log = store._log
+        log._segments = RemovedBetween(log._segments, log)
+        found = log.segment_at(2 * 4096 + 1)
+        assert found is not None
+        assert found.base == 2 * 4096
+        assert log.min_offset == 4096
+
+
+class RemovedBetween(list[MappedFile]):
+    """Files of a log, of which the first is removed after the first look."""
+
+    def __init__(self, files: list[MappedFile], log: CommitLog) -> None:
+        super().__init__(files)
+        self._log: CommitLog | None = log
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        log, self._log = self._log, None
+        if log is not None:
+            log.drop_first()
+        return found
 
 
 def test_queue_file_whose_last_unit_is_damaged_stays(tmp_path: Path) -> None:

@@ -363,7 +363,8 @@ class CommitLog:
         with self._allocation:
             segment = self._segments[0]
             assert segment is not self._active
-            del self._segments[0]
+            # A new list: another thread may be between two looks at this one.
+            self._segments = self._segments[1:]
             segment.release_fd()
         path = segment.path
         del segment

@@ -185,7 +185,13 @@ def index_backlog(log: CommitLog, indexed_offset: int, *, again: bool) -> Iterat
 
 
 def _pending_between(log: CommitLog, offset: int, stop: int) -> Iterator[Pending]:
-    while offset < stop and (segment := log.segment_at(offset)) is not None:
+    while offset < stop:
+        segment = log.segment_at(offset)
+        if segment is None:
+            if offset >= log.min_offset:
+                return
+            offset = log.min_offset  # the walk's file was removed meanwhile
+            continue
         with memoryview(segment.map) as data:
             check = check_record(data, offset - segment.base, crc=False)
         if check.state is RecordState.BLANK:
