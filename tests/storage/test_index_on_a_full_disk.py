@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from pathlib import Path
 
 import pytest
 
 from rocketstream.server.store import MessageStore
+from rocketstream.server.store.key_index import KeyIndex, Pending
 from rocketstream.testing.clock import ManualClock
-from tests.kits.stores import FaultyFiles, HandWorkers, opened, put, small_config
+from tests.kits.stores import (
+    FaultyFiles,
+    HandWorkers,
+    make_record,
+    opened,
+    put,
+    put_records,
+    small_config,
+)
 
 
 class FullForIndex(FaultyFiles):
@@ -121,3 +132,35 @@ def test_index_file_that_is_short_of_a_record_says_so(tmp_path: Path) -> None:
         assert not complete(store)
         files.fail_reserve = False
         assert [found(store, key) for key in "abcde"] == [1] * 5
+
+
+class ResumedBetween(deque[Pending]):
+    """Records that wait to be indexed; another thread resumes as soon as one does."""
+
+    def __init__(self, index: KeyIndex) -> None:
+        super().__init__()
+        self._index = index
+
+    def append(self, record: Pending) -> None:
+        super().append(record)
+        thread = threading.Thread(target=self._index.resume)
+        thread.start()
+        thread.join()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_message_stored_while_indexing_is_resumed_is_found(tmp_path: Path, count: int) -> None:
+    """It waited, and was let go of for the log, before the log said that it was there."""
+    with opened(tmp_path, workers=HandWorkers()) as store:
+        put(store, keys="before")
+        assert found(store, "before") == 1
+        index = store._index
+        assert index is not None
+        index.failed = "no space left"
+        index.pending = ResumedBetween(index)
+        record = make_record(keys="meanwhile")
+        put_records(store, "T1", 0, [record] * count, keys=[["meanwhile"]] * count)
+        index.pending = deque(index.pending)
+        put(store, keys="after")
+        counts = [found(store, key) for key in ("before", "meanwhile", "after")]
+        assert (counts, complete(store)) == ([1, count, 1], True)

@@ -375,10 +375,10 @@ class MessageStore:
             for queue in ends:
                 queue.counted_batched += len(drafts) - len(ends)
         log.end = physical + size  # once their units are written, the records count
+        for draft, (at, offset) in zip(drafts, places, strict=True):
+            self._arrived(draft, at, offset, timestamp)
         if self._index is not None:
             self._index.relieve(2 * len(drafts))
-        for draft, (_, offset) in zip(drafts, places, strict=True):
-            self._arrived(draft, offset)
         return places
 
     def _append_one(self, draft: Draft) -> Place:
@@ -401,9 +401,9 @@ class MessageStore:
             self.put_times.slow(spent_ms)
         self._enter(draft, queue, physical, timestamp)
         log.end = physical + size  # as above
+        self._arrived(draft, physical, offset, timestamp)
         if self._index is not None:
             self._index.relieve(_INDEXED_AT_ONCE)
-        self._arrived(draft, offset)
         return physical, offset
 
     def _laid_out(
@@ -433,17 +433,17 @@ class MessageStore:
         return places, parts
 
     def _enter(self, draft: Draft, queue: ConsumeQueue, physical: int, timestamp: int) -> None:
-        """Write the unit of a message that is in the log, and leave its keys to the index."""
+        """Write the unit of a message that is in the log."""
         if not draft[4] & _PREPARED:
             queue.append(physical, draft[1], draft[12])
             if not queue.dirty:
                 self._keeper.mark_dirty(queue)
         self._last_timestamp = timestamp
-        index = self._index
-        if index is not None:
-            index.pending.append((physical, timestamp, draft[0][0], draft[13]))
 
-    def _arrived(self, draft: Draft, offset: int) -> None:
+    def _arrived(self, draft: Draft, physical: int, offset: int, timestamp: int) -> None:
+        """Leave a message's keys to the index, and tell of it; the log's end is behind it now."""
+        if self._index is not None:  # not before: `KeyIndex.resume` reads up to that end
+            self._index.pending.append((physical, timestamp, draft[0][0], draft[13]))
         if self.on_arrival is not None and not draft[4] & _PREPARED:
             self.on_arrival(*draft[0], offset + 1, draft[12])
 
