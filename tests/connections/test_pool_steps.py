@@ -309,6 +309,42 @@ def test_answers_are_seen_of_new_and_of_idle_connections(clock: ManualClock) -> 
 # --- the end --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_interrupt_amid_the_look_at_an_idle_connection_takes_no_room(
+    pool: BlockingPool, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    def interrupted(_: Lent) -> bool:
+        raise KeyboardInterrupt
+
+    lend = pool._borrow if waits else pool._take_idle
+    for _ in range(3):  # more than there may be
+        ask(pool)
+        with monkeypatch.context() as patch:
+            patch.setattr(Lent, "is_stale", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                lend(A, *([LONG_MS] if waits else []))
+        assert Lent.made[-1].is_closed
+    assert ask(pool) is ANSWER
+    assert pool._lent[A] == 0
+
+
+def test_an_interrupt_amid_a_return_takes_no_room(
+    pool: BlockingPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: Lent) -> bool:
+        raise KeyboardInterrupt
+
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                Lent, "is_reusable", property(interrupted, lambda *_: None), raising=False
+            )
+            with pytest.raises(KeyboardInterrupt):
+                ask(pool)
+    assert ask(pool) is ANSWER
+    assert pool._lent[A] == 0
+
+
 def test_a_closed_pool_lends_nothing_and_closes_what_returns(pool: BlockingPool) -> None:
     (kept,) = idle(pool)
     ask(pool, address=B)

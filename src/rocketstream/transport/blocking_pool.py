@@ -161,10 +161,19 @@ class BlockingPool:
                 return None
             connection = idle.pop()
             self._lent[address] += 1
-        if not connection.is_stale():
-            return connection
+        return connection if self._is_open(address, connection) else None
+
+    def _is_open(self, address: str, connection: BlockingConnection) -> bool:
+        """Whether a connection just lent is still open; one that is not, is lent no more."""
+        try:
+            if not connection.is_stale():
+                return True
+        except BaseException:  # of a signal handler: the place would be lost for ever
+            self._release(address)
+            connection.close()
+            raise
         self._release(address)
-        return None
+        return False
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -176,11 +185,10 @@ class BlockingPool:
         self._check_process()
         while True:
             idle = self._reserve(address, timeout_ms)
-            if idle is not None and not idle.is_stale():
-                return idle
             if idle is None:
                 break
-            self._release(address)
+            if self._is_open(address, idle):
+                return idle
         try:
             return BlockingConnection(
                 address,
@@ -221,17 +229,16 @@ class BlockingPool:
             self._waiting -= 1
 
     def _give_back(self, address: str, connection: BlockingConnection) -> None:
-        # Answers still outstanding would reach the next borrower, so such a connection is not
-        # reused.
-        reusable = connection.is_reusable
         doubtful: list[BlockingConnection] = []
         with self._mutex:
-            self._lent[address] -= 1
+            self._lent[address] -= 1  # first: a signal handler may raise in any call that follows
             if connection.timed_out:
                 # In between something may have forgotten all connections; each kept one would cost
                 # another request its time.
                 doubtful = self._idle.pop(address, doubtful)
-            keep = reusable and not self._closed
+            # Answers still outstanding would reach the next borrower, so such a connection is not
+            # reused.
+            keep = connection.is_reusable and not self._closed
             if keep:
                 self._idle.setdefault(address, []).append(connection)
             if self._waiting:
