@@ -169,6 +169,37 @@ def test_call_soon_runs_on_the_loop() -> None:
         assert ran.wait(5)
 
 
+@pytest.mark.parametrize("make", [new_event_loop, asyncio.new_event_loop])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_a_callback_that_wants_to_end_the_program_does_not_end_the_loop(
+    make: Callable[[], asyncio.AbstractEventLoop],
+    error: type[BaseException],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def ends() -> None:
+        raise error
+
+    with LoopThread("rocketstream-here", loop_factory=make) as loop:
+        for _ in range(2):
+            loop.call_soon(ends)
+            assert loop.run(_name(), timeout_ms=20_000) == "rocketstream-here"
+    assert not loop._thread.is_alive()
+    assert caplog.text.count("it goes on") == 2
+
+
+def test_a_callback_that_wants_to_end_the_program_amid_a_close_holds_nothing_up() -> None:
+    loop = LoopThread("rocketstream-self-closing", loop_factory=asyncio.new_event_loop)
+
+    def ends() -> None:
+        loop.close()
+        loop.loop.stop()
+        raise SystemExit
+
+    loop.call_soon(ends)
+    loop._thread.join(20)
+    assert loop.loop.is_closed()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_forked_child_is_told_to_make_a_new_one() -> None:

@@ -585,6 +585,32 @@ def test_what_a_store_raises_is_one_kind_of_error(caplog: pytest.LogCaptureFixtu
     assert "failed to persist the offsets" in caplog.text
 
 
+def test_a_store_that_exits_ends_nothing_of_the_consumers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Told on another thread, it would end the loop that waits for that."""
+
+    class Exiting(Dict):
+        def update_offset(self, mq: MessageQueue, offset: int, increase_only: bool = True) -> None:
+            raise SystemExit
+
+        def remove_offset(self, mq: MessageQueue) -> None:
+            raise SystemExit
+
+        def persist_all(self, mqs: Collection[MessageQueue]) -> None:
+            raise SystemExit
+
+    async def use() -> None:
+        offsets = UserOffsets(Exiting())
+        offsets.update_offset(mq(0), 1)
+        offsets.remove_offset(mq(0))
+        await offsets.persist([mq(0)])
+
+    asyncio.run(use())
+    for what in ("take offset 1", "remove the offset", "persist the offsets"):
+        assert f"the offset store failed to {what}" in caplog.text
+
+
 def test_a_store_may_be_written_with_coroutines() -> None:
     """Covers C-44: a database client of the asyncio kind."""
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from rocketstream import MessageExt, MessageQueue
+from rocketstream import ClientConfig, MessageExt, MessageQueue
 from rocketstream.client.consumer import send_back
 from rocketstream.client.consumer.offsets.store import RemoteBrokerOffsetStore
 from rocketstream.client.consumer.pull.impl import PullConsumerImpl
 from rocketstream.client.consumer.settings import PullConsumerSettings
+from rocketstream.client.consumer.subscription import QueueChangeNotifier
 from rocketstream.client.hooks import ConsumeHooks, FilterHooks
+from rocketstream.client.instance.background import CallbackExecutor
 from rocketstream.errors import (
     BrokerError,
     ConfigurationError,
@@ -547,3 +552,26 @@ def test_only_what_was_pulled_can_be_sent_back(
         world.client.run(work)
     world.client.run(world.machine.send_message_back(queued(5), 3, "b", "h"))
     assert given == [(5, 3, {"broker_name": "b", "group": "h"})]
+
+
+# --- what ends the program ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+def test_a_queue_listener_that_exits_ends_a_loop_of_the_users_only(threaded: bool) -> None:
+    """On ours it would be every client of the instance that ends."""
+    callbacks = CallbackExecutor(1, "rocketstream-test-exiting")
+    begun: list[Coroutine[None, None, None]] = []
+    background = SimpleNamespace(run_soon=begun.append)
+    instance = SimpleNamespace(config=ClientConfig(), callbacks=callbacks, background=background)
+    notifier = QueueChangeNotifier(cast(Any, instance), threaded=threaded)
+    notifier.notify(lambda *_: sys.exit(1), "T", [], [])
+    try:
+        if threaded:
+            asyncio.run(begun[0])
+        else:
+            with pytest.raises(SystemExit):
+                asyncio.run(begun[0])
+    finally:
+        callbacks.close()
+        callbacks.join(20)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import os
 import sys
 import threading
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 from rocketstream._util.waiting import Latch, Locks
 from rocketstream.errors import ClientStateError, ForkedClientError, NotSupportedError
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -192,7 +194,7 @@ class LoopThread:
         loop = self.loop
         asyncio.set_event_loop(loop)
         try:
-            loop.run_forever()
+            self._run_until_closed(loop)
         finally:
             try:
                 _cancel_all(loop)
@@ -201,6 +203,21 @@ class LoopThread:
             finally:
                 asyncio.set_event_loop(None)
                 loop.close()
+
+    def _run_until_closed(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the loop, also after what users have called on it wanted to end the program.
+
+        No thread but the main one can end that; all clients of the instance would be dead and not
+        know it.
+        """
+        while True:
+            try:
+                loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                _log.exception("what was called on the network thread wanted to end it; it goes on")
+                if not self._closed:
+                    continue
+            return
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

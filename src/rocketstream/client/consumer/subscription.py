@@ -228,6 +228,10 @@ class QueueChangeNotifier:
                 logger.debug("topic %s changed, but the client is being shut down", args[0])
             except Exception:
                 logger.exception("message queue listener failed for topic %s", args[0])
+            except SystemExit:
+                if not self._threaded:  # the loop is the user's, and so is its end
+                    raise
+                logger.exception("message queue listener failed for topic %s", args[0])
 
 
 class TopicChanges:

@@ -101,13 +101,13 @@ class UserOffsets(Offsets):
     def _update(self, mq: MessageQueue, offset: int, increase_only: bool) -> None:
         try:
             self.store.update_offset(mq, offset, increase_only)
-        except Exception:
+        except BaseException:  # such as SystemExit, which would end what waits for this thread
             logger.exception("the offset store failed to take offset %d of %s", offset, mq)
 
     def _remove(self, mq: MessageQueue) -> None:
         try:
             self.store.remove_offset(mq)
-        except Exception:
+        except BaseException:
             logger.exception("the offset store failed to remove the offset of %s", mq)
 
     # --- telling the store ------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class UserOffsets(Offsets):
             await self._tell_now()
             try:
                 await _waiting(self.store.persist_all, queues)
-            except Exception:
+            except (Exception, SystemExit):
                 logger.exception("the offset store failed to persist the offsets of %s", queues)
 
     def remove_offset(self, mq: MessageQueue) -> None:
