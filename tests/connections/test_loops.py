@@ -135,6 +135,39 @@ def test_who_waits_is_told_of_a_close_that_has_not_returned(
     assert told == [ClientStateError]
 
 
+def test_an_interrupted_start_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler may raise while the start waits for the thread to come up."""
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        started.append(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        LoopThread()
+    started[0].join(20)
+    assert not started[0].is_alive()
+
+
+def test_a_thread_that_cannot_start_leaves_no_loop_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def make() -> asyncio.AbstractEventLoop:
+        loops.append(new_event_loop())
+        return loops[0]
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(RuntimeError, match="can't start"):
+        LoopThread(loop_factory=make)
+    assert loops[0].is_closed()
+
+
 def test_closed_loop_refuses_and_leaves_no_coroutine_behind() -> None:
     loop = LoopThread()
     loop.close()

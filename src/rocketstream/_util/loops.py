@@ -83,7 +83,11 @@ class LoopThread:
         try:
             self._thread.start()
         except BaseException:
-            self.loop.close()
+            if self._thread.ident is None:
+                self.loop.close()
+            else:  # a signal handler raised while this waited for the thread, which runs the loop
+                self._closed = True
+                self.loop.call_soon_threadsafe(self.loop.stop)
             raise
 
     def __enter__(self) -> LoopThread:
