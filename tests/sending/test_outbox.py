@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -26,6 +28,7 @@ from rocketstream.errors import ClientStateError, ForkedClientError, SendError, 
 from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
 from rocketstream.protocol.sends import PreparedSend
 from rocketstream.testing.clock import ManualClock
+from tests.kits.interrupts import interrupted_at
 from tests.plugins.loop_by_hand import LoopByHand
 from tests.plugins.waiting import wait_until
 
@@ -407,6 +410,43 @@ def test_a_message_that_cannot_be_gathered_takes_no_room(gathering: Bench) -> No
         gathering.gather(b"x")
     gatherer._adding = False
     assert (gathering.window.count, gathering.window._bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("auto_batch", "send"),
+    [
+        (False, lambda bench: bench.put()),
+        (False, lambda bench: bench.parts(b"a", b"b")),
+        (True, lambda bench: bench.gather()),
+        (True, lambda bench: bench.gather(b"x" * 1_000)),
+        (True, lambda bench: bench.parts(b"a", b"b", target=SendTarget(queue=QUEUE))),
+    ],
+    ids=["put", "parts", "gathered", "gathered-alone", "parts-gathered"],
+)
+def test_an_interrupt_leaves_nothing_counted_that_is_not_sent(
+    auto_batch: bool, send: Callable[[Bench], object]
+) -> None:
+    """Whoever flushes would wait for it for ever."""
+    for step in itertools.count():
+        bench = Bench(on_loop=True, auto_batch=auto_batch)
+        was_cut = interrupted_at(step, partial(send, bench))
+        bench.outbox.wait_empty(0)
+        bench.settle()
+        while bench.sent:
+            bench.sent.pop()[3](RESULT, None)
+            bench.settle()
+        assert (bench.window.count, bench.window._bytes) == (0, 0), f"step {step}"
+        send(bench)
+        bench.settle()
+        assert bench.sent, f"step {step}"
+        while bench.sent:
+            bench.sent.pop()[3](RESULT, None)
+            bench.settle()
+        assert (bench.window.count, bench.window._bytes) == (0, 0), f"step {step}"
+        bench.outbox.close()
+        if not was_cut:
+            assert step > 10
+            break
 
 
 def test_parts_go_one_after_the_other_to_the_queue_of_the_first(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from rocketstream._util.waiting import Locks
 from rocketstream.client.producer.gathering import Begun
 from rocketstream.client.producer.send_future import NO_ROOM, SendWindow
 from rocketstream.errors import ClientStateError, SendError, SendOutcome, TooManyRequestsError
+from tests.kits.interrupts import interrupted_at
 from tests.plugins.waiting import wait_until
 
 LONG_MS = 20_000.0
@@ -217,3 +219,19 @@ def test_a_signal_handler_neither_counts_nor_waits_amid_a_count() -> None:
             wait()
     with other:
         assert window.enter(1, LONG_MS, waits=False) == 0
+
+
+@pytest.mark.parametrize("waits", [None, False, True])
+def test_an_interrupt_leaves_a_window_with_or_without_the_message(waits: bool | None) -> None:
+    def enter() -> int:
+        if waits is None:
+            return window.try_enter(7)
+        return window.enter(7, LONG_MS, waits=waits)
+
+    for step in itertools.count():
+        window = SendWindow(1, 100)
+        if not interrupted_at(step, enter):
+            assert step > 2
+            break
+        assert (window.count, window._bytes) == (0, 0), f"step {step}"
+    assert (window.count, window._bytes) == (1, 7)

@@ -102,6 +102,9 @@ class Gatherer:
         """Let go with each look, for a thread that gives way; an event has a lock of its own,
         which a signal handler may find held."""
         self._put_since = 0
+        self.cut_off: SendDone | None = None
+        """Of the last message that was taken although its put raised: a signal handler can have
+        that. One at most is looked at, since handlers run on one thread only."""
 
     def put(
         self,
@@ -150,37 +153,49 @@ class Gatherer:
         text = prepared.properties
         text_bytes = len(text) if text.isascii() else len(text) * _CHARACTER_BYTES_MAX
         size = len(prepared.body)
+        held = (prepared, sink)
+        lane = prepared.topic if queue is None else (prepared.topic, queue)
         may_leave = None
-        with self._lock:
-            if self._adding:  # by this thread: a signal handler came in between
-                raise interrupting()
-            if not self._closed:
-                self._adding = True
-                try:
-                    may_leave = self._gathering.add(
-                        (prepared, sink),
-                        prepared.topic if queue is None else (prepared.topic, queue),
-                        (wait, timeout_ms),
-                        size,
-                        BATCH_RECORD_BYTES + size + text_bytes,
-                        now,
-                        timeout_ms,
-                        keeps_order=queue is not None,
-                        alone=alone,
-                    )
-                finally:
-                    self._adding = False
+        try:
+            with self._lock:
+                if self._adding:  # by this thread: a signal handler came in between
+                    raise interrupting()
+                if not self._closed:
+                    self._adding = True
+                    try:
+                        may_leave = self._gathering.add(
+                            held,
+                            lane,
+                            (wait, timeout_ms),
+                            size,
+                            BATCH_RECORD_BYTES + size + text_bytes,
+                            now,
+                            timeout_ms,
+                            keeps_order=queue is not None,
+                            alone=alone,
+                        )
+                    except BaseException:
+                        may_leave = self._gathering.took(held, lane) or None
+                        raise
+                    finally:
+                        self._adding = False
+            if may_leave is not None:
+                self._added(may_leave, now + (self._delay_ms if queue is None else timeout_ms))
+        except BaseException:
+            if may_leave is not None:
+                self.cut_off = sink
+                self._look_soon()
+            raise
         if may_leave is None:
-            self._give_up([(prepared, sink)])
-        elif self._woken_for == self._looks:
+            self._give_up([held])
+
+    def _added(self, may_leave: bool, due_ms: float) -> None:
+        """Wake the loop for a message that was taken, or let it go on where it is woken already."""
+        if self._woken_for == self._looks:
             self._put_since += 1
             if self._put_since >= _PUTS_BEFORE_LOOK and self._loop_thread_id is not None:
                 self._give_way()
-        elif (
-            may_leave
-            or self._everything
-            or now + (self._delay_ms if queue is None else timeout_ms) < self._timer_ms
-        ):
+        elif may_leave or self._everything or due_ms < self._timer_ms:
             self._look_soon()
 
     def _look_soon(self) -> None:

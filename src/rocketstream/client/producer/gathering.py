@@ -90,9 +90,9 @@ class _Lane(Generic[T]):
         self.under_way = 0
 
     def close(self) -> None:
-        if self.open is not None:
-            self.closed.append(self.open)
-            self.open = None
+        last, self.open = self.open, None
+        if last is not None:
+            self.closed.append(last)
 
 
 class Gathering(Generic[T]):
@@ -164,9 +164,9 @@ class Gathering(Generic[T]):
             batch = None
         if batch is None:
             batch = self._begin(lane, terms, now_ms, timeout_ms)
-        batch.items.append(item)
         batch.body_bytes += body_bytes
         batch.record_bytes += record_bytes
+        batch.items.append(item)
         if batch.body_bytes >= self._bytes_max or alone or len(batch.items) >= self._messages_max:
             lane.close()
         if not lane.under_way or (lane.closed and not lane.keeps_order):
@@ -177,12 +177,28 @@ class Gathering(Generic[T]):
     def _begin(self, lane: _Lane[T], terms: Hashable, now_ms: float, timeout_ms: float) -> Batch[T]:
         expires_ms = now_ms + timeout_ms
         batch: Batch[T] = Batch(lane.key, terms, now_ms + self._delay_ms, expires_ms)
-        lane.open = batch
         # Where order is kept only the answer to what is under way lets the next go, or its end.
         at_ms = expires_ms if lane.keeps_order else min(batch.due_ms, expires_ms)
         self._made += 1
         heappush(self._times, (at_ms, self._made, batch))
+        # Last: where a signal handler raised in a call before, an empty batch would leave.
+        lane.open = batch
         return batch
+
+    def took(self, item: T, lane_key: Hashable) -> bool:
+        """Return whether an ``add`` that raised, as a signal handler can have it, took the item.
+
+        Its batch may leave then and takes no more: it may be full, or one that goes alone.
+        """
+        lane = self._lanes.get(lane_key)
+        if lane is None:
+            return False
+        if lane.open is not None and lane.open.items[-1] is item:
+            lane.close()
+        if not lane.closed or lane.closed[-1].items[-1] is not item:
+            return False
+        self._ready[lane_key] = lane
+        return True
 
     def take(self, now_ms: float, *, everything: bool = False) -> list[Batch[T]]:
         """Return what leaves now, to be sent in this order; each is ``done`` once it is answered.
@@ -194,7 +210,7 @@ class Gathering(Generic[T]):
         times, ready = self._times, self._ready
         while times and times[0][0] <= now_ms:
             batch = heappop(times)[2]
-            if not batch.has_left:
+            if not batch.has_left and batch.lane in self._lanes:
                 ready[batch.lane] = self._lanes[batch.lane]
         lanes = self._lanes if everything else ready
         leaving: list[Batch[T]] = []

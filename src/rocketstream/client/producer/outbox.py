@@ -80,8 +80,11 @@ class Outbox:
         Raises:
             SendError: none of them was answered within ``timeout_ms``.
         """
-        future = self._enter(len(prepared.body), timeout_ms, callback)
-        self._hand_over(prepared, target, timeout_ms, future)
+        future = self._future(len(prepared.body), callback)
+        self._enter(future, timeout_ms)
+        # No call comes between, in which a signal handler might raise: whatever is counted is sent.
+        self._waiting.append((prepared, target, timeout_ms, future))
+        self._wake()
         return future
 
     def gather(
@@ -106,11 +109,13 @@ class Outbox:
         """
         gatherer = self._gatherer
         assert gatherer is not None
-        future = self._enter(len(prepared.body), timeout_ms, callback)
+        future = self._future(len(prepared.body), callback)
+        self._enter(future, timeout_ms)
         try:
             gatherer.put(prepared, properties, queue, timeout_ms, future)
-        except ClientStateError:
-            self._window.leave(future.size, future.begun)
+        except BaseException:
+            if gatherer.cut_off is not future:
+                self._window.leave(future.size, future.begun)
             raise
         return future
 
@@ -151,32 +156,39 @@ class Outbox:
             SendError: as ``put``.
         """
         size = sum(len(part.body) for part in parts)
-        future = self._enter(size, timeout_ms, callback)
+        future = self._future(size, callback)
         chain = _Chain(self._window, self._sender, parts, timeout_ms, future)
-        if self._gatherer is not None and target.queue is not None:
-            self._gatherer.put_alone(parts[0], target.queue, timeout_ms, chain)
-        else:
-            self._hand_over(parts[0], target, timeout_ms, chain)
+        gatherer = self._gatherer
+        self._enter(future, timeout_ms)
+        if gatherer is None or target.queue is None:
+            self._waiting.append((parts[0], target, timeout_ms, chain))
+            self._wake()
+            return future
+        try:
+            gatherer.put_alone(parts[0], target.queue, timeout_ms, chain)
+        except BaseException:
+            if gatherer.cut_off is not chain:
+                self._window.leave(size, future.begun)
+            raise
         return future
 
-    def _enter(
-        self, size: int, timeout_ms: float, callback: Callable[[SendFuture], object] | None
-    ) -> _Sent:
-        window = self._window
-        begun = window.try_enter(size)
-        if begun == NO_ROOM:
-            # A callback that waited for room would wait for answers only its own thread can take.
-            begun = window.enter(size, timeout_ms, waits=not self._callbacks.is_current)
+    def _future(self, size: int, callback: Callable[[SendFuture], object] | None) -> _Sent:
         future = _Sent(self._callbacks)
-        future.window, future.size, future.begun = window, size, begun
+        future.window, future.size = self._window, size
         if callback is not None:
             future.add_done_callback(callback)
         return future
 
-    def _hand_over(
-        self, prepared: PreparedSend, target: SendTarget, timeout_ms: float, on_done: SendDone
-    ) -> None:
-        self._waiting.append((prepared, target, timeout_ms, on_done))
+    def _enter(self, future: _Sent, timeout_ms: float) -> None:
+        """Count a message in; the last step before it is handed over."""
+        future.begun = self._window.try_enter(future.size)
+        if future.begun == NO_ROOM:
+            # A callback that waited for room would wait for answers only its own thread can take.
+            waits = not self._callbacks.is_current
+            future.begun = self._window.enter(future.size, timeout_ms, waits=waits)
+
+    def _wake(self) -> None:
+        """Have the loop look at what waits."""
         if self._woken_for != self._drains:
             # One wake-up of the loop for all that is appended until it gets to them.
             drain = self._drains
@@ -187,6 +199,11 @@ class Outbox:
             self._woken_for = drain
         if self._closed:  # and so may be the loop that was to look
             self._give_up()
+
+    def _wake_for_cut_off(self) -> None:
+        """Have what waits sent though a signal handler that raised kept it from waking the loop."""
+        if self._waiting:
+            self._wake()
 
     @property
     def settings(self) -> ProducerSettings:
@@ -200,6 +217,7 @@ class Outbox:
 
     def wait_empty(self, timeout_ms: float) -> None:
         """Wait until nothing is on its way, or the time is over; what is gathered goes now."""
+        self._wake_for_cut_off()
         if self._gatherer is not None:
             self._gatherer.flush()
         self._window.wait_empty(timeout_ms)
@@ -212,6 +230,7 @@ class Outbox:
         """
         if self.is_interrupted:
             raise interrupting()
+        self._wake_for_cut_off()
         if self._gatherer is not None:
             self._gatherer.hurry()
         return self._window.flush(timeout_ms)

@@ -287,21 +287,38 @@ class SendWindow:
             raise interrupting()
         if waits and self._full():
             self._locks.check()
-        with self._lock:
-            if waits and self._full():
-                self._wait_for_room(timeout_ms)
-            self._count += 1
-            self._bytes += size
-            return self._begun.now
+        begun = NO_ROOM
+        try:
+            with self._lock:
+                if waits and self._full():
+                    self._wait_for_room(timeout_ms)
+                begun = self._begun.now
+                # Without a call, in which a signal handler might raise.
+                self._count += 1
+                self._bytes += size
+        except BaseException:
+            self._take_back(size, begun)
+            raise
+        return begun
 
     def try_enter(self, size: int) -> int:
         """Count one message in if there is room, as ``enter`` does; NO_ROOM if there is none."""
-        with self._lock:
-            if self._full():
-                return NO_ROOM
-            self._count += 1
-            self._bytes += size
-            return self._begun.now
+        begun = NO_ROOM
+        try:
+            with self._lock:
+                if not self._full():
+                    begun = self._begun.now
+                    self._count += 1
+                    self._bytes += size
+        except BaseException:
+            self._take_back(size, begun)
+            raise
+        return begun
+
+    def _take_back(self, size: int, begun: int) -> None:
+        """Count out what a signal handler kept from being sent by raising."""
+        if begun != NO_ROOM:
+            self.leave(size, begun)
 
     def leave(self, size: int, begun: int) -> None:
         """Count a message out, once its future has ended.
