@@ -235,3 +235,15 @@ def test_an_interrupt_leaves_a_window_with_or_without_the_message(waits: bool | 
             break
         assert (window.count, window._bytes) == (0, 0), f"step {step}"
     assert (window.count, window._bytes) == (1, 7)
+
+
+def test_an_interrupted_flush_leaves_the_window_as_it_was() -> None:
+    """Every later message would find it full."""
+    for step in itertools.count():
+        window = SendWindow(2, 100)
+        window.enter(7, LONG_MS)
+        was_cut = interrupted_at(step, lambda: window.flush(0))
+        assert window.try_enter(1) != NO_ROOM, f"step {step}"
+        if not was_cut:
+            assert step > 2
+            break

@@ -364,8 +364,10 @@ class SendWindow:
             begun = self._begun
             # Full meanwhile: what a signal handler sends now would be in no count.
             most, self._count_max = self._count_max, 0
-            flush = begun.flush(self._count)
-            self._count_max = most
+            try:
+                flush = begun.flush(self._count)
+            finally:
+                self._count_max = most
             wait_until(self._flushed, lambda: not begun.left(flush), timeout_ms)
             return begun.left(flush)
 
