@@ -6,11 +6,12 @@ import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
 
 import pytest
 
 from rocketstream._util.waiting import Locks
+from rocketstream.client.producer import send_future
 from rocketstream.client.producer.gathering import Begun
 from rocketstream.client.producer.send_future import NO_ROOM, SendWindow
 from rocketstream.errors import ClientStateError, SendError, SendOutcome, TooManyRequestsError
@@ -65,22 +66,40 @@ def test_who_finds_no_room_in_time_has_sent_nothing(size: int) -> None:
     assert (window.count, window.failures) == (2, 0)
 
 
-def test_a_wait_for_room_is_as_long_as_it_may_be() -> None:
+def test_a_wait_for_room_is_as_long_as_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     window = SendWindow(1, 100)
     window.enter(1, LONG_MS)
     waits: list[float | None] = []
 
-    def waited(done: Callable[[], bool], timeout: float | None = None) -> Any:
-        waits.append(timeout)
+    def waited(_: object, done: Callable[[], bool], timeout_ms: float | None) -> bool:
+        waits.append(timeout_ms)
         assert window._waiting == 1
         return False
 
-    window._changed.wait_for = waited  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(send_future, "wait_until", waited)
     with pytest.raises(SendError):
         window.enter(1, 3_500)
     assert not window.wait_empty(2_500)
-    assert waits == [3.5, 2.5]
+    assert waits == [3_500, 2_500]
     assert window._waiting == 0
+
+
+def test_a_wait_for_room_looks_for_signals_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that came just before the wait would be seen only when it is over."""
+    window = SendWindow(1, 100)
+    window.enter(1, LONG_MS)
+
+    def waited(timeout_s: float | None = None) -> bool:
+        assert timeout_s is not None
+        assert timeout_s <= 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(window._changed, "wait", waited)
+    with pytest.raises(KeyboardInterrupt):
+        window.enter(1, LONG_MS)
+    with pytest.raises(KeyboardInterrupt):
+        window.wait_empty(LONG_MS)
+    assert (window.count, window._waiting) == (1, 0)
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -242,7 +261,7 @@ def test_an_interrupted_flush_leaves_the_window_as_it_was() -> None:
     for step in itertools.count():
         window = SendWindow(2, 100)
         window.enter(7, LONG_MS)
-        was_cut = interrupted_at(step, lambda: window.flush(0))
+        was_cut = interrupted_at(step, partial(window.flush, 0))
         assert window.try_enter(1) != NO_ROOM, f"step {step}"
         if not was_cut:
             assert step > 2

@@ -374,7 +374,7 @@ class SendWindow:
     def _wait_for_room(self, timeout_ms: float) -> None:
         self._waiting += 1
         try:
-            if self._changed.wait_for(lambda: not self._full(), timeout_ms / 1000):
+            if wait_until(self._changed, lambda: not self._full(), timeout_ms):
                 return
         finally:
             self._waiting -= 1
@@ -389,7 +389,7 @@ class SendWindow:
         with self._changed:
             self._waiting += 1
             try:
-                return self._changed.wait_for(done, timeout_ms / 1000)
+                return wait_until(self._changed, done, timeout_ms)
             finally:
                 self._waiting -= 1
 
