@@ -380,11 +380,33 @@ def test_what_ends_on_a_closed_loop_is_called_back_there() -> None:
 
 
 def test_what_ends_after_the_thread_is_called_back_all_the_same() -> None:
+    """Never on the network thread: other producers of the instance go on there."""
+    loop, callbacks = by_hand()
+    callbacks.close()
+    ran_on: list[threading.Thread] = []
+    done = threading.Event()
+
+    def note(_: SendFuture) -> None:
+        ran_on.append(threading.current_thread())
+        done.set()
+
+    future = SendFuture(callbacks)
+    future.add_done_callback(note)
+    future.set_result(RESULT)
+    loop.turn()
+    assert done.wait(30)
+    ran_on[0].join(30)
+    assert ran_on[0].daemon
+    assert ran_on != [threading.current_thread()]
+
+
+def test_what_a_closed_loop_leaves_after_the_thread_is_called_back_there() -> None:
     loop, callbacks = by_hand()
     callbacks.close()
     seen: list[int] = []
     future = SendFuture(callbacks)
-    future.add_done_callback(lambda _: seen.append(1))
+    future.add_done_callback(lambda _: seen.append(threading.get_ident()))
     future.set_result(RESULT)
+    loop.closed = True
     loop.turn()
-    assert seen == [1]
+    assert seen == [threading.get_ident()]

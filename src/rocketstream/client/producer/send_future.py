@@ -68,7 +68,15 @@ class CallbackThread:
             try:
                 self._executor.submit(self._call_each, calls)
             except ClientStateError:  # closed meanwhile
-                call_each(calls)
+                if threading.get_ident() != self._loop_thread_id or self._loop.is_closed():
+                    call_each(calls)
+                    return
+                # Of a producer that ended while others of its instance go on, which a callback that
+                # waits would hold up.
+                name = "rocketstream-callbacks-late"
+                late = threading.Thread(target=self._call_each, args=(calls,), name=name)
+                late.daemon = True
+                late.start()
 
     @staticmethod
     def _call_each(calls: Sequence[Call]) -> None:
