@@ -376,6 +376,32 @@ def test_a_parked_worker_is_woken_before_another_is_made(loop: StillLoop) -> Non
     held.join()
 
 
+def test_a_worker_that_cannot_start_is_tried_again_and_keeps_no_place(
+    loop: StillLoop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The system may have no thread left for a moment."""
+    held = Pool(loop, 1, 1)
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        with held.pool.mutex:
+            held.pool.work_added()
+        held.pool.look_soon()
+        for _ in range(3):
+            turn(loop, 1)
+    assert (held.pool._awake, held.pool._threads) == (0, [])
+    assert caplog.text.count("can't start new thread") == 1
+    turn(loop, 1)
+    held.jobs.wait_entered()
+    assert held.pool._awake == 1
+    held.jobs.let_go()
+    loop.run_until_complete(held.pool.shutdown(0))
+    held.join()
+
+
 # --- tasks ----------------------------------------------------------------------------------------
 
 

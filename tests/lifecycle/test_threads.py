@@ -139,3 +139,31 @@ def test_a_callback_that_hangs_does_not_keep_the_client_from_ending() -> None:
     assert not hanging.done()
     leave.set()
     executor.join(WAIT_S)
+
+
+def test_a_callback_thread_that_cannot_start_keeps_no_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The system may have no thread left for a moment; one that there is does the work."""
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    executor = CallbackExecutor(2, "rocketstream-test-refused")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="can't start"):
+            executor.submit(print)
+    assert executor.submit(lambda: 1).result(WAIT_S) == 1
+    leave = threading.Event()
+    held = executor.submit(leave.wait, WAIT_S)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        waiting = executor.submit(lambda: 2)
+    assert executor.submit(lambda: 3).result(WAIT_S) == 3
+    assert waiting.result(WAIT_S) == 2
+    leave.set()
+    assert held.result(WAIT_S)
+    executor.close()
+    executor.join(WAIT_S)
+    assert not any(thread.is_alive() for thread in executor._threads)

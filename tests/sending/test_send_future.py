@@ -410,3 +410,57 @@ def test_what_a_closed_loop_leaves_after_the_thread_is_called_back_there() -> No
     loop.closed = True
     loop.turn()
     assert seen == [threading.get_ident()]
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_callbacks_that_find_no_thread_are_called_a_little_later(
+    monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
+    """Not lost, and not on the network thread."""
+    loop, callbacks = by_hand()
+    if closed:
+        callbacks.close()
+    called = threading.Semaphore(0)
+    ran_on: list[threading.Thread] = []
+
+    def note(_: SendFuture) -> None:
+        ran_on.append(threading.current_thread())
+        called.release()
+
+    def end_one() -> None:
+        future = SendFuture(callbacks)
+        future.add_done_callback(note)
+        future.set_result(RESULT)
+        loop.turn()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        end_one()
+        end_one()
+    assert (ran_on, len(loop.timers)) == ([], 1)
+    loop.timers[0].call()
+    for _ in range(2):
+        assert called.acquire(timeout=30)
+    callbacks.close()
+    for thread in ran_on:
+        thread.join(30)
+    assert threading.current_thread() not in ran_on
+
+
+def test_callbacks_that_find_no_thread_at_the_end_are_called_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, callbacks = by_hand()
+    seen: list[int] = []
+    future = SendFuture(callbacks)
+    future.add_done_callback(lambda _: seen.append(1))
+    future.set_result(RESULT)
+    loop.closed = True
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    callbacks.close()
+    assert seen == [1]
+
+
+def refused(_: threading.Thread) -> None:
+    """Start no thread, as a system that has none left."""
+    raise RuntimeError("can't start new thread")

@@ -162,6 +162,7 @@ class CallbackExecutor:
 
         Raises:
             ClientStateError: closed.
+            RuntimeError: there is no thread yet, and the system has none.
         """
         future: Future[T] = Future()
         with self._lock:
@@ -202,8 +203,14 @@ class CallbackExecutor:
         thread = threading.Thread(
             target=self._main, name=f"{self._name}_{len(self._threads) + 1}", daemon=True
         )
+        try:
+            thread.start()
+        except RuntimeError:  # the system has none left; the next function tries again
+            if self._threads:
+                return
+            self._unfinished -= 1
+            raise
         self._threads.append(thread)
-        thread.start()
 
     def _main(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -25,6 +25,7 @@ _RUNNING: Final = "RUNNING"
 _FINISHED: Final = "FINISHED"
 
 NO_ROOM: Final = -1
+_THREAD_AGAIN_S: Final = 1.0
 
 Call = tuple[Callable[[Any], object], "SendFuture"]
 
@@ -64,11 +65,14 @@ class CallbackThread:
     def hand_over(self) -> None:
         """Give the thread what was collected; on the loop's thread, or once the loop is closed."""
         calls, self._collected = self._collected, []
-        if calls:
+        if not calls:
+            return
+        may_wait = threading.get_ident() != self._loop_thread_id or self._loop.is_closed()
+        try:
             try:
                 self._executor.submit(self._call_each, calls)
             except ClientStateError:  # closed meanwhile
-                if threading.get_ident() != self._loop_thread_id or self._loop.is_closed():
+                if may_wait:
                     call_each(calls)
                     return
                 # Of a producer that ended while others of its instance go on, which a callback that
@@ -77,6 +81,13 @@ class CallbackThread:
                 late = threading.Thread(target=self._call_each, args=(calls,), name=name)
                 late.daemon = True
                 late.start()
+        except RuntimeError as error:  # the system has no thread left
+            if may_wait:
+                call_each(calls)
+                return
+            logger.warning("callbacks of send_async are called a second later: %s", error)
+            self._collected[:0] = calls
+            self._loop.call_later(_THREAD_AGAIN_S, self.hand_over)
 
     @staticmethod
     def _call_each(calls: Sequence[Call]) -> None:

@@ -75,6 +75,7 @@ class WorkerPool(Generic[J]):
         self._is_looking = False
         self._waited: object = None
         """The job that waited at the last look."""
+        self._is_refused = False
 
     # --- on the loop ------------------------------------------------------------------------------
 
@@ -126,14 +127,22 @@ class WorkerPool(Generic[J]):
             self.look_soon()
 
     def _wake_one(self) -> None:
-        self._awake += 1
         if self._parked:
+            self._awake += 1
             self._parked.pop().release()
             return
         name = f"{self._name}_{len(self._threads) + 1}"
         thread = threading.Thread(target=self._run, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has none left; the next look tries again
+            if not self._is_refused:
+                logger.warning("%s cannot be started now, and is tried again: %s", name, error)
+            self._is_refused = True
+            return
+        self._is_refused = False
         self._threads.append(thread)
-        thread.start()
+        self._awake += 1
 
     # --- on worker threads ------------------------------------------------------------------------
 
