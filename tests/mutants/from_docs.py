@@ -289,8 +289,8 @@ FROM_DOCS = (
         "clustering",
         "late:",
         (f"{STORE}.store",
-         "        for draft, (_, offset) in zip(drafts, places, strict=True):\n            self._arrived(draft, offset)\n",
-         "        last = {each[0]: (each, at) for each, (_, at) in zip(drafts, places, strict=True)}\n        for draft, offset in last.values():\n            self._arrived(draft, offset)\n"),
+         "        for draft, (at, offset) in zip(drafts, places, strict=True):\n            self._arrived(draft, at, offset, timestamp)\n",
+         "        tell, last = self.on_arrival, {each[0]: at for each, (at, _) in zip(drafts, places, strict=True)}\n        for draft, (at, offset) in zip(drafts, places, strict=True):\n            self.on_arrival = tell if at == last[draft[0]] else None\n            self._arrived(draft, at, offset, timestamp)\n        self.on_arrival = tell\n"),
     ),
     mutant(
         "queue-not-cut",
