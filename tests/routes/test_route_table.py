@@ -32,9 +32,10 @@ def registering(
     opened: int = 1,
     servers: tuple[str, ...] = (),
     now_ms: int = NOW,
+    address: str = "",
 ) -> Generator[None, None, Registered]:
     return table.registering(
-        BrokerIdentity(cluster, name, broker_id, f"{name}{broker_id}:1"),
+        BrokerIdentity(cluster, name, broker_id, address or f"{name}{broker_id}:1"),
         ha_server_address=f"{name}{broker_id}:2",
         topics={topic: TopicConfig(topic) for topic in topics},
         data_version=DataVersion(counter, 1),
@@ -98,6 +99,22 @@ def test_a_registration_that_comes_late_does_not_end_with_its_earlier_connection
     assert [gone.name for gone in table.channel_closed("later")] == ["a"]
     register(table, "T1", channel="earlier", opened=1)
     assert [gone.name for gone in table.channel_closed("earlier")] == ["a"]
+
+
+@pytest.mark.parametrize("now", [{"name": "b"}, {"cluster": "C2"}, {"name": "b", "cluster": "C2"}])
+def test_an_address_under_another_name_leaves_its_former_one(now: dict[str, str]) -> None:
+    """Nobody was left to end the former one: its routes led to the address for ever."""
+    table = RouteTable()
+    register(table, "T1", "T2", channel="before", address="h:1")
+    register(table, "T1", channel="after", opened=2, counter=2, address="h:1", **now)
+    name, cluster = now.get("name", "a"), now.get("cluster", "C1")
+    assert brokers(table, "T1") == {name}
+    assert table.route("T2") is None
+    assert table.cluster_info().cluster_addr_table == {cluster: [name]}
+    assert table.channel_closed("before") == []
+    assert [identity.name for identity in table.channel_closed("after")] == [name]
+    assert table.topics() == []
+    assert table.cluster_info().cluster_addr_table == {}
 
 
 def test_topics_stay_while_a_slave_serves_them() -> None:

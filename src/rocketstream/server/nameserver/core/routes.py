@@ -115,6 +115,7 @@ class RouteTable:
         problem = self.no_room(identity, topics)
         if problem is not None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, problem)
+        self._leave_former(identity)
         first = self._join(identity)
         if first or self.is_changed(identity.address, data_version):
             self._put_queues(identity.name, queues)
@@ -147,6 +148,15 @@ class RouteTable:
                 f"name server keeps {self._topics_max} topics; delete some first"
             )
         return None
+
+    def _leave_former(self, identity: BrokerIdentity) -> None:
+        """End the registration of a broker that was renamed: nothing else ever would."""
+        live = self._live.get(identity.address)
+        if live is None:
+            return
+        former = live.identity
+        if (former.cluster, former.name) != (identity.cluster, identity.name):
+            self.unregister(former)
 
     def _join(self, identity: BrokerIdentity) -> bool:
         self._clusters.setdefault(identity.cluster, set()).add(identity.name)
