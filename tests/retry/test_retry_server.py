@@ -173,6 +173,14 @@ def test_group_without_retry_queues_drops(broker_peer: Peer, first: MessageExt) 
     assert broker_peer.messages("%RETRY%cg") == []
 
 
+def test_a_message_tried_as_often_as_can_be_told_can_be_sent_back(broker_peer: Peer) -> None:
+    """One more did not fit its record: the message could go nowhere."""
+    broker_peer.send("T1", b"work", reconsume_times=2**31 - 1)
+    assert broker_peer.send_back("cg", broker_peer.messages("T1")[0]).code == 0
+    [dead] = broker_peer.messages("%DLQ%cg")
+    assert dead.reconsume_times == 2**31 - 1
+
+
 def test_a_group_that_is_given_more_retry_queues_finds_its_retries_in_all_of_them(
     broker_peer: Peer, first: MessageExt
 ) -> None:

@@ -45,6 +45,8 @@ from rocketstream.server.dispatch import Handler, ok, refusal
 from rocketstream.transport.connection import Connection
 
 FIRST_RETRY_LEVEL = 3
+ATTEMPTS_MAX = 2**31 - 1
+"""Tries that a record can tell: clients choose the number, and a greater one fits none."""
 
 
 class SendBackHandlers:
@@ -126,7 +128,7 @@ class SendBackHandlers:
             message.queue_id = next(self._next_queue) % queues
             level = header.delay_level or FIRST_RETRY_LEVEL + attempts
         properties[PROPERTY_DELAY] = str(level)
-        message.reconsume_times = attempts + 1
+        message.reconsume_times = min(attempts + 1, ATTEMPTS_MAX)
         return message
 
     def _put(
