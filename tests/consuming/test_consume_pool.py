@@ -328,14 +328,15 @@ def test_workers_are_daemons_named_after_their_group(loop: StillLoop) -> None:
     held.join()
 
 
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
 def test_a_job_that_breaks_ends_no_worker(
-    loop: StillLoop, caplog: pytest.LogCaptureFixture
+    loop: StillLoop, caplog: pytest.LogCaptureFixture, error: type[BaseException]
 ) -> None:
     held = Pool(loop, 2, 1)
 
     def work(job: str) -> None:
         held.jobs._entered.release()
-        raise ZeroDivisionError
+        raise error
 
     held.jobs.work = work  # type: ignore[method-assign]
     with held.pool.mutex:

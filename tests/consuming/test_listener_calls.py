@@ -79,6 +79,20 @@ def test_hooks_are_told_before_a_call_with_a_list_of_their_own() -> None:
     assert (context.namespace, context.access_channel) == ("ns", "CLOUD")
 
 
+def test_a_hook_that_exits_ends_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The messages go to the listener all the same, and its answer counts."""
+
+    def exits(_: ConsumeMessageContext) -> None:
+        raise SystemExit
+
+    around = Around()
+    monkeypatch.setattr(around, "consume_message_before", exits)
+    monkeypatch.setattr(around, "consume_message_after", exits)
+    context = around.observer.before([queued(1)], MQ)
+    around.observer.after(context, SUCCESS, SUCCESS, None, 1)
+    assert context.success
+
+
 @pytest.mark.parametrize(
     ("answer", "status", "error", "took_ms", "success", "kind"),
     [

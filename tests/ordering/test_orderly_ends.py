@@ -93,8 +93,12 @@ def test_a_dead_letter_that_breaks_comes_again(
 # --- mistakes of ours -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
 def test_a_turn_that_breaks_ends_no_worker_and_its_batch_comes_again(
-    case: Case, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    case: Case,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[BaseException],
 ) -> None:
     case.listen(lambda _: SUSPEND)
     queue = case.take()
@@ -102,7 +106,7 @@ def test_a_turn_that_breaks_ends_no_worker_and_its_batch_comes_again(
 
     def broken(*given: Any) -> bool:
         monkeypatch.setattr(case.service, "settle", settle)
-        raise ZeroDivisionError
+        raise error
 
     monkeypatch.setattr(case.service, "settle", broken)
     with caplog.at_level(logging.ERROR):

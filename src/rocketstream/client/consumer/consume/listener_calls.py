@@ -113,7 +113,10 @@ class CallObserver:
             namespace=self.namespace,
             access_channel=self._access_channel,
         )
-        self.hooks.before(context)
+        try:
+            self.hooks.before(context)
+        except BaseException:  # such as SystemExit: nothing a hook raises may end the worker
+            logger.exception("a consume hook of group %s failed; ignored", self.group)
         return context
 
     def after(
@@ -130,7 +133,10 @@ class CallObserver:
         context.error = error
         kind = self._return_type(answer, status, error, elapsed_ms)
         context.properties[CONSUME_CONTEXT_TYPE] = kind.name
-        self.hooks.after(context)
+        try:
+            self.hooks.after(context)
+        except BaseException:
+            logger.exception("a consume hook of group %s failed; ignored", self.group)
 
     def cut_off(self, context: ConsumeMessageContext, status: Status, error: BaseException) -> None:
         """Call the hooks after a listener that was cancelled with its consumer."""

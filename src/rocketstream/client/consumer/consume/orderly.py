@@ -486,7 +486,7 @@ class ConsumeMessageOrderlyService(OrderlyService):
         turn = _Turn(self.observer, mq)
         try:
             self._consume(job, turn)
-        except Exception:
+        except BaseException:  # SystemExit, too, ends no thread but the main one
             logger.exception("consuming %s failed; its batch comes again", mq)
             self.failed(job)
         finally:
@@ -551,7 +551,7 @@ class AsyncOrderlyService(OrderlyService):
             except asyncio.CancelledError:
                 self.cut_off(queue)
                 raise
-            except Exception:
+            except (Exception, SystemExit):
                 logger.exception("consuming %s failed; its batch comes again", mq)
                 self.failed(queue)
             finally:

@@ -152,7 +152,7 @@ class WorkerPool(Generic[J]):
         while (job := self._next_job(gate)) is not None:
             try:
                 self._source.work(job)
-            except Exception:
+            except BaseException:  # SystemExit, too, ends no thread but the main one
                 logger.exception("a consume worker failed; it goes on with the next job")
         with self.mutex:
             self._awake -= 1
