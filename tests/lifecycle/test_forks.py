@@ -12,12 +12,15 @@ import inspect
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rocketstream
 from rocketstream import Message, MessageQueue, TransactionListener, aio
+from rocketstream.client.consumer.offsets import local_store
+from rocketstream.client.consumer.offsets.local_store import LocalFileOffsetStore
 from rocketstream.client.instance import engine as engines
 from rocketstream.errors import ForkedClientError
 from rocketstream.protocol.codes import RequestCode
@@ -268,3 +271,16 @@ def test_a_child_may_make_clients_of_its_own(broker: FakeBroker) -> None:
                     os._exit(status)
         assert os.waitpid(child, 0)[1] == 0
         parent.send(Message(TOPIC, b"y"))
+
+
+def test_a_child_may_read_offsets_its_parent_was_writing(tmp_path: Path) -> None:
+    """The thread that writes them is not in the child, and its lock is let go by nobody."""
+    parent, mine = os.getpid(), LocalFileOffsetStore("client", GROUP, tmp_path)
+
+    def block(fork: Callable[[], None]) -> None:
+        with mine._file_lock, local_store._locks_guard:
+            fork()
+            if os.getpid() != parent:
+                LocalFileOffsetStore("client", GROUP, tmp_path).load()
+
+    assert left_in_child(block) == 0

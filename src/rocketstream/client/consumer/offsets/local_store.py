@@ -39,6 +39,17 @@ _locks_guard = threading.Lock()
 _locks: dict[Path, threading.Lock] = {}
 
 
+def _begin_anew_in_child() -> None:
+    """Forget the parent's locks: its threads, one of which may hold one, are not here."""
+    global _locks_guard, _locks
+    _locks_guard = threading.Lock()
+    _locks = {}
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    os.register_at_fork(after_in_child=_begin_anew_in_child)
+
+
 def offsets_directory() -> Path:
     """Return where offset files go: ROCKETMQ_LOCAL_OFFSET_STORE_DIR, or below the home."""
     given = os.environ.get(DIRECTORY_VARIABLE, "").strip()
