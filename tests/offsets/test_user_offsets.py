@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from rocketstream._util.waiting import Locks
 from rocketstream.client.consumer.offsets.store import (
     NO_OFFSET,
     UNREADABLE,
@@ -17,7 +19,7 @@ from rocketstream.client.consumer.offsets.store import (
     RemoteBrokerOffsetStore,
 )
 from rocketstream.client.consumer.offsets.user_store import UserOffsets, open_store
-from rocketstream.client.instance.mq_client import MQClientInstance
+from rocketstream.client.instance.engine import Engine
 from rocketstream.errors import ClientStateError, ConnectError
 from rocketstream.model import MessageModel, MessageQueue
 
@@ -282,10 +284,8 @@ def test_a_closed_loop_tells_nobody_and_says_nothing() -> None:
 def test_a_consumer_has_the_store_its_model_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Covers C-111: the user's before any; each is loaded."""
     run_soon: Any = object()
-    instance = cast(
-        MQClientInstance,
-        SimpleNamespace(client_id="id", background=SimpleNamespace(run_soon=run_soon)),
-    )
+    instance = SimpleNamespace(client_id="id", background=SimpleNamespace(run_soon=run_soon))
+    engine = cast(Engine, SimpleNamespace(instance=instance, locks=Locks()))
     loaded: list[Any] = []
 
     async def load(self: Any) -> None:
@@ -296,17 +296,45 @@ def test_a_consumer_has_the_store_its_model_says(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(RemoteBrokerOffsetStore, "load", load)
         own = Told()
         for model in MessageModel:
-            offsets = await open_store(instance, "g", model, own)
+            offsets = await open_store(engine, "g", model, own)
             assert isinstance(offsets, UserOffsets)
             assert (offsets.store, offsets._run_soon) == (own, run_soon)
-        local = await open_store(instance, "g", MessageModel.BROADCASTING)
+        local = await open_store(engine, "g", MessageModel.BROADCASTING)
         assert isinstance(local, UserOffsets)
         assert repr(local.store).startswith("LocalFileOffsetStore(group='g', path=")
         assert local._run_soon is None
-        brokers = await open_store(instance, "g", MessageModel.CLUSTERING)
+        brokers = await open_store(engine, "g", MessageModel.CLUSTERING)
         assert isinstance(brokers, RemoteBrokerOffsetStore)
         assert loaded[-2:] == [local, brokers]
         assert len(loaded) == 4
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("model", list(MessageModel))
+def test_a_signal_handler_amid_a_note_waits_for_nobody(model: MessageModel) -> None:
+    """It runs on the thread that holds the lock: it neither notes nor shuts down there."""
+    assert threading.current_thread() is threading.main_thread()
+
+    async def main() -> None:
+        background = SimpleNamespace(run_soon=lambda work: work.close())
+        instance = SimpleNamespace(client_id="id", background=background)
+        engine = SimpleNamespace(instance=instance, locks=Locks())
+        offsets = await open_store(cast(Engine, engine), "g", model, Told())
+        assert isinstance(offsets, UserOffsets)
+        offsets.update_offset(ONE, 5)
+        assert offsets._lock.acquire(timeout=20)
+        try:
+            assert engine.locks.are_mine
+            assert offsets.read_memory(ONE) == 5
+            with pytest.raises(ClientStateError, match="a signal handler"):
+                offsets.update_offset(ONE, 6)
+            with pytest.raises(ClientStateError, match="a signal handler"):
+                offsets.remove_offset(ONE)
+        finally:
+            offsets._lock.release()
+        offsets.update_offset(ONE, 7)
+        assert offsets.read_memory(ONE) == 7
 
     asyncio.run(main())
 

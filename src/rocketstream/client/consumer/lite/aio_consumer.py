@@ -151,9 +151,7 @@ class LitePullConsumerBase(ConsumerBase[LitePullConsumerImpl, LitePullConsumerSe
     async def _make(self, engine: Engine) -> LitePullConsumerImpl:
         group = self.config.with_namespace(self.group)
         settings = self.settings
-        store = await open_store(
-            engine.instance, group, settings.message_model, settings.offset_store
-        )
+        store = await open_store(engine, group, settings.message_model, settings.offset_store)
         impl = LitePullConsumerImpl(
             engine.instance,
             group,

@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import inspect
 import logging
-import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
+from rocketstream._util.waiting import Locks, interrupting
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.offsets.local_store import LocalFileOffsetStore
 from rocketstream.client.consumer.offsets.store import (
@@ -26,7 +26,6 @@ from rocketstream.client.consumer.offsets.store import (
 )
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.life_cycle import blocking
-from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import ClientStateError, ConfigurationError, RocketMQError
 from rocketstream.model import MessageModel, MessageQueue
 
@@ -58,18 +57,20 @@ class UserOffsets(Offsets):
         store: where they are kept.
         run_soon: runs a coroutine on the loop; without it the store, which then is ours, is told
             of each offset at once.
+        locks: those that the loop's thread and users' threads take by turns.
     """
 
     def __init__(
         self,
         store: OffsetStore,
         run_soon: Callable[[Coroutine[None, None, None]], None] | None = None,
+        locks: Locks | None = None,
     ) -> None:
         self.store = store
         self._run_soon = run_soon
         self._loop = asyncio.get_running_loop() if run_soon is not None else None
         self._writing = asyncio.Lock()
-        self._lock = threading.Lock()
+        self._lock = (locks or Locks()).make()
         self._noted: dict[MessageQueue, int] = {}
         self._untold: dict[MessageQueue, list[_Told]] = {}
         """By queue what the store does not know yet, oldest first."""
@@ -80,10 +81,15 @@ class UserOffsets(Offsets):
         await _waiting(self.store.load)
 
     def update_offset(self, mq: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
-        """Note an offset; the store is told soon, and what it raises is logged."""
+        """Note an offset; the store is told soon, and what it raises is logged.
+
+        Raises:
+            ClientStateError: a signal handler interrupted who was noting one.
+        """
         if self._loop is None:
             self._update(mq, offset, increase_only)
             return
+        self._check_not_amid()
         with self._lock:
             known = self._noted.get(mq)
             if increase_only and known is not None and offset <= known:
@@ -97,6 +103,10 @@ class UserOffsets(Offsets):
             untold.append((offset, increase_only))
         if is_first:
             self._tell_soon(self._loop)
+
+    def _check_not_amid(self) -> None:
+        if self._lock._is_owned():  # by this thread, which a signal handler interrupted
+            raise interrupting()
 
     def _update(self, mq: MessageQueue, offset: int, increase_only: bool) -> None:
         try:
@@ -197,10 +207,15 @@ class UserOffsets(Offsets):
                 logger.exception("the offset store failed to persist the offsets of %s", queues)
 
     def remove_offset(self, mq: MessageQueue) -> None:
-        """Forget a queue; the store is told soon."""
+        """Forget a queue; the store is told soon.
+
+        Raises:
+            ClientStateError: a signal handler interrupted who was noting an offset.
+        """
         if self._loop is None:
             self._remove(mq)
             return
+        self._check_not_amid()
         with self._lock:
             self._noted.pop(mq, None)
             self._untold[mq] = [_FORGET]
@@ -224,7 +239,7 @@ class UserOffsets(Offsets):
 
 
 async def open_store(
-    instance: MQClientInstance,
+    engine: Engine,
     group: str,
     message_model: MessageModel,
     user_store: OffsetStore | None = None,
@@ -234,11 +249,13 @@ async def open_store(
     Raises:
         RocketMQError: what is kept cannot be read.
     """
+    instance = engine.instance
     store: Offsets
     if user_store is not None:
-        store = UserOffsets(user_store, instance.background.run_soon)
+        store = UserOffsets(user_store, instance.background.run_soon, engine.locks)
     elif message_model is MessageModel.BROADCASTING:
-        store = UserOffsets(LocalFileOffsetStore(instance.client_id, group))
+        local = LocalFileOffsetStore(instance.client_id, group)
+        store = UserOffsets(local, locks=engine.locks)
     else:
         store = RemoteBrokerOffsetStore(instance, group)
     await store.load()

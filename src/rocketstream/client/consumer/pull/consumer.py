@@ -110,7 +110,7 @@ class PullConsumerBase(ConsumerBase[PullConsumerImpl, PullConsumerSettings]):
     async def _make(self, engine: Engine) -> PullConsumerImpl:
         group = self.config.with_namespace(self.group)
         store: Offsets = await open_store(
-            engine.instance, group, self.settings.message_model, self.settings.offset_store
+            engine, group, self.settings.message_model, self.settings.offset_store
         )
         impl = PullConsumerImpl(
             engine.instance,

@@ -221,7 +221,7 @@ class PushConsumerBase(ConsumerBase[PushConsumerImpl, PushConsumerSettings]):
         instance = engine.instance
         group = instance.config.with_namespace(self.group)
         settings = replace(self.settings, consumer_group=group)
-        store = await open_store(instance, group, settings.message_model, self._user_store)
+        store = await open_store(engine, group, settings.message_model, self._user_store)
         impl = PushConsumerImpl(
             instance,
             settings,
