@@ -156,7 +156,7 @@ MUTANTS = (
         "a message sent back does not count its retries, and never ends",
         "clustering",
         "not consumed, stored twice",
-        (f"{BROKER}.handlers.send_back", "        message.reconsume_times = attempts + 1",
+        (f"{BROKER}.handlers.send_back", "        message.reconsume_times = min(attempts + 1, ATTEMPTS_MAX)",
          "        message.reconsume_times = attempts"),
     ),
     _mutant(
@@ -188,8 +188,8 @@ MUTANTS = (
         "the end of a transaction is not written down: it is committed again",
         "transactions",
         "stored twice",
-        (f"{BROKER}.transaction_service", "        self._put_op(current)\n        self._queue.ended((current,))",
-         "        self._queue.ended((current,))"),
+        (f"{BROKER}.transaction_service", "self._writer.put_both(message, self._op(current))",
+         "self._writer.put(message)"),
     ),
     _mutant(
         "asked-once",

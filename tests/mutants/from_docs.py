@@ -204,8 +204,8 @@ FROM_DOCS = (
         "transactions",
         LOST,
         (f"{BROKER}.transaction_service",
-         "        place = self._writer.put(message)\n        self.end(half.head.queue_offset)\n        return place",
-         "        self.end(half.head.queue_offset)\n        return self._writer.put(message)"),
+         "        place = self._writer.put_both(message, self._op(current))\n",
+         "        self._writer.put(self._op(current))\n        place = self._writer.put(message)\n"),
     ),
     mutant(
         "half-offset-too-far",
