@@ -219,9 +219,12 @@ class LoopThread:
                 loop.run_forever()
             except (SystemExit, KeyboardInterrupt):
                 _log.exception("what was called on the network thread wanted to end it; it goes on")
-                if not self._closed:
-                    continue
-            return
+                with self._lock:
+                    # The stop may have been lost with the error, or be still to come.
+                    if self._closed:
+                        loop.call_soon(loop.stop)
+            else:
+                return
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
