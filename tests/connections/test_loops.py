@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -141,6 +142,7 @@ def test_an_interrupted_start_leaves_no_thread_behind(monkeypatch: pytest.Monkey
     start = threading.Thread.start
 
     def interrupted(thread: threading.Thread) -> None:
+        monkeypatch.undo()
         start(thread)
         started.append(thread)
         raise KeyboardInterrupt
@@ -231,6 +233,42 @@ def test_a_callback_that_wants_to_end_the_program_amid_a_close_holds_nothing_up(
     loop.call_soon(ends)
     loop._thread.join(20)
     assert loop.loop.is_closed()
+
+
+AT_THE_END = """
+import asyncio, atexit
+from rocketstream._util.loops import LoopThread
+from rocketstream._util.workers import ThreadWorkers
+
+def end():
+    workers = ThreadWorkers()
+
+    async def work():
+        first = await asyncio.to_thread("{}{what}".format, 1, what="!")
+        return first + await workers.submit(lambda: "2")
+
+    with LoopThread() as loop:
+        print(loop.run(work(), timeout_ms=20_000))
+    workers.close()
+
+atexit.register(end)
+"""
+
+
+def test_work_on_threads_goes_on_after_the_main_thread() -> None:
+    """Offsets are stored there, and names of hosts looked up; the standard executors refuse."""
+    ended = subprocess.run(
+        [sys.executable, "-c", AT_THE_END], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.stdout, ended.stderr) == ("1!2\n", "")
+
+
+def test_a_loop_that_is_closed_leaves_no_thread_of_its_work() -> None:
+    with LoopThread("rocketstream-working") as loop:
+        worked_on = loop.run(asyncio.to_thread(threading.current_thread))
+        assert worked_on.daemon
+        assert worked_on.name.startswith("rocketstream-working-work")
+    assert not worked_on.is_alive()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

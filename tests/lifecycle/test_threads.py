@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rocketstream import ClientConfig, Message, Producer, PushConsumer
+from rocketstream._util.executors import CallbackExecutor
 from rocketstream.client.instance import engine as engines
-from rocketstream.client.instance.background import CallbackExecutor
 from rocketstream.errors import ClientStateError
 from tests.kits.client.fake_broker import GROUP, TOPIC, WAIT_S, FakeBroker
 from tests.kits.listeners import Seen

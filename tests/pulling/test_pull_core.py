@@ -11,13 +11,13 @@ from typing import Any, cast
 import pytest
 
 from rocketstream import ClientConfig, MessageExt, MessageQueue
+from rocketstream._util.executors import CallbackExecutor
 from rocketstream.client.consumer import send_back
 from rocketstream.client.consumer.offsets.store import RemoteBrokerOffsetStore
 from rocketstream.client.consumer.pull.impl import PullConsumerImpl
 from rocketstream.client.consumer.settings import PullConsumerSettings
 from rocketstream.client.consumer.subscription import QueueChangeNotifier
 from rocketstream.client.hooks import ConsumeHooks, FilterHooks
-from rocketstream.client.instance.background import CallbackExecutor
 from rocketstream.errors import (
     BrokerError,
     ConfigurationError,

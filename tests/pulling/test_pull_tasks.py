@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from rocketstream import MessageQueue, MQPullConsumerScheduleService, PullConsumer, aio
-from rocketstream.client.instance.background import CallbackExecutor
+from rocketstream._util.executors import CallbackExecutor
 from rocketstream.client.instance.life_cycle import ServiceState
 from rocketstream.errors import (
     BrokerError,

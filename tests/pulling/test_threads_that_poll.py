@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rocketstream import LitePullConsumer, MQPullConsumerScheduleService, PullConsumer, PushConsumer
+from rocketstream._util.executors import CallbackExecutor
 from rocketstream.client.consumer.lite.queues import LiteCache, LiteQueue
 from rocketstream.client.consumer.push.impl import PushConsumerImpl
-from rocketstream.client.instance.background import CallbackExecutor
 from rocketstream.client.instance.life_cycle import ServiceState
 from rocketstream.errors import ClientStateError
 from rocketstream.model import ConsumeConcurrentlyStatus, MessageQueue

@@ -24,7 +24,8 @@ from rocketstream import (
     aio,
     create_reply_message,
 )
-from rocketstream.client.instance.background import CallbackExecutor, call_back
+from rocketstream._util.executors import CallbackExecutor
+from rocketstream.client.instance.background import call_back
 from rocketstream.errors import (
     ClientStateError,
     MessageInvalidError,

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from rocketstream import LocalTransactionState, Message, MessageQueue, TransactionProducer
+from rocketstream._util.executors import CallbackExecutor
 from rocketstream.client.hooks import EndTransactionContext, EndTransactionHooks
-from rocketstream.client.instance.background import CallbackExecutor
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.producer import transaction
 from rocketstream.client.producer.base import ProducerBase

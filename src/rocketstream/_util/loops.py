@@ -12,13 +12,15 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from rocketstream._util.executors import DaemonPool
 from rocketstream._util.waiting import Latch, Locks
 from rocketstream.errors import ClientStateError, ForkedClientError, NotSupportedError
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+_WORK_THREADS_MAX: Final = 32
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -79,6 +81,7 @@ class LoopThread:
         self._lock = self.locks.make()
         self._closed = False
         self.loop: asyncio.AbstractEventLoop = loop_factory()
+        self.loop.set_default_executor(DaemonPool(_WORK_THREADS_MAX, f"{name}-work"))
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         try:
             self._thread.start()

@@ -7,11 +7,12 @@ steps on the caller's own thread.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import logging
 import threading
 from collections.abc import Callable
 from typing import Protocol, TypeVar
+
+from rocketstream._util.executors import DaemonPool
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -68,7 +69,7 @@ class ThreadWorkers:
 
     def __init__(self, name: str = "rocketstream-work") -> None:
         self._name = name
-        self._executor: concurrent.futures.ThreadPoolExecutor | None = None
+        self._executor: DaemonPool | None = None
 
     def start(self, name: str, step: Step, *, first_s: float) -> Worker:
         """Start a thread; see :class:`Workers`."""
@@ -77,7 +78,7 @@ class ThreadWorkers:
     def submit(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Run a function on the thread kept for it; see :class:`Workers`."""
         if self._executor is None:
-            self._executor = concurrent.futures.ThreadPoolExecutor(1, self._name)
+            self._executor = DaemonPool(1, self._name)
         return asyncio.get_running_loop().run_in_executor(self._executor, function)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Work beside that of users: tasks on a client instance's loop, callbacks on threads.
+"""Work beside that of users: tasks on a client instance's loop, callbacks off it.
 
 A task that fails is logged; one that still runs when the instance ends is cancelled.
 """
@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import queue
-import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from rocketstream._util.clock import SYSTEM_CLOCK
+from rocketstream._util.executors import CallbackExecutor
 from rocketstream.client.instance.outage_log import OutageLog
 from rocketstream.errors import ClientStateError, RocketMQError
 
 T = TypeVar("T")
-_Job = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
 logger: logging.Logger = logging.getLogger("rocketstream.client")
 
@@ -134,97 +131,6 @@ class Background:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
         self.timers.clear()
-
-
-class CallbackExecutor:
-    """Runs functions off the network thread (C-4). Thread safe.
-
-    Unlike the standard executor its threads are daemons: a callback that never returns keeps
-    neither ``close`` nor the interpreter from ending.
-    """
-
-    def __init__(self, threads_max: int, name: str = "rocketstream-callback") -> None:
-        self._threads_max = threads_max
-        self._name = name
-        self._lock = threading.Lock()
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        self._unfinished = 0
-        self._closed = False
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the caller is running on one of its threads."""
-        return threading.current_thread() in self._threads
-
-    def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
-        """Have ``function(*args)`` called on one of the threads.
-
-        Raises:
-            ClientStateError: closed.
-            RuntimeError: there is no thread yet, and the system has none.
-        """
-        future: Future[T] = Future()
-        with self._lock:
-            if self._closed:
-                raise ClientStateError("the client is shut down; nothing is called back any more")
-            self._unfinished += 1
-            if len(self._threads) < min(self._unfinished, self._threads_max):
-                self._start_one()
-            self._jobs.put((future, function, args))
-        return future
-
-    async def run(self, function: Callable[..., T], *args: Any) -> T:
-        """Have ``function(*args)`` called on one of the threads and wait for its result.
-
-        Raises:
-            ClientStateError: closed.
-        """
-        return await asyncio.wrap_future(self.submit(function, *args))
-
-    def close(self) -> None:
-        """Take nothing more and let the threads end once what waits was called; does not wait."""
-        with self._lock:
-            self._closed = True
-            for _ in self._threads:
-                self._jobs.put(None)
-
-    def join(self, timeout_s: float | None = None) -> None:
-        """Wait until the threads but the caller's have ended after ``close``; None as long as it
-        takes.
-        """
-        since_ms = SYSTEM_CLOCK.monotonic_ms()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                waited_s = (SYSTEM_CLOCK.monotonic_ms() - since_ms) / 1000
-                thread.join(None if timeout_s is None else max(0.0, timeout_s - waited_s))
-
-    def _start_one(self) -> None:
-        thread = threading.Thread(
-            target=self._main, name=f"{self._name}_{len(self._threads) + 1}", daemon=True
-        )
-        try:
-            thread.start()
-        except RuntimeError:  # the system has none left; the next function tries again
-            if self._threads:
-                return
-            self._unfinished -= 1
-            raise
-        self._threads.append(thread)
-
-    def _main(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            future, function, args = job
-            if future.set_running_or_notify_cancel():
-                try:
-                    result = function(*args)
-                except BaseException as error:  # nothing a callback raises may end the thread
-                    future.set_exception(error)
-                else:
-                    future.set_result(result)
-            del job, future, function, args
-            with self._lock:
-                self._unfinished -= 1
 
 
 def call_back(

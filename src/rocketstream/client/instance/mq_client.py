@@ -10,9 +10,10 @@ import asyncio
 import logging
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.executors import CallbackExecutor
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.instance.api import MQClientAPI, fetch_name_servers
-from rocketstream.client.instance.background import Background, CallbackExecutor
+from rocketstream.client.instance.background import Background
 from rocketstream.client.instance.groups import Groups
 from rocketstream.client.instance.links import BrokerLinks, Heartbeats
 from rocketstream.client.instance.outage_log import OutageLog

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from rocketstream._util.executors import CallbackExecutor
 from rocketstream._util.waiting import Latch, Locks, interrupting, wait_until
-from rocketstream.client.instance.background import CallbackExecutor
 from rocketstream.client.producer.gathering import Begun
 from rocketstream.errors import ClientStateError, SendError, SendOutcome, TooManyRequestsError
 from rocketstream.model import SendResult

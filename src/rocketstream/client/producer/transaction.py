@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.executors import CallbackExecutor
 from rocketstream.checks import checks_calls
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.hooks import (
@@ -24,7 +25,6 @@ from rocketstream.client.hooks import (
     EndTransactionHook,
     EndTransactionHooks,
 )
-from rocketstream.client.instance.background import CallbackExecutor
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.keywords import TransactionProducerKeywords

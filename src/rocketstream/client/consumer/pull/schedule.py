@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.executors import CallbackExecutor
 from rocketstream.checks import check_range, checks_calls
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.pull.consumer import (
@@ -21,7 +22,6 @@ from rocketstream.client.consumer.pull.consumer import (
     PullConsumer,
     PullConsumerBase,
 )
-from rocketstream.client.instance.background import CallbackExecutor
 from rocketstream.client.instance.life_cycle import AsyncClient, Client, ServiceState, SyncClient
 from rocketstream.client.keywords import PullConsumerKeywords
 from rocketstream.errors import (
