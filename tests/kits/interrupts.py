@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -22,6 +23,7 @@ def interrupted_at(step: int, call: Callable[[], object]) -> bool:
                 sys.setprofile(None)
                 raise KeyboardInterrupt
 
+    gc.disable()  # what it deletes of other tests has steps of its own
     try:
         sys.setprofile(look)
         call()
@@ -29,4 +31,5 @@ def interrupted_at(step: int, call: Callable[[], object]) -> bool:
         return True
     finally:
         sys.setprofile(None)
+        gc.enable()
     return False
