@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from rocketstream import LitePullConsumer, MQPullConsumerScheduleService, PullConsumer, PushConsumer
-from rocketstream._util.executors import CallbackExecutor
 from rocketstream.client.consumer.lite.queues import LiteCache, LiteQueue
 from rocketstream.client.consumer.push.impl import PushConsumerImpl
 from rocketstream.client.instance.life_cycle import ServiceState
@@ -153,13 +152,12 @@ def test_a_schedule_interrupted_as_it_waits_for_tasks_ends_its_consumer(
     service = MQPullConsumerScheduleService(GROUP, namesrv_addr=broker.address)
     service.start()
 
-    def interrupted(executor: CallbackExecutor, timeout_s: float | None = None) -> None:
+    def interrupted(timeout_s: float | None = None) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as once:
-        once.setattr(CallbackExecutor, "join", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            service.shutdown()
+    monkeypatch.setattr(service._executor, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        service.shutdown()
     assert service.consumer.state is ServiceState.SHUTDOWN_ALREADY
 
 
