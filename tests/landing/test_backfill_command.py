@@ -11,9 +11,11 @@ from unittest import mock
 import pytest
 
 from rocketstream.cli.app import app
+from rocketstream.errors import ConfigurationError
 from rocketstream.pipelines import backfill as pipeline
 from rocketstream.pipelines import local_session
-from rocketstream.pipelines.backfill import BackfillResult
+from rocketstream.pipelines.backfill import BackfillPlan, BackfillResult, check_target
+from rocketstream.pipelines.targets import Target
 from tests.kits.stores import opened, put
 from tests.plugins.commands import TIMEOUT_S, Cli, Quick, Starter, table
 from tests.plugins.waiting import wait_until
@@ -27,6 +29,14 @@ def store(root: Path) -> Path:
         for number in range(5):
             put(filled, b'{"id":%d}' % number, queue_id=number % 2)
     return root
+
+
+def test_nothing_is_added_to_the_table_of_a_stream(tmp_path: Path) -> None:
+    """Its readers see the files of its log, and no others."""
+    (tmp_path / "_spark_metadata").mkdir()
+    plan = BackfillPlan(("T",), {}, Target("parquet", str(tmp_path)), mode="append")
+    with pytest.raises(ConfigurationError, match="is a table of a stream"):
+        check_target(plan, ())
 
 
 @pytest.mark.spark

@@ -53,6 +53,41 @@ def begun(path: Path, **changes: Any) -> IngestPlan:
     return made
 
 
+@pytest.mark.parametrize("name", ["3", "9.compact"])
+def test_a_table_without_its_checkpoint_is_not_landed_from_the_beginning(
+    tmp_path: Path, name: str
+) -> None:
+    """Spark leaves out micro-batches whose numbers the table's log has."""
+    table = plan(tmp_path / "table")
+    prepare_target(table)
+    prepare_target(table)  # a first run that failed before its first micro-batch
+    log = tmp_path / "table" / "_spark_metadata"
+    log.mkdir()
+    (log / f".{name}.crc").touch()
+    prepare_target(table)
+    (log / name).touch()
+    with pytest.raises(ConfigurationError, match="give the checkpoint that the table was landed"):
+        prepare_target(table)
+
+
+@pytest.mark.parametrize(
+    ("target", "letters", "problem"),
+    [
+        ("parquet:{}/t", "parquet:{}/t/", "cannot both be in"),
+        ("parquet:{}/t", "orc:{}/t", "cannot both be in"),
+        ("parquet:{}/t", "rocketmq:T", "would be read again, for ever"),
+        ("rocketmq:T", "parquet:{}/t", "would be read again, for ever"),
+    ],
+)
+def test_places_that_two_queries_would_share_are_refused(
+    tmp_path: Path, target: str, letters: str, problem: str
+) -> None:
+    parts = [each.format(tmp_path).split(":") for each in (target, letters)]
+    given = [Target(kind, place) for kind, place in parts]
+    with pytest.raises(ConfigurationError, match=problem):
+        prepare_target(plan(tmp_path, target=given[0], dead_letters=given[1], checkpoint_at="c"))
+
+
 def test_a_table_is_known_by_the_meaning_of_its_settings(tmp_path: Path) -> None:
     """Blanks and case of a schema and a query, order of topics and tags change no row."""
     first = begun(

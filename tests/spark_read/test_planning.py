@@ -204,6 +204,7 @@ def test_the_first_end_carries_all_beginnings_later_ones_only_new_queues() -> No
     second = following(first, {A: 11, C: 3}, {C: 1})
     assert second == StreamOffset({A: 11, B: 7, C: 3}, {C: 1})
     assert ranges_between(first, second) == [QueueRange(A, 10, 11), QueueRange(C, 1, 3)]
+    assert ranges_between(second, second) == [], "a trigger that found nothing tells one offset"
 
 
 def test_a_logged_beginning_wins_over_a_drifted_one() -> None:

@@ -16,6 +16,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.pipelines.bodies import MALFORMED, SOURCE_SCHEMA, infer_bodies, shape
 from rocketstream.pipelines.ingest import Plan, spark_errors
 from rocketstream.pipelines.places import Place, place_of
+from rocketstream.pipelines.sink_log import LOG
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.options import read_options, store_options
@@ -113,6 +114,12 @@ def check_target(
         raise ConfigurationError(
             f"{place} is not empty; give a new directory, or say --mode append to add to it or "
             "--mode overwrite to replace it",
+            path=str(place),
+        )
+    if LOG in place.names():
+        raise ConfigurationError(
+            f"{place} is a table of a stream: its readers see the files of its log alone, and none "
+            "that are added here; choose another directory",
             path=str(place),
         )
     for entry in _landed(place):

@@ -30,6 +30,7 @@ from rocketstream.pipelines.bodies import (
 from rocketstream.pipelines.databases import check_database, without_secrets
 from rocketstream.pipelines.places import Place, place_of
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
+from rocketstream.pipelines.sink_log import LOG
 from rocketstream.pipelines.targets import CHECKPOINT, Target, as_dead_letters, prepare_stream
 from rocketstream.spark.listener.queries import STARTS_MAX, is_given_up
 
@@ -186,6 +187,7 @@ def check_plan(plan: IngestPlan) -> None:
             "--watermark '_storeTimestamp 10 minutes'",
             dedup_keys=list(plan.dedup_keys),
         )
+    _check_places(plan)
     check_database(plan.target.url, plan.bodies.fields(), plan.sql)
     columns = plan.bodies.columns()
     wanted = {"remove repeats by": plan.dedup_keys}
@@ -195,6 +197,26 @@ def check_plan(plan: IngestPlan) -> None:
         wanted["partition by"] = plan.partition_by
     for what, names in wanted.items():
         check_columns(what, names, columns)
+
+
+def _check_places(plan: IngestPlan) -> None:
+    """Refuse places that two queries would write to, and topics that would feed themselves."""
+    given = [each for each in (plan.target, plan.dead_letters) if each is not None]
+    fed = [each.place for each in given if each.kind == "rocketmq" and each.place in plan.topics]
+    if fed:
+        raise ConfigurationError(
+            f"topic {fed[0]!r} is read, so what is landed in it would be read again, for ever; "
+            "give another topic",
+            topic=fed[0],
+        )
+    places = {str(each.local or each.place).rstrip("/") for each in given if each.is_path}
+    if len(places) < sum(each.is_path for each in given):
+        raise ConfigurationError(
+            f"the table and its dead letters cannot both be in {plan.target}: each is a query of "
+            "its own, and they would take each other's micro-batches for landed; give a directory "
+            "of its own for the dead letters",
+            path=str(plan.target),
+        )
 
 
 def check_columns(what: str, names: tuple[str, ...], columns: list[str] | None) -> None:
@@ -235,6 +257,13 @@ def prepare_target(plan: IngestPlan, session: SparkSession | None = None) -> Ing
         if begun.identity() != found:
             _write_marker(begun, place)  # topics or columns have become more
         return begun
+    if text is not None and any(name[:1].isdigit() for name in place.under(LOG).names()):
+        raise ConfigurationError(
+            f"{place} has micro-batches, and {plan.checkpoint} has none of them: Spark would leave "
+            "out as many new ones; give the checkpoint that the table was landed with, or a new "
+            "directory",
+            path=str(place),
+        )
     if plan.target.is_path and text is None and place.names():
         raise ConfigurationError(
             f"{place} is not empty and was not made by ingest; give a new directory, so that "

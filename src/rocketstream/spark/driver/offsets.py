@@ -148,9 +148,10 @@ def ranges_between(start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
     """Return the ranges between two offsets, without empty ones, sorted by queue.
 
     ``end`` was written to the checkpoint before anything was read, but ``start`` may have been
-    resolved a second time: where ``end`` has a beginning, that one counts.
+    resolved a second time: where ``end`` has a beginning, that one counts, but where both are one,
+    as of a trigger that found nothing, there is nothing between them.
     """
-    if end.initial:
+    if end.initial or start == end:
         return []
     ranges = []
     for queue in sorted(end.ends):
