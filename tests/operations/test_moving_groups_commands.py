@@ -85,6 +85,25 @@ def test_reset_is_taken_back_by_its_undo_file(quick: Quick, names: Names) -> Non
     assert "is not an undo file" in quick("group", "undo", __file__, "--yes").failed()
 
 
+def test_the_undo_file_of_another_cluster_needs_force(quick: Quick, names: Names) -> None:
+    """Clusters have groups of one name."""
+    command = ("group", "reset", names.group, names.topic, "--to-earliest", "--yes", "--json")
+    path = Path(quick(*command).worked().json["undo"])
+    made = json.loads(path.read_text())
+    path.write_text(json.dumps(made | {"cluster": "elsewhere"}))
+    line = quick("group", "undo", str(path), "--yes").failed()
+    assert "the file is of cluster elsewhere, this is" in line
+    assert committed(quick, names) == 0
+    quick("group", "undo", str(path), "--yes", "--force").worked()
+    assert committed(quick, names) == 4
+
+
+@pytest.mark.parametrize("text", ["--5", "5-", "²"])
+def test_a_setting_that_is_no_number_is_refused(quick: Quick, names: Names, text: str) -> None:
+    words = ("group", "update", names.group, "-s", f"retryMaxTimes={text}", "--yes")
+    assert "mistake of rocketstream" not in quick(*words).failed(quick(*words).code)
+
+
 def test_changes_are_written_down(quick: Quick, names: Names, tmp_path: Path) -> None:
     audit = tmp_path / "audit.jsonl"
     command = ("group", "reset", names.group, names.topic, "--shift", "-1", "--yes")

@@ -356,11 +356,12 @@ def test_nobody_is_asked_where_nobody_is_connected_or_nothing_waits() -> None:
     assert rig.asked.looked == []
 
 
-def test_members_that_cannot_be_asked_are_no_outage() -> None:
+@pytest.mark.parametrize("error", [ConnectError("refused"), ValueError("a mistake of ours")])
+def test_members_that_cannot_be_asked_are_no_outage(error: Exception) -> None:
     rig = Rig(*(standing(n, "a") for n in range(5)))
 
     def fail(group: str, *, window: object = ()) -> WhyReport:
-        raise ConnectError("refused")
+        raise error
 
     rig.asked.why = fail  # type: ignore[method-assign]
     for _ in range(5):

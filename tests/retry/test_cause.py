@@ -36,6 +36,14 @@ def test_a_try_is_a_number_of_nine_digits_or_not_known(text: str, tries: int | N
     assert read == SendBackCause("E", tries=tries)
 
 
+def test_a_cause_is_read_no_longer_than_ours_are() -> None:
+    """Whoever looks for patterns in a megabyte of a sender's stops everything else."""
+    read = cause_of({"SEND_BACK_CAUSE": "a-" * 500_000, "SEND_BACK_WHERE": "b" * 1_000_000})
+    assert read is not None
+    assert len(read.kind) == limits.SEND_BACK_CAUSE_CHARS_MAX
+    assert len(read.where or "") == limits.SEND_BACK_WHERE_CHARS_MAX
+
+
 @pytest.mark.parametrize("properties", [{}, {"SEND_BACK_CAUSE": ""}, {"SEND_BACK_TRY": "1"}])
 def test_without_its_text_there_is_no_cause(properties: dict[str, str]) -> None:
     assert cause_of(properties) is None

@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rocketstream import Message, Producer
 from rocketstream.admin import Admin
+from rocketstream.cli import dlq
+from rocketstream.cli.changing import Change
 from tests.plugins.commands import Quick
 
 _numbers = itertools.count()
@@ -54,6 +57,25 @@ def test_redrive_shows_what_it_would_send_and_sends_nothing(quick: Quick, dead: 
     plan = quick("dlq", "redrive", group, "--json").worked().json
     assert plan["byTopic"] == {origin: 3}
     assert [letter["keys"] for letter in plan["first"]] == ["k0", "k1", "k2"]
+
+
+def test_what_was_shown_on_a_terminal_is_sent_and_nothing_that_came_since(
+    quick: Quick, dead: Dead, namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, origin = dead(1)
+
+    def agreed(change: Change, what: list[str]) -> None:
+        assert what == [f"1 letter of {group} will be sent"]
+        with Producer("dlq-test", namesrv_addr=namesrv) as producer:
+            letter = Message(f"%DLQ%{group}", "late")
+            letter.properties["RETRY_TOPIC"] = origin
+            producer.send(letter)
+
+    terminal = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr(dlq, "sys", SimpleNamespace(stdin=terminal, stderr=terminal))
+    monkeypatch.setattr(Change, "confirm", agreed)
+    quick("dlq", "redrive", group).worked()
+    assert held(quick, origin) == 1
 
 
 def test_yes_sends_them_once(quick: Quick, dead: Dead) -> None:

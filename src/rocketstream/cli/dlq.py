@@ -261,6 +261,7 @@ def redrive(
     chosen: dict[str, Any] = {"to": target, "limit": limit, "progress": progress}
     with change.admin(mask) as admin:
         _check_cause(admin, group, wanted.cause)
+        plan: RedrivePlan | None = None
         if not change.yes:
             plan = admin.letters.redrive_plan(group, wanted, **chosen)
             asks = (
@@ -272,7 +273,7 @@ def redrive(
             pace = "" if rate is None else f", {rate:g} a second at most"
             change.confirm([f"{plural(plan.letters, 'letter')} of {group} will be sent{pace}"])
         result = admin.letters.redrive(
-            group, wanted, **chosen, rate=rate, on_sent=_Told(change.as_json).sent
+            group, wanted, **chosen, rate=rate, on_sent=_Told(change.as_json).sent, as_shown=plan
         )
     _finish(group, result, change.as_json)
 

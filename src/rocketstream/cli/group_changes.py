@@ -5,6 +5,7 @@ Everything is shown before it is done; ``Admin`` decides what is refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -358,5 +359,5 @@ def _parsed(values: Sequence[str]) -> dict[str, Any]:
         if value in ("true", "false"):
             found[name] = value == "true"
         else:
-            found[name] = int(value) if value.lstrip("-").isdecimal() else value
+            found[name] = int(value) if re.fullmatch(r"-?[0-9]+", value) else value
     return found

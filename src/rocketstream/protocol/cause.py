@@ -52,13 +52,17 @@ class SendBackCause:
 
 def cause_of(properties: Mapping[str, str]) -> SendBackCause | None:
     """Return the cause a message's properties describe; None when they describe none."""
-    text = properties.get(PROPERTY_SEND_BACK_CAUSE)
+    # Cut as ours are written: any sender can set these, and readers search them for patterns.
+    text = properties.get(PROPERTY_SEND_BACK_CAUSE, "")[: limits.SEND_BACK_CAUSE_CHARS_MAX]
     if not text:
         return None
     kind, _, message = text.partition(": ")
+    where = properties.get(PROPERTY_SEND_BACK_WHERE)
+    if where is not None:
+        where = where[: limits.SEND_BACK_WHERE_CHARS_MAX]
     times = properties.get(PROPERTY_SEND_BACK_TRY, "")
     tries = int(times) if times.isascii() and times.isdigit() and len(times) < 10 else None
-    return SendBackCause(kind, message, properties.get(PROPERTY_SEND_BACK_WHERE), tries)
+    return SendBackCause(kind, message, where, tries)
 
 
 def one_line(text: str, most: int) -> str:

@@ -416,6 +416,8 @@ class Collector:
             self._shared.ask(group, self._look_into, LOOK_TIMEOUT_S)
         except (RocketMQError, OSError) as error:
             _log.debug("members of %s were not asked: %s", group, error)
+        except Exception:  # of one group: the sweep is of all
+            _log.exception("looking into %s failed", group)
 
     def _looked(self, group: str) -> GroupLook:
         look = self._look_into(group)

@@ -270,7 +270,10 @@ class Resets(Service):
             )
         if file.namesrv != here:
             warnings.append(f"the file was made at name server {file.namesrv}, this is {here}")
-        return replace(plan, warnings=tuple(warnings))
+        problems, cluster = list(plan.problems), self._cluster_of(plan.rows)
+        if file.cluster and cluster and cluster != file.cluster:
+            problems.append(f"the file is of cluster {file.cluster}, this is {cluster}")
+        return replace(plan, warnings=tuple(warnings), problems=tuple(problems))
 
     def _cluster_of(self, rows: Sequence[ResetRow]) -> str:
         brokers = self._wire.cluster_info().broker_addr_table

@@ -98,8 +98,7 @@ class Look:
     @property
     def started_ms(self) -> int | None:
         """When it was started, by its own clock."""
-        text = self.properties.get("PROP_CONSUMER_START_TIMESTAMP", "")
-        return int(text) if text.isdigit() else None
+        return _number(self.properties.get("PROP_CONSUMER_START_TIMESTAMP"))
 
     @property
     def now_ms(self) -> int | None:
@@ -364,7 +363,14 @@ def _rates(status: ConsumeStatus) -> TopicRates:
 
 
 def _whole(text: str | None, otherwise: int) -> int:
-    return int(text) if text is not None and text.strip().isdigit() else otherwise
+    number = _number(text)
+    return otherwise if number is None else number
+
+
+def _number(text: str | None) -> int | None:
+    """Return a number that a member told of itself; None for anything else it says."""
+    digits = "" if text is None else text.strip()
+    return int(digits) if re.fullmatch(r"[0-9]{1,18}", digits) else None
 
 
 # --- stacks ---------------------------------------------------------------------------------------
