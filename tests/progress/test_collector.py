@@ -364,9 +364,12 @@ def test_members_that_cannot_be_asked_are_no_outage(error: Exception) -> None:
         raise error
 
     rig.asked.why = fail  # type: ignore[method-assign]
+    seen: list[Update] = []
+    rig.collector.subscribe(seen.append)
     for _ in range(5):
         rig.sweep()
     assert rig.collector.outage() is None
+    assert len(seen) == 5
 
 
 def test_a_subscriber_that_fails_disturbs_nobody() -> None:
