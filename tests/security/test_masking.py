@@ -57,6 +57,21 @@ def test_a_value_is_masked_whole_hashed_or_to_its_end() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"card": "4111-1111-1111-1111", "card": null}',
+        '{"customer": {"card": "4111-1111-1111-1111"}, "customer": {}}',
+        '[{"a": {"card": "4111-1111-1111-1111", "card": 1}}]',
+    ],
+)
+def test_a_name_that_stands_twice_hides_nothing_from_a_rule(body: str) -> None:
+    """Of two values of one name a reader keeps the last; the text has both."""
+    for path in ("card", "customer.card", "**.card"):
+        _, text = masked(masking({"json": path}), body.encode())
+        assert "4111" not in text
+
+
 def test_so_much_is_kept_that_as_much_is_hidden() -> None:
     """The last 4 of 5 characters would tell nearly all."""
     rules = masking({"json": "pin", "how": "last", "keep": 4})

@@ -134,7 +134,7 @@ class BodyFormat:
                 return _hex(body, most)
             return _hex(body, most, UNDECODABLE, "it is not UTF-8 text")
         if self.name != "text":
-            value = parse_json(text)
+            value = parse_json(text, names_once=True)
             if value is not NO_JSON and (self.name == "json" or isinstance(value, dict | list)):
                 return _cut("json", text, len(body), most, value)
             if self.name == "json":
@@ -184,12 +184,25 @@ NO_JSON: Final = object()
 """The value ``parse_json`` returns for a text that is not JSON."""
 
 
-def parse_json(text: str) -> Any:
-    """Return the value of a JSON text; ``NO_JSON`` if it is not JSON."""
+def parse_json(text: str, *, names_once: bool = False) -> Any:
+    """Return the value of a JSON text; ``NO_JSON`` if it is not JSON.
+
+    Args:
+        text: what may be JSON.
+        names_once: an object that has a name twice is none: its value would lack what its text has.
+    """
+    hook = _once if names_once else None
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=hook)
     except (ValueError, RecursionError):
         return NO_JSON
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands twice")
+    return found
 
 
 def _no_constant(name: str) -> Any:
