@@ -189,7 +189,7 @@ def parse_json(text: str, *, names_once: bool = False) -> Any:
 
     Args:
         text: what may be JSON.
-        names_once: an object that has a name twice is none: its value would lack what its text has.
+        names_once: refuse an object that has a name twice: its value would lack what its text has.
     """
     hook = _once if names_once else None
     try:
