@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 
 from tests.scenarios.campaign import run_campaign, told
@@ -11,6 +12,7 @@ SEEDS = 500
 
 def check(seeds: Iterable[int]) -> None:
     report = run_campaign(seeds, failures_max=5)
+    gc.collect()  # what killed processes leave behind is this test's, not the next one's
     failed = "\n".join(told(each) for each in report.failures)
     assert report.ok, f"{report.text()}\n{failed}"
     assert report.messages

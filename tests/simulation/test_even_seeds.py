@@ -6,7 +6,13 @@ import pytest
 
 from tests.simulation.seeds import SEEDS, check
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.long,
+    pytest.mark.timeout(900),
+    # Of a process killed right after it was begun, which nobody can finish.
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
+]
 
 
 def test_even_seeds_keep_every_promise() -> None:

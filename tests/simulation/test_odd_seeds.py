@@ -6,7 +6,12 @@ import pytest
 
 from tests.simulation.seeds import SEEDS, check
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    # Of a process killed right after it was begun, which nobody can finish.
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
+]
 
 
 @pytest.mark.long
