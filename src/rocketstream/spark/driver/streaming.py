@@ -135,9 +135,8 @@ class StreamSource:
         """
         check_group(self._options, start)
         self._planned = end
-        # This is also how a restart on 4.0 and 4.1 says where it is. Nothing is read then, and the
-        # beginnings carried by the end of a first batch must not look like rows to read.
-        ranges = [] if start == end else ranges_between(start, end)
+        # This is also how a restart on 4.0 and 4.1 says where it is: both are one then.
+        ranges = ranges_between(start, end)
         if not ranges:
             return []
         return self.cluster.patiently(lambda: self._continuity.reachable(ranges), topics_known=True)

@@ -400,9 +400,8 @@ class LitePullConsumerImpl(ConsumerInner):
                     self.store.remove_offset(mq)
                 self.cache.drop(mq)
                 self.pulls.forget(mq)
-            freed = self.cache.released()
         # The messages cached of these may have held back others: nobody else comes to see.
-        self.pulls.pull_all(freed)
+        self._pull_freed()
 
     def subscription(self, topic: str) -> SubscriptionData | None:
         """Return what is wanted of a topic."""
