@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ from rocketstream import Message, Producer
 from rocketstream.admin import Admin
 from rocketstream.admin.state import CauseKind, Verdict, WhyReport
 from tests.kits.apache.cluster import ApacheCluster, JavaPrograms
-from tests.kits.apache.faults import BY_NAME, FAULTS, Ground, OurConsumers
+from tests.kits.apache.faults import BY_NAME, FAULTS, Fault, Ground, OurConsumers
 from tests.kits.apache.ours import Collector, push_consumer
 from tests.kits.apache.referee import Referee
 from tests.plugins.waiting import wait_until
@@ -30,6 +30,8 @@ SETTINGS = {
     "deleteWhen": EVERY_HOUR,
     "cleanResourceInterval": "2000",
 }
+# A pull that was under way when its member was paused takes up to 32 messages of a queue.
+BEYOND_A_PULL = 2 * (32 + 20)
 LIVE = [fault.name for fault in FAULTS if fault.name != "expired"]
 WHO = ("java", "ours")
 
@@ -74,7 +76,7 @@ def planted(apache: Referee, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         ours.start(LIVE)
         program.wait_event("ready", 90)
         for ground in grounds:
-            ground.more("paused", 40)
+            ground.more("paused", BEYOND_A_PULL)
         for who in WHO:
             cluster.create_topic(BY_NAME["readonly"].named(who), queues=2, perm=4)
         admin = stack.enter_context(Admin(address))
@@ -108,18 +110,11 @@ def _fill_the_log(cluster: ApacheCluster) -> None:
             producer.send(Message(topic, body), timeout_ms=30_000)
 
 
-def _named(planted: Planted, who: str, name: str) -> Callable[[], WhyReport | None]:
-    """A look that names the fault, or None before the fault shows."""
-    fault = BY_NAME[name]
-
-    def look() -> WhyReport | None:
-        report = planted.report(who, name)
-        kinds = [cause.kind for cause in report.causes]
-        named = fault.kind in (kinds[:1] if fault.is_first else kinds)
-        judged = fault.verdict is None or report.verdict.verdict is fault.verdict
-        return report if named and judged else None
-
-    return look
+def _is_named(report: WhyReport, fault: Fault) -> bool:
+    """Whether a look names the fault, as the first cause of all where it is to be."""
+    kinds = [cause.kind for cause in report.causes]
+    named = fault.kind in (kinds[:1] if fault.is_first else kinds)
+    return named and (fault.verdict is None or report.verdict.verdict is fault.verdict)
 
 
 @pytest.mark.parametrize("who", WHO)
@@ -128,7 +123,11 @@ def test_a_fault_is_named(planted: Planted, name: str, who: str) -> None:
     """The first look may come before the fault shows; what is named then is the fault itself."""
     fault = BY_NAME[name]
     report = wait_until(
-        _named(planted, who, name), f"cause {fault.kind} of {who} {name}", 120, interval_s=1.0
+        partial(planted.report, who, name),
+        f"cause {fault.kind} of {who} {name}",
+        120,
+        interval_s=1.0,
+        fits=partial(_is_named, fault=fault),
     )
     cause = next(cause for cause in report.causes if cause.kind is fault.kind)
     told = " ".join((cause.sentence, *cause.evidence))
