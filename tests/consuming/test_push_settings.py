@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import threading
+from contextlib import suppress
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -183,6 +185,23 @@ def test_broadcasting_consumers_keep_the_default_instance_name() -> None:
     assert three.client_id == one.client_id
     named = PushConsumer("g", config=config, instance_name="n1", unit_name="u")
     assert named.client_id == "192.0.2.2@n1@u"
+
+
+def test_two_threads_change_two_settings_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All settings are one value: the second change is made from what the first one left."""
+    made, both = consumer(), threading.Barrier(2)
+
+    def meet(settings: PushConsumerSettings, **change: Any) -> PushConsumerSettings:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.05)  # passed only where both threads are here
+        return replace(settings, **change)
+
+    monkeypatch.setattr("rocketstream.client.consumer.push.consumer.replace", meet)
+    other = threading.Thread(target=lambda: setattr(made, "pull_interval_ms", 7))
+    other.start()
+    made.pull_batch_size = 8
+    other.join()
+    assert (made.pull_interval_ms, made.pull_batch_size) == (7, 8)
 
 
 def test_names_get_their_namespace() -> None:

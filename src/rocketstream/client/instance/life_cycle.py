@@ -175,6 +175,7 @@ class Client(Generic[M]):
         self._clock = clock
         self.state = ServiceState.CREATE_JUST
         self._started = None
+        self._changing = threading.RLock()  # held while a setting changes, all being one value
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse an attribute no client of this class has: a setting meant, most likely.

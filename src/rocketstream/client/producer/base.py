@@ -237,10 +237,11 @@ class ProducerBase(Client[P], Generic[P]):
 
     def add_retry_response_code(self, code: int) -> None:
         """Try a send again when a broker answers with ``code``, besides those set (C-87)."""
-        codes = frozenset({*self.settings.retry_response_codes, code})
-        changed = replace(self.settings, retry_response_codes=codes)
-        changed.check()
-        self._policy.settings = changed
+        with self._changing:
+            codes = frozenset({*self.settings.retry_response_codes, code})
+            changed = replace(self.settings, retry_response_codes=codes)
+            changed.check()
+            self._policy.settings = changed
 
     # --- life cycle -------------------------------------------------------------------------------
 

@@ -193,17 +193,18 @@ class PushConsumerBase(ConsumerBase[PushConsumerImpl, PushConsumerSettings]):
 
     def _set(self, name: str, value: object) -> None:
         change: dict[str, Any] = {name: value}
-        changed = replace(self.settings, **change)
-        if self.state is ServiceState.RUNNING:
-            if name not in CHANGEABLE:
-                raise ClientStateError(
-                    f"{name} can be set only before start(); while running only "
-                    f"{', '.join(sorted(CHANGEABLE))} can be changed"
-                )
-            changed.check()
-            engine, impl = self._running()
-            engine.do(impl.change, changed)
-        self.settings = changed
+        with self._changing:
+            changed = replace(self.settings, **change)
+            if self.state is ServiceState.RUNNING:
+                if name not in CHANGEABLE:
+                    raise ClientStateError(
+                        f"{name} can be set only before start(); while running only "
+                        f"{', '.join(sorted(CHANGEABLE))} can be changed"
+                    )
+                changed.check()
+                engine, impl = self._running()
+                engine.do(impl.change, changed)
+            self.settings = changed
 
     def _lacks(self) -> tuple[str, ...]:
         return lacking(
