@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from rocketstream.errors import BrokerError
+from rocketstream.limits import GROUPS_MAX
 from rocketstream.protocol.bodies import ConsumerData, SubscriptionData
 from rocketstream.server.broker.core.members import ConsumerMembers, Member, ProducerMembers
 
@@ -112,6 +116,22 @@ def test_a_producer_group_without_members_is_named_no_more() -> None:
     assert producers.names() == []
     producers.unregister("never seen", "a")
     assert producers.names() == []
+
+
+def test_heartbeats_name_as_many_groups_as_a_broker_keeps() -> None:
+    """One client that makes up names could fill the memory; those that are known go on."""
+    producers, consumers = ProducerMembers(), ConsumerMembers()
+    for number in range(GROUPS_MAX):
+        producers.register(f"g{number}", member("a"))
+        consumers.register(data(group=f"g{number}"), member("a"))
+    with pytest.raises(BrokerError, match=r"producer group one-more is not created.*end some"):
+        producers.register("one-more", member("a"))
+    with pytest.raises(BrokerError, match=r"consumer group one-more is not created.*end some"):
+        consumers.register(data(group="one-more"), member("a"))
+    producers.register("g0", member("b"))
+    assert not consumers.register(data(group="g0"), member("a"))
+    producers.unregister("g1", "a")
+    producers.register("one-more", member("a"))
 
 
 def test_members_of_a_producer_group_are_asked_in_turn() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import fastjson
@@ -54,6 +55,16 @@ def test_heartbeat_registers_and_tells_everyone(rocketmq_cluster: EmbeddedCluste
         assert_notified(first)
         assert members(second) == ["c1", "c2"]
         assert first.asked == []  # the repeated heartbeat announced nothing
+
+
+def test_a_producer_group_of_endless_name_is_refused(rocketmq_cluster: EmbeddedCluster) -> None:
+    """Apache's clients refuse more than 255 letters themselves; such a table would fill memory."""
+    with Peer(rocketmq_cluster.broker_addr) as peer:
+        known, endless = ({"groupName": "p" * count} for count in (255, 256))
+        body = json.dumps({"clientID": "c1", "producerDataSet": [known, endless]}).encode()
+        answer = peer.call(RequestCode.HEART_BEAT, body=body)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "255 characters at most" in str(answer.remark)
 
 
 def test_changed_topics_announce_and_newer_expressions_replace(

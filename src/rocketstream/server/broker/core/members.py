@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
-from rocketstream.limits import CLIENT_EXPIRED_MS
+from rocketstream.limits import CLIENT_EXPIRED_MS, GROUPS_MAX
 from rocketstream.protocol.bodies import ConsumerData, SubscriptionData
+from rocketstream.server.broker.core.room import LEAVE_SOME, check_room
 
 
 @dataclass(slots=True)
@@ -71,7 +72,12 @@ class ConsumerMembers:
         return list(self._groups)
 
     def register(self, data: ConsumerData, member: Member) -> bool:
-        """Take a heartbeat; return whether the others must rebalance (C-339, C-340)."""
+        """Take a heartbeat; return whether the others must rebalance (C-339, C-340).
+
+        Raises:
+            BrokerError: the group is new, and as many have members as the broker keeps.
+        """
+        check_room("consumer group", data.group_name, self._groups, GROUPS_MAX, remedy=LEAVE_SOME)
         group = self._groups.get(data.group_name)
         if group is None:
             group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
@@ -161,7 +167,12 @@ class ProducerMembers:
         self._rotation = 0
 
     def register(self, group: str, member: Member) -> None:
-        """Take a heartbeat; the id of a client stays with the account that has it."""
+        """Take a heartbeat; the id of a client stays with the account that has it.
+
+        Raises:
+            BrokerError: the group is new, and as many have members as the broker keeps.
+        """
+        check_room("producer group", group, self._groups, GROUPS_MAX, remedy=LEAVE_SOME)
         self._groups.setdefault(group, {})[member.channel] = member
         known = self._clients.get(member.client_id)
         if known is None or known.access_key == member.access_key:

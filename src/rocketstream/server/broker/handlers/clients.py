@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 
 from rocketstream.errors import ConfigurationError, SubscriptionError
-from rocketstream.limits import LOCK_SAVE_WAIT_MS
+from rocketstream.limits import GROUP_CHARS_MAX, LOCK_SAVE_WAIT_MS
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import (
@@ -77,6 +77,9 @@ class ClientHandlers:
             yield from self._register_consumer(consumer, member)
             shared_with = self._twin(consumer.group_name, member) or shared_with
         for producer in data.producer_data_set:
+            if len(producer.group_name) > GROUP_CHARS_MAX:
+                text = f"a producer group has {GROUP_CHARS_MAX} characters at most"
+                raise refusal(ResponseCode.SYSTEM_ERROR, text)
             member = self._member(connection, request, data.client_id)
             self._controller.producers.register(producer.group_name, member)
             yield
