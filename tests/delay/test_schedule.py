@@ -45,6 +45,22 @@ def test_levels_are_clamped_and_have_their_queues() -> None:
     assert queue_of_level(2) == 1
 
 
+def test_a_level_that_is_given_no_more_keeps_its_word() -> None:
+    """Its messages are due when they were to be; none that is sent gets the level again."""
+    schedule = DelaySchedule((1_000,))
+    schedule.keep(3)
+    assert list(schedule.levels) == [1, 2, 3]
+    assert schedule.clamp(3) == 1
+    day = 86_400_000
+    for stored in (lambda each: -1, lambda each: NOW):
+        last = entry(0, NOW + day)
+        assert schedule.due(3, [last], NOW + 9, 1, stored) == DueWork([], NOW + day)
+        assert schedule.due(3, [last], NOW + day, 1, stored) == DueWork([last], None)
+    schedule.delivered(3, 1)
+    schedule.keep(2)
+    assert list(schedule.levels) == [1, 2, 3]
+
+
 def test_due_entries_are_split_from_the_first_that_is_not() -> None:
     """Covers C-405: FIFO within a level."""
     schedule = DelaySchedule((1000,))

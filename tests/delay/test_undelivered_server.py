@@ -14,6 +14,7 @@ from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.server.broker.messages import InnerMessage, MessageWriter
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 from rocketstream.server.store import Files
+from rocketstream.testing import ManualClock
 from tests.kits.peer import BORN_MS, Peer
 from tests.plugins.waiting import wait_until
 
@@ -149,3 +150,16 @@ def test_group_that_could_never_retry_is_refused_at_once(broker_peer: Peer) -> N
     assert broker_peer.heartbeat("c1", group="g" * 248, topics={"T1": "*"}).code == 0
     assert broker_peer.send_back("g" * 248, broker_peer.messages("T1")[0]).code == 0
     wait_until(lambda: broker_peer.messages(names.retry_topic("g" * 248)), "the retry")
+
+
+def test_fewer_levels_at_the_next_start_strand_nobody(tmp_path: Path) -> None:
+    """A message of the third of three levels is due when it was said to be, with one level left."""
+    clock = ManualClock()
+    before = EmbeddedCluster(tmp_path, clock=clock, delay_levels="1ms 1ms 1h")
+    with before, Peer(before.broker_addr) as peer:
+        peer.send("T1", b"late", properties={"DELAY": "3"})
+        assert peer.messages("T1") == []
+    clock.advance(3_600_000)
+    after = EmbeddedCluster(tmp_path, clock=clock, delay_levels="1ms")
+    with after, Peer(after.broker_addr) as peer:
+        assert peer.wait_message("T1", 0).body == b"late"

@@ -254,6 +254,8 @@ class Broker:
         )
         if controller.topics.ensure_system_topics(system_topics(settings), now_ms):
             self._persistence.save_topics()
+        delayed = controller.topics.get(SCHEDULE_TOPIC)
+        controller.schedule.keep(0 if delayed is None else delayed.write_queue_nums)
         if controller.groups.ensure_system_groups(now_ms):
             self._persistence.save_groups()
 

@@ -6,6 +6,7 @@ Pure: times come in. Upstream: ScheduleMessageService (C-403 to C-411).
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -19,6 +20,8 @@ CLOCK_SET_MS: Final = 1_000
 """A wall clock that moved this far against the steady clock was set; less is drift."""
 _DUE_TOLERANCE_MS: Final = 2 * CLOCK_SET_MS
 """A due time and the time of storing are taken one after the other, of clocks that may drift."""
+_RETIRED_DELAY_MS: Final = 7 * 86_400_000
+"""The longest wait believed of a message whose level is no longer among those given."""
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL = re.compile(r"([0-9]{1,9})(ms|[smhd])")
 
@@ -104,8 +107,9 @@ class DelaySchedule:
 
     def __init__(self, delays_ms: Sequence[int]) -> None:
         self._delays_ms = tuple(delays_ms)
+        self._count = len(self._delays_ms)
         self._offsets: dict[int, int] = {}
-        self._eras: dict[int, list[_Era]] = {level: [] for level in self.levels}
+        self._eras: defaultdict[int, list[_Era]] = defaultdict(list)
         self._ahead: dict[int, _Ahead] = {}
         self._right: dict[int, PutRight] = {}
         self._waited_ms: dict[int, int] = {}
@@ -114,16 +118,25 @@ class DelaySchedule:
 
     @property
     def levels(self) -> range:
-        """The levels, from 1."""
-        return range(1, len(self._delays_ms) + 1)
+        """The levels to deliver of, from 1: those given, and those that were given before."""
+        return range(1, self._count + 1)
+
+    def keep(self, count: int) -> None:
+        """Deliver of ``count`` levels at least: an earlier run had as many, and left messages.
+
+        A message of a level that is no longer given is due when it was said to be. Upstream's
+        broker leaves it where it is.
+        """
+        self._count = max(self._count, count)
 
     def clamp(self, level: int) -> int:
         """Return the level to use: a level above the last is the last one (C-403)."""
         return min(level, len(self._delays_ms))
 
     def delay_ms(self, level: int) -> int:
-        """The delay of a level."""
-        return self._delays_ms[level - 1]
+        """The delay of a level; of one that is no longer given, the longest it may have had."""
+        given = level <= len(self._delays_ms)
+        return self._delays_ms[level - 1] if given else _RETIRED_DELAY_MS
 
     def load(self, table: DelayOffsetTable) -> None:
         """Take over the content of a file."""
@@ -229,7 +242,8 @@ class DelaySchedule:
             return None
         right = PutRight(entry, stored + self.delay_ms(level))
         if len(entries) == 1:
-            return None if 0 <= waits_ms <= max(self._delays_ms) else right
+            longest = max(*self._delays_ms, self.delay_ms(level))
+            return None if 0 <= waits_ms <= longest else right
         following = entries[1]
         if _is_near(waits_ms, (following.due_ms - stored_ms(following),)):
             self._waited_ms[level] = waits_ms
