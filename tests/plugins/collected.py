@@ -12,7 +12,13 @@ from __future__ import annotations
 import gc
 
 
+def pytest_collection() -> None:
+    """Look for no garbage while tests are collected: nearly all that is made then stays."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Set aside what there is now: what tests make is collected as before."""
+    gc.enable()
     gc.collect()
     gc.freeze()
