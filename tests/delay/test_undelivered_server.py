@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import KVTable, SubscriptionGroupConfig
-from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
+from rocketstream.protocol.headers import EndTransactionRequestHeader
+from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.server.broker.messages import InnerMessage, MessageWriter
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 from rocketstream.server.store import Files
 from rocketstream.testing import ManualClock
-from tests.kits.peer import BORN_MS, Peer
+from tests.kits.peer import BORN_MS, Peer, ext
+from tests.plugins.peers import MakeCluster
 from tests.plugins.waiting import wait_until
 
 LEVELS = " ".join(["1ms"] * 18)
@@ -49,10 +53,21 @@ def rocketmq_cluster(tmp_path: Path, disk: Refusing) -> Iterator[EmbeddedCluster
         yield cluster
 
 
+def on_its_loop(cluster: EmbeddedCluster, call: Callable[[], object]) -> None:
+    """Call something on the loop of a broker."""
+
+    async def called() -> None:
+        call()
+
+    thread = cluster._thread
+    assert thread is not None
+    thread.run(called())
+
+
 def put_delayed(cluster: EmbeddedCluster, topic: str, body: bytes) -> None:
     """Leave a delayed message in the store that no request could bring there any more."""
 
-    async def put() -> None:
+    def put() -> None:
         controller = cluster.broker.controller
         host = controller.store_host_bytes
         properties = {"DELAY": "1", "UNIQ_KEY": "U1"}
@@ -60,9 +75,7 @@ def put_delayed(cluster: EmbeddedCluster, topic: str, body: bytes) -> None:
             InnerMessage(topic, 0, body, properties, 0, 0, BORN_MS, host, host)
         )
 
-    thread = cluster._thread
-    assert thread is not None
-    thread.run(put())
+    on_its_loop(cluster, put)
 
 
 def undelivered(peer: Peer) -> str | None:
@@ -163,3 +176,34 @@ def test_fewer_levels_at_the_next_start_strand_nobody(tmp_path: Path) -> None:
     after = EmbeddedCluster(tmp_path, clock=clock, delay_levels="1ms")
     with after, Peer(after.broker_addr) as peer:
         assert peer.wait_message("T1", 0).body == b"late"
+
+
+def test_messages_that_waited_are_not_delivered_to_a_queue_that_is_gone(
+    rocketmq_cluster_factory: MakeCluster,
+) -> None:
+    """A delayed and a half message of queue 3; meanwhile the topic is left with two queues."""
+    clock = ManualClock()
+    cluster = rocketmq_cluster_factory(clock=clock, delay_levels="1h")
+    with Peer(cluster.broker_addr) as peer:
+        peer.send("T1", b"late", queue_id=3, properties={"DELAY": "1"})
+        waits = {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "U1"}
+        half = ext(peer.send("T1", b"half", queue_id=3, properties=waits, sys_flag=4))
+        two = {
+            "topic": "T1", "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "2",
+            "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+        }  # fmt: skip
+        assert peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=two).code == 0
+        end = EndTransactionRequestHeader(
+            producer_group="pg",
+            tran_state_table_offset=int(half["queueOffset"]),
+            commit_log_offset=decode_offset_msg_id(half["msgId"])[2],
+            commit_or_rollback=MessageSysFlag.TRANSACTION_COMMIT,
+            msg_id="U1",
+        )
+        assert peer.call(RequestCode.END_TRANSACTION, end).code == 0
+        assert peer.wait_message("T1", 0, queue_id=1).body == b"half"
+        clock.advance(3_600_000)
+        schedule = cluster.broker._schedule
+        assert schedule is not None
+        on_its_loop(cluster, partial(schedule._run, 1))
+        assert peer.wait_message("T1", 1, queue_id=1).body == b"late"

@@ -163,7 +163,8 @@ class ScheduleService:
         queue = stored.properties.get(PROPERTY_REAL_QID, "0")
         why = _problem(topic, queue)
         if why is None:
-            why = self._try(entry, stored, topic, int(queue))
+            queue_id = self._controller.topics.queue_of(topic, int(queue))
+            why = self._try(entry, stored, topic, queue_id)
         if why is not None:
             self._park(stored, why)
         self._tries.pop(entry.physical_offset, None)

@@ -230,7 +230,7 @@ class TransactionService:
         queue_id = int(half.properties.get(PROPERTY_REAL_QID, ""))
         if not topic or queue_id < 0 or names.is_not_allowed_send_topic(topic):
             raise ValueError(f"topic {topic!r}, queue {queue_id}")
-        message = copy_of(half, topic, queue_id)
+        message = copy_of(half, topic, self._controller.topics.queue_of(topic, queue_id))
         message.sys_flag &= ~MessageSysFlag.TRANSACTION_MASK
         message.sys_flag |= MessageSysFlag.TRANSACTION_COMMIT
         message.prepared_transaction_offset = half.head.physical_offset

@@ -138,6 +138,17 @@ class TopicTable:
         # There are more delay levels than the stored topic has queues: the topic must grow.
         return known is None or known.write_queue_nums < wanted.write_queue_nums
 
+    def queue_of(self, topic: str, queue_id: int) -> int:
+        """Return the queue that a message is delivered to which has waited, as of a delay.
+
+        Its own, or where the topic has lost that one meanwhile, one of those consumers pull:
+        upstream's broker stores it where nobody reads.
+        """
+        config = self._table.get(topic)
+        if config is None or queue_id < config.read_queue_nums or config.read_queue_nums < 1:
+            return queue_id
+        return queue_id % config.read_queue_nums
+
     def is_system(self, topic: str) -> bool:
         """Whether administration may neither create nor delete the topic."""
         return topic in self._system or names.is_system_topic(topic)
