@@ -11,8 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from rocketstream.limits import CLIENT_EXPIRED_MS
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.names import TRANS_CHECK_MAX_TIME_TOPIC
+from rocketstream.server.broker.broker import EXPIRE_INTERVAL_S
 from rocketstream.testing.history import Anomaly, AnomalyKind, Rules, check
 from rocketstream.testing.history.events import (
     CommitSeen,
@@ -55,6 +57,10 @@ _UNSETTLED = {
     "clock jump",
     SLOW_DISK,
 }
+_UNHEARD = {"silence", "partition", "one-sided partition"}
+_CLIENTS_END = {"client killed", "client power loss"}
+"""With one of each a broker may take a client that has ended for a member until its silence has
+lasted too long; other brokers know better, and members follow one list and then the other."""
 _UNTOLD = {
     "delay", "stall", "silence", "partition", "one-sided partition",
     "broker paused", "client paused",
@@ -336,12 +342,16 @@ class BaseWorkload:
             settle = _NEVER_SETTLED_MS
         rebalance: float = 2 * options.rebalance_ms + options.heartbeat_ms
         rebalance += options.register_interval_ms + MARGIN_MS
+        takeover = rebalance if options.apart_ms else None
+        faults = set(options.faults)
+        if faults & _UNHEARD and faults & _CLIENTS_END:
+            rebalance += CLIENT_EXPIRED_MS + 1_000 * EXPIRE_INTERVAL_S
         untold = TOLD_WITHIN_MS if _UNTOLD.isdisjoint(options.faults) else math.inf
         return Rules(
             unflushed_ms=0.0 if options.flush == "sync" else None,
             settle_ms=settle,
             rebalance_ms=rebalance,
-            takeover_ms=rebalance if options.apart_ms else None,
+            takeover_ms=takeover,
             kept_ms=options.retention_ms,
             untold_ms=untold if options.like_apache else None,
         )
