@@ -7,15 +7,18 @@ import gc
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Generator, Iterator
+from types import coroutine
 from typing import Any
 
 import pytest
 
 from rocketstream import (
+    ConsumeOrderlyStatus,
     LitePullConsumer,
     Message,
     MessageExt,
+    MessageQueue,
     Producer,
     PullConsumer,
     PushConsumer,
@@ -30,6 +33,7 @@ from rocketstream.errors import ClientStateError, ConfigurationError, SendError,
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import SendMessageResponseHeader
+from rocketstream.server.embedded import EmbeddedCluster
 from tests.kits.client.fake_broker import GROUP, TOPIC, WAIT_S, FakeBroker, answer, found, ok
 from tests.kits.client.lite_broker import lite_broker, popped, wait_pop
 from tests.kits.listeners import SUCCESS
@@ -188,6 +192,115 @@ def test_a_cancelled_shutdown_says_goodbye_all_the_same(broker: FakeBroker, kind
 
     asyncio.run(run())
     assert broker.wait_for(RequestCode.UNREGISTER_CLIENT, 1, lambda a: "consumerGroup" in a.ext)
+
+
+@coroutine
+def cancelled_at(place: int, work: Coroutine[Any, Any, None]) -> Generator[Any, Any, int]:
+    """Await ``work``, whose task is cancelled at one of its waits; return how many it had."""
+    waits, error = 0, None
+    while True:
+        try:
+            future = work.send(None) if error is None else work.throw(error)
+        except StopIteration:
+            return waits
+        waits, error = waits + 1, None
+        task = asyncio.current_task()
+        if waits == place and task is not None:
+            task.get_loop().call_soon(task.cancel)
+        try:
+            yield future
+        except BaseException as raised:  # what comes of the wait is the work's to take
+            error = raised
+
+
+async def consumed(_: list[Any]) -> Any:
+    return SUCCESS
+
+
+async def consumed_in_order(_: list[Any]) -> Any:
+    return ConsumeOrderlyStatus.SUCCESS
+
+
+async def working(kind: str, group: str, servers: str) -> Any:
+    """Return a client that has connections, and the tasks it has while it works."""
+    client: Any
+    if kind == "producer":
+        client = aio.Producer(group, namesrv_addr=servers)
+        await client.start()
+        await client.send(Message(TOPIC, b"x"))
+        return client
+    if kind == "schedule":
+        called = asyncio.Event()
+        client = aio.MQPullConsumerScheduleService(group, namesrv_addr=servers)
+        await client.register_pull_task_callback(TOPIC, lambda *_: called.set())
+        await client.start()
+        await called.wait()
+        return client
+    if kind == "lite":
+        client = aio.LitePullConsumer(group, namesrv_addr=servers, subscription=TOPICS)
+    else:
+        client = aio.PushConsumer(group, namesrv_addr=servers, subscription=TOPICS)
+        orderly = kind == "orderly"
+        client.register_message_listener(
+            consumed_in_order if orderly else consumed, orderly=orderly
+        )
+    await client.start()
+    held = client.assignment if kind == "lite" else client.assigned_queues
+    await asyncio.to_thread(wait_until, held, "queues")
+    return client
+
+
+@pytest.mark.parametrize("kind", ["producer", "push", "orderly", "lite", "schedule"])
+def test_an_end_cancelled_at_any_of_its_waits_leaves_no_connection_and_no_task(kind: str) -> None:
+    """Covers C-595: brokers would count on a client that beats and answers, out of reach."""
+
+    async def run(servers: str) -> int:
+        place = 0
+        while True:
+            place += 1
+            client = await working(kind, f"{GROUP}-{place}", servers)  # whose locks are nobody's
+            (engine,) = engines._engines.values()
+
+            async def end(ending: Any, place: int = place) -> int:
+                return await cancelled_at(place, ending)
+
+            (ended,) = await asyncio.gather(end(client.shutdown()), return_exceptions=True)
+            assert not engines._engines
+            await tasks_end()
+            assert engine.instance.remoting.connections == []
+            if ended == place - 1:
+                return place
+            assert isinstance(ended, asyncio.CancelledError), ended
+
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic(TOPIC, 2)
+        assert asyncio.run(run(cluster.namesrv_addr)) >= 4
+
+
+def test_a_pull_task_that_shuts_its_service_down_ends_it_and_itself() -> None:
+    """Covers C-503: tasks that wait for themselves could not be cancelled, not even at the end."""
+    calls: list[MessageQueue] = []
+
+    async def run(servers: str) -> None:
+        service = aio.MQPullConsumerScheduleService(GROUP, namesrv_addr=servers)
+        over = asyncio.Event()
+
+        async def task(mq: MessageQueue, _: Any) -> None:
+            calls.append(mq)
+            await service.shutdown()
+            over.set()
+
+        await service.register_pull_task_callback(TOPIC, task)
+        await service.start()
+        await asyncio.wait_for(over.wait(), WAIT_S)
+        assert state(service.consumer) is ENDED
+        assert not engines._engines
+        await tasks_end()
+
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic(TOPIC, 1)
+        asyncio.run(run(cluster.namesrv_addr))
+    assert len(calls) == 1
 
 
 # --- a start that is cancelled --------------------------------------------------------------------

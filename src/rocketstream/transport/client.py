@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable, Sequence
 
 from rocketstream import limits
+from rocketstream._util.ending import take_all
 from rocketstream._util.patience import up_to
 from rocketstream.errors import ClientStateError
 from rocketstream.protocol.addresses import (
@@ -187,12 +188,20 @@ class RemotingClient:
         (await self.connection(address)).oneway(command)
 
     async def close(self) -> None:
-        """Close every connection and wait until the sockets are gone. May be called twice."""
+        """Close every connection and wait until the sockets are gone. May be called twice.
+
+        A caller that is cancelled waits no longer, and every connection is closed all the same.
+        """
         self._closed = True
+        await take_all(self._connect_no_more, self._close_all)
+
+    async def _connect_no_more(self) -> None:
         tasks = list(self._connecting.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _close_all(self) -> None:
         connections, self._connections = list(self._connections.values()), {}
         for connection in connections:
             connection.close("the client was closed")

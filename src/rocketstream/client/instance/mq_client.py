@@ -10,6 +10,7 @@ import asyncio
 import logging
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.ending import take_all
 from rocketstream._util.executors import CallbackExecutor
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.instance.api import MQClientAPI, fetch_name_servers
@@ -168,18 +169,26 @@ class MQClientInstance:
             logger.info("name servers are %s now, says %s", ";".join(addresses), url)
 
     async def close(self) -> None:
-        """Stop the timers and close the connections. May be called twice."""
+        """Stop the timers and close the connections. May be called twice.
+
+        A caller that is cancelled waits no longer, and everything is stopped all the same.
+        """
         self._closed = True
         self.links.close()
+        try:
+            await take_all(
+                self._start_no_more,
+                self.background.close,
+                self.route_updates.close,
+                self.remoting.close,  # what still waits fails now, and its callbacks are called
+            )
+        finally:
+            self.callbacks.close()
+
+    async def _start_no_more(self) -> None:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
-        await self.background.close()
-        await self.route_updates.close()
-        try:
-            await self.remoting.close()  # what still waits fails now, and its callbacks are called
-        finally:
-            self.callbacks.close()
 
     # --- groups that leave ------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from rocketstream._util.ending import take_all
 from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
     ListenerService,
@@ -369,11 +370,14 @@ class OrderlyService(ListenerService, ABC):
             timer.cancel()
         if self.locker is not None:
             self.locker.stop()
-        await self._stop(await_ms, caller)
+        steps = [lambda: self._stop(await_ms, caller), self._count_no_more]
+        if self.locker is not None:
+            steps.append(self.locker.close)
+        await take_all(*steps)
+
+    async def _count_no_more(self) -> None:
         self._closed = True
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self.locker is not None:
-            await self.locker.close()
 
 
 class _Turn:

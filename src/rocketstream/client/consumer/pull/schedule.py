@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.ending import take_all
 from rocketstream._util.executors import CallbackExecutor
 from rocketstream.checks import check_range, checks_calls
 from rocketstream.client.config import ClientConfig
@@ -360,15 +361,19 @@ class AsyncMQPullConsumerScheduleService(_Schedule, AsyncClient[None]):
         self.state: ServiceState = ServiceState.RUNNING
 
     async def shutdown(self) -> None:
-        """Cancel the tasks and shut the consumer down."""
+        """Cancel the tasks and shut the consumer down.
+
+        A task that awaits this itself is not cancelled; it is called no more once it has returned.
+        """
         self._cancel_all()
         if self.state is ServiceState.RUNNING:
             self.state = ServiceState.SHUTDOWN_ALREADY
-        running = list(self._tasks.values())
+        running = [task for task in self._tasks.values() if task is not asyncio.current_task()]
         for task in running:
             task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        await self.consumer.shutdown()
+        await take_all(
+            lambda: asyncio.gather(*running, return_exceptions=True), self.consumer.shutdown
+        )
 
     def _queues_changed(
         self, topic: str, _every: Sequence[MessageQueue], mine: Sequence[MessageQueue]
