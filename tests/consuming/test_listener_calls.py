@@ -16,11 +16,11 @@ from rocketstream import (
     MessageExt,
     MessageQueue,
 )
+from rocketstream._util.ending import is_being_cancelled
 from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
     checked_status,
     consume_directly,
-    is_being_cancelled,
     mark_started,
 )
 from rocketstream.client.consumer.listener import listener_of

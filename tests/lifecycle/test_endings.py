@@ -520,6 +520,68 @@ def test_a_cancelled_shutdown_of_a_producer_that_gathers_says_goodbye(broker: Fa
     asyncio.run(run())
 
 
+SENDS: dict[str, Any] = {
+    "send": lambda p: p.send(Message("U", b"x")),
+    "send_many": lambda p: p.send_many("U", [b"x"]),
+    "send_batch": lambda p: p.send_batch([Message("U", b"x")]),
+    "send_oneway": lambda p: p.send_oneway(Message("U", b"x")),
+    "request": lambda p: p.request(Message("U", b"x"), timeout_ms=WAIT_S * 1_000),
+    "fetch": lambda p: p.fetch_publish_message_queues("U"),
+}  # fmt: skip
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+
+
+def assert_not_sent(error: object, caplog: pytest.LogCaptureFixture) -> None:
+    assert isinstance(error, SendError)
+    assert error.outcome is SendOutcome.NOT_SENT
+    gc.collect()
+    assert not caplog.records  # such as of a future whose error nobody took
+
+
+@pytest.mark.parametrize("name", SENDS)
+def test_a_call_that_waits_for_a_route_says_that_another_thread_shut_the_producer_down(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The look-up is cancelled with the producer; nobody has cancelled the call."""
+    errors: list[BaseException] = []
+    with FakeBroker() as broker:
+        broker.on[ROUTE] = lambda _: None
+        producer = Producer(GROUP, namesrv_addr=broker.address)
+        producer.start()
+
+        def call() -> None:
+            try:
+                SENDS[name](producer)
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        broker.wait_for(ROUTE)
+        producer.shutdown()
+        thread.join()
+    assert_not_sent(errors[0], caplog)
+
+
+@pytest.mark.parametrize("name", SENDS)
+def test_a_call_that_waits_for_a_route_says_that_another_task_shut_the_producer_down(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A task group takes a cancelled task for one that it cancelled itself, and says nothing."""
+
+    async def run(broker: FakeBroker) -> object:
+        producer = aio.Producer(GROUP, namesrv_addr=broker.address)
+        await producer.start()
+        task = asyncio.ensure_future(SENDS[name](producer))
+        await asyncio.to_thread(broker.wait_for, ROUTE)
+        await producer.shutdown()
+        return (await asyncio.gather(task, return_exceptions=True))[0]
+
+    with FakeBroker() as broker:
+        broker.on[ROUTE] = lambda _: None
+        assert_not_sent(asyncio.run(run(broker)), caplog)
+
+
 def test_a_request_of_a_producer_that_does_not_run_is_only_refused() -> None:
     """Nothing is begun that would warn of having been forgotten."""
     with pytest.raises(ClientStateError, match="call start"):

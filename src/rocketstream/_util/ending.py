@@ -1,9 +1,14 @@
-"""Ends of several steps: each step is taken, whether or not those before it failed."""
+"""Ends: of several steps, each is taken; of work that several wait for, each is told why."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from rocketstream.errors import ClientStateError
+
+T = TypeVar("T")
 
 CUT_SHORT = (Exception, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 """The errors after which a coroutine can still clean up by awaiting. GeneratorExit is not one of
@@ -27,3 +32,28 @@ async def take_all(*steps: Callable[[], Awaitable[object]]) -> None:
             first = first or error
     if first is not None:
         raise first
+
+
+def is_being_cancelled() -> bool:
+    """Whether the current task is to end: a CancelledError is then not somebody else's."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def shared(task: asyncio.Task[T], doing: str) -> T:
+    """Wait for a task that others may wait for too; the cancellation of a caller leaves it running.
+
+    Args:
+        task: the task; its owner cancels it when the client ends.
+        doing: what it does, for the error text.
+
+    Raises:
+        ClientStateError: the client ended meanwhile.
+        BaseException: what the task raised.
+    """
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if task.cancelled() and not is_being_cancelled():
+            raise ClientStateError(f"the client was closed while it {doing}") from None
+        raise

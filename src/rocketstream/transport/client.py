@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable, Sequence
 
 from rocketstream import limits
-from rocketstream._util.ending import take_all
+from rocketstream._util.ending import shared, take_all
 from rocketstream._util.patience import up_to
 from rocketstream.errors import ClientStateError
 from rocketstream.protocol.addresses import (
@@ -152,14 +152,7 @@ class RemotingClient:
             task = asyncio.get_running_loop().create_task(self._connect(address))
             self._connecting[address] = task
             task.add_done_callback(lambda done: self._connect_done(address, done))
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if self._closed and task.cancelled():
-                raise ClientStateError(
-                    f"the client was closed while it connected to {address}"
-                ) from None
-            raise
+        return await shared(task, f"connected to {address}")
 
     def connected(self, address: str) -> ClientConnection | None:
         """Return the connection to ``address`` if it is open now."""

@@ -10,7 +10,7 @@ import asyncio
 import logging
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream._util.ending import take_all
+from rocketstream._util.ending import shared, take_all
 from rocketstream._util.executors import CallbackExecutor
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.instance.api import MQClientAPI, fetch_name_servers
@@ -124,7 +124,7 @@ class MQClientInstance:
             return
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_task(self._start())
-        await asyncio.shield(self._starting)
+        await shared(self._starting, "started")
 
     async def _start(self) -> None:
         try:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 
+from rocketstream._util.ending import shared
 from rocketstream._util.patience import up_to
 from rocketstream.client.instance.api import MQClientAPI
 from rocketstream.client.instance.groups import Groups
@@ -52,6 +53,7 @@ class RouteUpdates:
 
         Raises:
             ConnectError: no name server answered; every address tried is named.
+            ClientStateError: the client ended meanwhile.
         """
         key = topic, default_topic
         task = self._running.get(key)
@@ -61,7 +63,7 @@ class RouteUpdates:
             self._running[key] = task
             self._asked_at[topic] = loop.time()
             task.add_done_callback(lambda done: self._done(key, done))
-        return await asyncio.shield(task)
+        return await shared(task, f"asked for the route of topic {topic}")
 
     async def _update(self, topic: str, default_topic: tuple[str, int] | None) -> bool:
         try:

@@ -119,6 +119,8 @@ class Requests:
         finally:
             self._instance.replies.forget(correlation_id)
             self._mine.discard(correlation_id)
+            if not reply.cancel() and not reply.cancelled():
+                reply.exception()  # told to nobody where the wait ended first, and no fault
 
     def close(self) -> None:
         """Fail what still waits."""

@@ -11,11 +11,11 @@ import itertools
 from collections import deque
 from typing import Any
 
+from rocketstream._util.ending import is_being_cancelled
 from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
     ListenerService,
     checked_status,
-    is_being_cancelled,
     mark_started,
     set_start_property,
 )

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from rocketstream._util.clock import Clock
+from rocketstream._util.ending import is_being_cancelled
 from rocketstream.client.consumer.consume.failure_cause import FailureCause
 from rocketstream.client.consumer.consume.workers import TaskPool, WorkerPool
 from rocketstream.client.consumer.listener import (
@@ -250,12 +251,6 @@ async def consume_directly(
         result.auto_commit = context.auto_commit
     result.spent_time_mills = int(observer.clock.monotonic_ms() - began_ms)
     return result
-
-
-def is_being_cancelled() -> bool:
-    """Whether the current task is to end: a CancelledError is then not the listener's own."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 Outcome = tuple[Any, BaseException | None]

@@ -19,12 +19,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from rocketstream._util.ending import take_all
+from rocketstream._util.ending import is_being_cancelled, take_all
 from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
     ListenerService,
     checked_status,
-    is_being_cancelled,
 )
 from rocketstream.client.consumer.consume.orderly_queue import OrderlyProcessQueue, OrderlyTimes
 from rocketstream.client.consumer.consume.orderly_turn import (

@@ -13,8 +13,8 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from rocketstream._util.clock import Clock
-from rocketstream._util.ending import CUT_SHORT, take_all
-from rocketstream.client.consumer.consume.listener_calls import CallObserver, is_being_cancelled
+from rocketstream._util.ending import CUT_SHORT, is_being_cancelled, take_all
+from rocketstream.client.consumer.consume.listener_calls import CallObserver
 from rocketstream.client.consumer.listener import Listener
 from rocketstream.client.consumer.lite_topics.brokers import Acknowledger, LiteBrokers
 from rocketstream.client.consumer.lite_topics.service import (

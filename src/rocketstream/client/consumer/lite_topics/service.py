@@ -7,12 +7,12 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from rocketstream._util.ending import is_being_cancelled
 from rocketstream.checks import check_range
 from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
     ListenerService,
     checked_status,
-    is_being_cancelled,
     mark_started,
 )
 from rocketstream.client.consumer.consume.workers import TaskPool, WorkerPool

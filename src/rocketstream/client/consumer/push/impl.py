@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rocketstream._util.clock import Clock
-from rocketstream._util.ending import CUT_SHORT, take_all
+from rocketstream._util.ending import CUT_SHORT, is_being_cancelled, take_all
 from rocketstream.client.consumer.assignment import Assignment, RebalanceSettings
 from rocketstream.client.consumer.consume.concurrent import (
     AsyncConsumeService,
     ConsumeMessageConcurrentlyService,
 )
 from rocketstream.client.consumer.consume.failure_cause import FailureCause
-from rocketstream.client.consumer.consume.listener_calls import CallObserver, is_being_cancelled
+from rocketstream.client.consumer.consume.listener_calls import CallObserver
 from rocketstream.client.consumer.consume.orderly import (
     AsyncOrderlyService,
     ConsumeMessageOrderlyService,
