@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import select
@@ -10,6 +11,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -33,6 +35,7 @@ from rocketstream.transport.blocking_pool import BlockingPool
 from rocketstream.transport.connection import Connection
 from tests.connections.peers import HOSTILE
 from tests.kits.threaded_server import ThreadedServer, echo, request
+from tests.plugins.waiting import wait_until
 
 LONG_MS = 20_000
 
@@ -151,6 +154,51 @@ def test_requests_of_the_peer_are_refused_and_skipped() -> None:
     with Script(play) as peer, BlockingConnection(peer.address) as connection:
         assert connection.request(request(), LONG_MS).body == b"now"
     assert [(each.code, each.is_response) for each in refusals] == [(3, True)]
+
+
+@pytest.mark.parametrize("asks", ["request", "receive"])
+@pytest.mark.parametrize("sends", ["answers", "requests", "one-way requests"])
+def test_what_nobody_waits_for_does_not_put_a_timeout_off(asks: str, sends: str) -> None:
+    """A peer that sends such frames without end would hold its caller for ever."""
+
+    class Passing(ManualClock):
+        """Time that passes with each look at it."""
+
+        def monotonic_ms(self) -> float:
+            self.advance(LONG_MS / 4)
+            return super().monotonic_ms()
+
+    def play(sock: socket.socket) -> None:
+        (command,) = read_commands(sock, 1)
+        stranger = request(39, oneway=sends == "one-way requests")
+        stranger.opaque = 4711
+        unasked = answer_to(stranger) if sends == "answers" else stranger.frame()
+        sock.sendall(unasked * 4 + answer_to(command))
+        with contextlib.suppress(OSError):  # refusals are taken until it is closed
+            while sock.recv(65536):
+                pass
+
+    with Script(play) as peer, BlockingConnection(peer.address, clock=Passing()) as connection:
+        ask = partial(connection.request, request(), LONG_MS)
+        if asks == "receive":
+            connection.submit(request())
+            ask = partial(connection.receive, LONG_MS)
+        with pytest.raises(RequestTimeoutError):
+            ask()
+        assert connection.is_closed
+
+
+def test_an_idle_connection_over_which_too_much_comes_unasked_is_stale() -> None:
+    """To read it all would take memory without bound, and might never end."""
+
+    def play(sock: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock.sendall(request(39, oneway=True).frame() * 100)
+
+    with Script(play) as peer, BlockingConnection(peer.address) as connection:
+        wait_until(connection.is_stale, "end of the connection")
+        assert connection.is_closed
 
 
 def test_a_timeout_of_months_is_no_error() -> None:

@@ -192,6 +192,7 @@ class BlockingConnection:
             if answer.opaque in self._outstanding:
                 self._outstanding.discard(answer.opaque)
                 self._answered.append(answer)
+            self._check_time(deadline)
 
     def submit(self, command: RemotingCommand) -> int:
         """Send ``command`` without waiting and return its opaque id; ``receive`` gets the answer.
@@ -231,6 +232,7 @@ class BlockingConnection:
             if answer.opaque in self._outstanding:
                 self._outstanding.discard(answer.opaque)
                 return answer
+            self._check_time(deadline)
 
     def forget(self, opaque: int) -> None:
         """Give a submitted request up: an answer that still comes is dropped."""
@@ -259,7 +261,8 @@ class BlockingConnection:
     def is_stale(self) -> bool:
         """Whether the peer has closed meanwhile; does not block. For idle connections.
 
-        Other input is kept and handled by the next call.
+        Other input is kept and handled by the next call, up to the size of the largest frame: a
+        peer that sends more, though nothing was asked, may have no end.
         """
         sock = self._sock
         if sock is None:
@@ -269,7 +272,12 @@ class BlockingConnection:
             if not (poller.poll(0) if poller is not None else _ready(sock, False, 0)):
                 return False
             while True:
-                self._make_room(self._end - self._start + _PREFIX_BYTES)
+                have = self._end - self._start
+                if have > limits.FRAME_BYTES_MAX:
+                    self._break(f"over {limits.FRAME_BYTES_MAX} bytes came that nobody asked for")
+                    return True
+                if self._end == len(self._buffer):
+                    self._resize(max(2 * have, _BUFFER_BYTES))
                 got = sock.recv_into(self._view[self._end :])
                 if not got:
                     break
@@ -359,6 +367,16 @@ class BlockingConnection:
                 return command
             if not command.flag & FLAG_ONEWAY:
                 self._refuse(command, deadline_ms)
+            self._check_time(deadline_ms)
+
+    def _check_time(self, deadline_ms: float) -> None:
+        """Go on after a frame nobody waits for: a peer may send them without end.
+
+        Raises:
+            RequestTimeoutError: the time is over.
+        """
+        if self._clock.monotonic_ms() >= deadline_ms:
+            raise self._timed_out()
 
     def _look_for_answer(self) -> None:
         """Poll some times for input, as long as that has paid off lately."""
