@@ -251,6 +251,9 @@ OUTAGES_MAX: Final = 1_024
 """Failures of one client that are remembered, to be logged once; more forget the oldest."""
 TOPIC_QUEUES_MAX: Final = 65_536
 """Queues of one broker in one topic; a route that names more is refused."""
+ROUTE_QUEUES_MAX: Final = 262_144
+"""Queues of all brokers in one topic, likewise: they are made at once, a quarter of a second for so
+many, of a text that needs a few bytes for thousands."""
 
 SPARK_CALLS_LEFT_BEHIND_MAX: Final = 64
 """Listener calls that took too long and still run in one Python worker of Spark; one more fails the

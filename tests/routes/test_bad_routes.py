@@ -36,6 +36,7 @@ BAD = {
     "no address": route(address="nonsense"),
     "no port": route(address="127.0.0.1:99999"),
     "a bad order": route(order="b:many"),
+    "an order of too many digits": route(order="b:" + "9" * 5_000),
 }
 
 

@@ -8,6 +8,8 @@ from rocketstream import limits
 from rocketstream.client.instance.routes import (
     BrokerAddress,
     RouteTable,
+    check_route,
+    check_sizes,
     default_topic_route,
     publish_queues,
     subscribe_queues,
@@ -55,10 +57,26 @@ def test_an_order_configuration_names_as_many_queues_as_a_topic_may_have() -> No
     assert len(queues) == limits.TOPIC_QUEUES_MAX
 
 
-@pytest.mark.parametrize("conf", ["broker-a", ":3", "a:x", f"a:{limits.TOPIC_QUEUES_MAX + 1}"])
+@pytest.mark.parametrize(
+    "conf", ["broker-a", ":3", "a:x", "a:٣", f"a:{limits.TOPIC_QUEUES_MAX + 1}", f"a:{'9' * 5_000}"]
+)
 def test_a_malformed_order_configuration_is_the_peers_fault(conf: str) -> None:
     with pytest.raises(RemoteProtocolError, match="order configuration"):
         publish_queues("T", route(order=conf))
+
+
+def test_a_route_names_no_more_queues_than_a_client_can_make_at_once() -> None:
+    """A few bytes name thousands: a short text could take all memory, and the loop's time."""
+    parts = limits.ROUTE_QUEUES_MAX // limits.TOPIC_QUEUES_MAX
+    ordered = route(order=f"broker-a:{limits.TOPIC_QUEUES_MAX};" * (parts + 1))
+    with pytest.raises(RemoteProtocolError, match="327680 queues in all"):
+        check_route("T", ordered)
+    many = route()
+    many.queue_datas = [QueueData("broker-a", limits.TOPIC_QUEUES_MAX, 1, 6) for _ in range(parts)]
+    assert len(subscribe_queues("T", many)) == limits.ROUTE_QUEUES_MAX
+    many.queue_datas.append(QueueData("broker-b", 0, 1, 6))
+    with pytest.raises(RemoteProtocolError, match="262145 queues in all"):
+        check_sizes("T", many)
 
 
 def test_consuming_uses_read_queues_and_needs_no_master() -> None:

@@ -31,7 +31,7 @@ from rocketstream.protocol.message_id import (
     encode_offset_msg_id,
     offset_msg_id_prefix,
 )
-from rocketstream.protocol.properties import decode_properties, encode_properties
+from rocketstream.protocol.properties import decode_properties, encode_properties, whole_number
 from rocketstream.protocol.subscription import build_subscription
 from rocketstream.protocol.tag_hash import java_hash, tags_code
 from tests.kits import vectors
@@ -76,6 +76,21 @@ def test_pairs_with_an_empty_side_are_dropped(text: str, wanted: dict[str, str])
 def test_properties_round_trip(properties: dict[str, str]) -> None:
     assert decode_properties(encode_properties(properties)) == properties
     assert decode_properties(encode_properties(properties).encode() + b"\x02") == properties
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0", 0), ("007", 7), ("500", 500), ("501", None), ("", None), ("-1", None), ("+1", None),
+        ("1_0", None), (" 1", None), ("1.0", None), ("٣", None), ("²", None), ("9" * 5_000, None),
+        ("0" * 21, None),
+    ],
+)  # fmt: skip
+def test_a_whole_number_of_a_peer_is_ascii_digits_up_to_its_bound(
+    text: str, number: int | None
+) -> None:
+    """Python's own reading raises for too many digits, and takes other scripts' and signs."""
+    assert whole_number(text, 500) == number
 
 
 def test_properties_that_are_not_utf8_are_read_with_replacements() -> None:

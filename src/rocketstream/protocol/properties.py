@@ -59,6 +59,8 @@ PROPERTIES_CRC: Final = "PROPERTIES_CRC"
 it."""
 
 KEY_SEPARATOR: Final = " "
+_DIGITS_MAX: Final = 20
+"""Of a number of 64 bits; leading zeros count."""
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
@@ -83,3 +85,14 @@ def decode_properties(text: bytes | str) -> dict[str, str]:
             properties[name] = value
     properties.pop(PROPERTIES_CRC, None)
     return properties
+
+
+def whole_number(text: str, most: int) -> int | None:
+    """Return the number a peer's text stands for; None where it is none from 0 to ``most``.
+
+    ``int`` reads digits of every script, signs and underscores, and raises for thousands of digits.
+    """
+    if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS_MAX:
+        return None
+    number = int(text)
+    return number if number <= most else None

@@ -13,6 +13,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.addresses import parse_address
 from rocketstream.protocol.bodies import QueueData, TopicRouteData
 from rocketstream.protocol.codes import MASTER_ID, Perm
+from rocketstream.protocol.properties import whole_number
 
 Queues = tuple[MessageQueue, ...]
 
@@ -73,6 +74,7 @@ def check_sizes(topic: str, route: TopicRouteData) -> None:
     Raises:
         RemoteProtocolError: more than a topic can have, or less than none.
     """
+    total = 0
     for data in route.queue_datas:
         most = max(data.read_queue_nums, data.write_queue_nums)
         least = min(data.read_queue_nums, data.write_queue_nums)
@@ -81,6 +83,16 @@ def check_sizes(topic: str, route: TopicRouteData) -> None:
                 f"the route of topic {topic!r} names {least} to {most} queues on broker "
                 f"{data.broker_name!r}; 0 to {limits.TOPIC_QUEUES_MAX} are accepted"
             )
+        total += most
+    if total > limits.ROUTE_QUEUES_MAX:
+        raise _too_many_queues(topic, total)
+
+
+def _too_many_queues(topic: str, total: int) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"the route of topic {topic!r} names {total} queues in all; "
+        f"{limits.ROUTE_QUEUES_MAX} are accepted"
+    )
 
 
 def check_route(topic: str, route: TopicRouteData) -> None:
@@ -111,11 +123,14 @@ def _ordered_queues(topic: str, conf: str) -> list[MessageQueue]:
     queues: list[MessageQueue] = []
     for part in filter(None, conf.split(";")):
         name, _, count = part.partition(":")
-        if not name or not count.isdecimal() or int(count) > limits.TOPIC_QUEUES_MAX:
+        number = whole_number(count, limits.TOPIC_QUEUES_MAX)
+        if not name or number is None:
             raise RemoteProtocolError(
-                f"order configuration of topic {topic!r} is not broker:count;…: {conf!r}"
+                f"order configuration of topic {topic!r} is not broker:count;…: {conf!r:.200}"
             )
-        queues += [MessageQueue(topic, name, i) for i in range(int(count))]
+        if len(queues) + number > limits.ROUTE_QUEUES_MAX:
+            raise _too_many_queues(topic, len(queues) + number)
+        queues += [MessageQueue(topic, name, i) for i in range(number)]
     return queues
 
 
