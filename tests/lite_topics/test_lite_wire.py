@@ -90,6 +90,7 @@ def test_receptions_before_are_told_by_message_or_not_at_all() -> None:
     assert order_counts("0;0", [4, 5]) == [0, 0]
     assert order_counts("0 qo0%1 2;0 qo0%2 1;0", [1, 2, 9]) == [2, 1, 0]
     assert order_counts("0 qo0%2 1;0", [2, 3, 8]) == [1, 0, 0]
+    assert order_counts(f"0 qo0%2 {'9' * 5_000};0", [2, 3]) == [0, 0]
     assert order_counts("0 qo0%12 1", [2, 12]) == [0, 1]
     assert order_counts(None, [1, 2]) == [0, 0]
     assert order_counts("x", [1]) == [0]

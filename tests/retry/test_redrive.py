@@ -124,6 +124,17 @@ def test_a_letter_goes_back_as_it_was_sent_and_says_where_it_was(
     assert not (LEFTOVERS.keys() - {"WAIT"} | {"RETRY_TOPIC"}) & kept.keys()
 
 
+def test_a_letter_that_says_nonsense_of_its_redrives_is_sent_again_as_any(
+    admin: Admin, letters: Letters
+) -> None:
+    """Any sender can say it: a number of thousands of digits kept all letters from going back."""
+    letters.put(REDRIVEN_TIMES="9" * 5_000)
+    letters.put()
+    assert admin.letters.redrive(GROUP).sent == 2
+    first, _ = letters.of("orders")
+    assert first.properties["REDRIVEN_TIMES"] == "1"
+
+
 def test_a_letter_that_died_again_counts_how_often_it_was_sent(
     admin: Admin, letters: Letters
 ) -> None:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from rocketstream.protocol.properties import whole_number
 from rocketstream.protocol.tag_hash import java_hash
 
 LITE_PREFIX: Final = "%LMQ%$"
@@ -21,6 +22,7 @@ REVIVE_QUEUE_ID: Final = 999
 
 _MULTIPLIER: Final = 2_862_933_555_777_941_757
 _BITS_64: Final = 0xFFFF_FFFF_FFFF_FFFF
+_INT_MAX: Final = 0x7FFF_FFFF
 
 
 def lite_queue_name(parent: str, name: str) -> str:
@@ -80,7 +82,7 @@ def order_counts(text: str | None, offsets: Sequence[int]) -> list[int]:
     for offset in offsets:
         place, _, count = entries[0].rpartition(" ") if entries else ("", "", "0")
         if not place or place.endswith(f"%{offset}"):
-            counts.append(int(count) if count.isdecimal() else 0)
+            counts.append(whole_number(count, _INT_MAX) or 0)
             if entries:
                 entries.popleft()
         else:

@@ -28,12 +28,14 @@ from rocketstream.protocol.properties import (
     PROPERTY_REDRIVEN_FROM,
     PROPERTY_REDRIVEN_TIMES,
     PROPERTY_RETRY_TOPIC,
+    whole_number,
 )
 
 PROGRESS_GROUP: Final = REDRIVE_GROUP
 ANY_TEXT: Final = "…"
 """Used as the text where one place raises more different texts than are kept apart."""
 _ID_CHARS: Final = 8
+_TIMES_MAX: Final = 0x7FFF_FFFF
 _QUOTED: Final = re.compile(r"(?:\bb)?(?:'([^']*)'|\"([^\"]*)\")")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_.\-]{0,40}")
 _IDS: Final = re.compile(r"\b(?=[0-9a-fA-F-]*\d)[0-9a-fA-F][0-9a-fA-F-]{7,}\b")
@@ -313,4 +315,4 @@ def progress_group(wanted: LetterFilter, to: str | None) -> str:
 
 
 def _times(text: str | None) -> int:
-    return int(text) if text is not None and text.isascii() and text.isdigit() else 0
+    return whole_number(text or "", _TIMES_MAX) or 0

@@ -16,12 +16,13 @@ from rocketstream.protocol.headers import (
     PullMessageRequestHeader,
     QueryConsumeQueueRequestHeader,
 )
-from rocketstream.protocol.properties import decode_properties
+from rocketstream.protocol.properties import decode_properties, whole_number
 from rocketstream.protocol.record import RecordHead, read_head
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.scan import DEFAULT_GROUP
 
 INNER_NUM: Final = "INNER_NUM"
+_INNER_MESSAGES_MAX: Final = 32_767
 """The property with the number of messages in a record."""
 _WRAPPED: Final = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
 
@@ -109,7 +110,7 @@ def head_at(body: bytes, offset: int | None) -> RecordHead | None:
     if head.sys_flag & _WRAPPED == _WRAPPED:
         end = head.properties_start + head.properties_size
         told = decode_properties(bytes(body[head.properties_start : end])).get(INNER_NUM, "")
-        count = max(1, int(told)) if told.isascii() and told.isdigit() else 1
+        count = max(1, whole_number(told, _INNER_MESSAGES_MAX) or 1)
     if offset is not None and not head.queue_offset <= offset < head.queue_offset + count:
         return None
     return dataclasses.replace(head, total_size=head.total_size // count)

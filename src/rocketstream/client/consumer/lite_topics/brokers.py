@@ -49,6 +49,7 @@ from rocketstream.protocol.message_ext import MessageExt, decode_messages
 from rocketstream.protocol.properties import (
     PROPERTY_INNER_MULTI_DISPATCH,
     PROPERTY_INNER_MULTI_QUEUE_OFFSET,
+    whole_number,
 )
 
 logger: logging.Logger = logging.getLogger("rocketstream.client")
@@ -61,6 +62,7 @@ ACK_TIMEOUT_MS = 5_000
 ACK_AGAIN_MS = 1_000
 """Pause before an acknowledgement that could not be sent is sent again."""
 _ASKED_AT_ONCE = 128
+_OFFSET_MAX = 2**63 - 1
 
 _UNREACHED = (TransportError, RouteNotFoundError)
 _NOTHING = frozenset({PopAnswer.NOT_FOUND, PopAnswer.POLLING_FULL, PopAnswer.POLLING_TIMEOUT})
@@ -378,8 +380,9 @@ def _place(message: MessageExt, topic: str) -> tuple[str, int] | None:
     start = lite_queue_name(topic, "")
     for queue, offset in zip(queues, offsets, strict=False):
         name = queue.removeprefix(start)
-        if name != queue and LITE_SEPARATOR not in name and offset.isdecimal():
-            return name, int(offset)
+        place = whole_number(offset, _OFFSET_MAX)
+        if name != queue and LITE_SEPARATOR not in name and place is not None:
+            return name, place
     return None
 
 
