@@ -23,6 +23,7 @@ from rocketstream import (
 )
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.client.consumer.consume.concurrent import (
+    AsyncConsumeService,
     ConsumeMessageConcurrentlyService,
     ConsumeRun,
 )
@@ -469,13 +470,17 @@ class SentBack:
         self.given.append(given)
 
 
+def parts(listener: Callable[[list[MessageExt]], object], sent_back: Any) -> tuple[Any, ...]:
+    """Return what a service is made of that calls the listener once at a time."""
+    observer = CallObserver("G", ConsumeHooks(), ConsumerStats(SYSTEM_CLOCK), SYSTEM_CLOCK, 15)
+    settings = PushConsumerSettings("G", consume_thread_max=1, consume_thread_min=1)
+    return listener_of(listener, orderly=False), observer, sent_back, settings
+
+
 def service(
     listener: Callable[[list[MessageExt]], object], sent_back: Any
 ) -> ConsumeMessageConcurrentlyService:
-    observer = CallObserver("G", ConsumeHooks(), ConsumerStats(SYSTEM_CLOCK), SYSTEM_CLOCK, 15)
-    settings = PushConsumerSettings("G", consume_thread_max=1, consume_thread_min=1)
-    wanted = listener_of(listener, orderly=False)
-    return ConsumeMessageConcurrentlyService(wanted, observer, sent_back, settings)
+    return ConsumeMessageConcurrentlyService(*parts(listener, sent_back))
 
 
 def assigned() -> AssignedQueue:
@@ -542,3 +547,31 @@ def test_a_result_for_a_queue_given_up_meanwhile_counts_for_nothing(answer: obje
         assert (sent_back.given, list(queue.finished)) == ([], [])
 
     asyncio.run(main())
+
+
+def test_a_call_that_is_thrown_away_with_its_loop_is_the_last() -> None:
+    """As when a loop is closed under a consumer: the collector ends the coroutine in its wait.
+
+    The other messages of the pull would be given to the listener outside of any loop.
+    """
+    calls: list[list[MessageExt]] = []
+
+    async def listener(messages: list[MessageExt]) -> object:
+        calls.append(messages)
+        return await asyncio.get_running_loop().create_future()
+
+    async def main() -> None:
+        queue, sent_back = assigned(), SentBack()
+        consuming = AsyncConsumeService(*parts(listener, sent_back))
+        consuming._runs.append(ConsumeRun(queue, [message(), message(), message()], 1))
+        consuming._pool._coming = True  # no other task takes part
+        work: Any = consuming._work()
+        task = asyncio.create_task(work)
+        await asyncio.sleep(0)
+        work.close()
+        assert (sent_back.given, list(queue.finished)) == ([], [])
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(main())
+    assert len(calls) == 1

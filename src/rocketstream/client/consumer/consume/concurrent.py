@@ -16,6 +16,7 @@ from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
     ListenerService,
     checked_status,
+    is_thrown_away,
     mark_started,
     set_start_property,
 )
@@ -263,7 +264,7 @@ class AsyncConsumeService(ConcurrentService):
 
     async def _consume(self, run: ConsumeRun) -> None:
         queue, observer, pool = run.queue, self.observer, self._pool
-        mq = queue.message_queue
+        mq, task = queue.message_queue, asyncio.current_task()
         call = self.listener.call
         plain = not (self.listener.takes_context or observer.hooks)
         began_ms = flushed_ms = self._clock.now_ms()
@@ -285,6 +286,8 @@ class AsyncConsumeService(ConcurrentService):
             try:
                 answer = await (call(batch) if around[0] is None else call(batch, around[0]))
             except BaseException as raised:  # nothing a listener raises may end the task
+                if is_thrown_away(raised, task):
+                    raise
                 if isinstance(raised, asyncio.CancelledError) and is_being_cancelled():
                     if around[1] is not None:
                         observer.cut_off(around[1], _LATER, raised)

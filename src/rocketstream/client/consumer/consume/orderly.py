@@ -24,6 +24,7 @@ from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
     ListenerService,
     checked_status,
+    is_thrown_away,
 )
 from rocketstream.client.consumer.consume.orderly_queue import OrderlyProcessQueue, OrderlyTimes
 from rocketstream.client.consumer.consume.orderly_turn import (
@@ -564,7 +565,7 @@ class AsyncOrderlyService(OrderlyService):
 
     async def _consume(self, queue: OrderlyQueue, turn: _Turn) -> None:
         call, takes_context = self.listener.call, self.listener.takes_context
-        yielded_ms = turn.began_ms
+        yielded_ms, task = turn.began_ms, asyncio.current_task()
         batch = self.next_batch(queue, turn.began_ms)
         while batch is not None:
             turn.before(batch)
@@ -574,6 +575,8 @@ class AsyncOrderlyService(OrderlyService):
             try:
                 answer = await (call(given, turn.context) if takes_context else call(given))
             except BaseException as raised:  # nothing a listener raises may end the task
+                if is_thrown_away(raised, task):
+                    raise
                 if isinstance(raised, asyncio.CancelledError) and is_being_cancelled():
                     turn.cut_off(raised)
                     raise

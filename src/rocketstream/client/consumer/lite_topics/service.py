@@ -13,6 +13,7 @@ from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
     ListenerService,
     checked_status,
+    is_thrown_away,
     mark_started,
 )
 from rocketstream.client.consumer.consume.workers import TaskPool, WorkerPool
@@ -276,11 +277,14 @@ class AsyncLiteService(LiteService):
     ) -> tuple[object, BaseException | None]:
         context, hooked, _ = begun
         call: Callable[..., Any] = self.listener.call
+        task = asyncio.current_task()
         try:
             return await (
                 call(list(batch)) if context is None else call(list(batch), context)
             ), None
         except BaseException as raised:  # nothing a listener raises may end the task
+            if is_thrown_away(raised, task):
+                raise
             if isinstance(raised, asyncio.CancelledError) and is_being_cancelled():
                 if hooked is not None:
                     self.observer.cut_off(hooked, _LATER, raised)
