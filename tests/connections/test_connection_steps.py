@@ -381,6 +381,16 @@ def test_bytes_that_are_no_frames_close_it_with_what_was_given_before(bench: Ben
     assert bench.wire.written == []
 
 
+def test_a_malformed_header_of_a_frame_too_large_to_be_kept_closes_it() -> None:
+    """It is read before the frame is whole, with bytes that have just come."""
+    bench = Bench(bounds=ConnectionLimits(idle_close_ms=0, body_bytes_max=10)).open()
+    bench.ask()
+    bench.connection.data_received(b"\x00\x00\x40\x00\x00\x00\x00\x04no")
+    bench.connection.data_received(b" JSON")
+    assert bench.errors() == [ConnectionLostError]
+    assert bench.wire.closes == 1
+
+
 def test_eof_ends_it(bench: Bench) -> None:
     """asyncio closes a transport whose protocol returns nothing."""
     assert not bench.connection.eof_received()

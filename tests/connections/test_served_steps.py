@@ -480,6 +480,16 @@ def test_bytes_that_are_no_frames_end_it_in_its_turn(bench: Bench) -> None:
 FREE = limits.FRAME_FREE_BYTES
 
 
+def test_a_malformed_header_of_a_frame_too_large_to_be_kept_ends_it() -> None:
+    """It is read before the frame is whole, with bytes that have just come."""
+    bench = Bench(bounds=ConnectionLimits(idle_close_ms=0, body_bytes_max=10))
+    bench.comes(7)
+    bench.connection.data_received(struct.pack(">iI", 5_000, 4) + b"no")
+    bench.connection.data_received(b" JSON")
+    assert (bench.done, bench.wire.closes) == ([7], 1)
+    assert "command header is not JSON" in str(bench.connection.close_reason)
+
+
 def test_a_small_frame_needs_no_room(bench: Bench) -> None:
     bench.connection.data_received(head(FREE - 4))
     assert (bench.share.rooms, bench.share.held) == ([], [8])

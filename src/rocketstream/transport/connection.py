@@ -404,9 +404,9 @@ class Connection(asyncio.BaseProtocol):
         if self._closed:
             return
         self._active = True
-        self._decoder.put(data)
         self._receiving = True
         try:
+            self._decoder.put(data)
             while not self._closed and (command := self._decoder.next()) is not None:
                 self._take(command)
         except RemoteProtocolError as error:

@@ -97,7 +97,11 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         if self._closed:
             return
         self._active = True
-        self._decoder.put(data)
+        try:
+            self._decoder.put(data)
+        except RemoteProtocolError as error:  # the header of a frame too large to be kept
+            self._refuse_frame(error)
+            return
         if self._in_line or self._sharing.go(self):
             self._in_line = True
             if self._paused or self._decoder.bytes_pending > limits.SERVER_LINE_BYTES:
