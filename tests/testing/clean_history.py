@@ -34,6 +34,7 @@ from rocketstream.testing.history.events import (
     TransactionDecided,
     TransactionsGivenUp,
 )
+from rocketstream.testing.history.sending import SLOW_MS
 
 TOPIC = "T"
 ATTEMPTS = 3
@@ -104,6 +105,11 @@ class CleanHistory:
                 group.member[queue] = member
         return member
 
+    def _replace(self, group: Group, gone: str) -> None:
+        """Have another member join, and all queues of one that is gone pass to it."""
+        heir = self._join(group)
+        group.member = {queue: heir if own == gone else own for queue, own in group.member.items()}
+
     def store(self, queue: MessageQueue, key: str, tags: str, times: int = 0) -> int:
         self.log[queue].append((key, tags, times))
         offset = len(self.log[queue]) - 1
@@ -121,8 +127,10 @@ class CleanHistory:
         queue = self.random.choice(self.queues)
         tries = self.random.choice([1, 1, 2])
         self.record(invoked(self.tick(), key, tags))
-        for _ in range(tries):
+        for trial in range(tries):
             self.tick()
+            if trial:
+                self.now += SLOW_MS  # in which the answer to the one before did not come
             offset = self.store(queue, key, tags)
         self.record(SendAcknowledged(self.tick(), key, queue, offset, tries))
 
@@ -173,7 +181,7 @@ class CleanHistory:
         fate = self.random.random()
         if not calm and fate < 0.1:
             self.record(ProcessDied(self.tick(), member))
-            self._join(group)
+            self._replace(group, member)
             return
         success = calm or fate < 0.8
         self.tick()
@@ -216,10 +224,7 @@ class CleanHistory:
         elif what == 1:
             member = group.member[queue]
             self.record(MemberLeft(self.tick(), name, member))
-            heir = self._join(group)
-            group.member = {
-                queue: heir if own == member else own for queue, own in group.member.items()
-            }
+            self._replace(group, member)
         elif what == 2:
             self.record(BrokerDied(self.tick(), "b"))
         elif queue.topic == TOPIC:

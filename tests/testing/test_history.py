@@ -354,6 +354,36 @@ def forget_a_half(history: History, source: random.Random) -> History:
     return without(history, decided)
 
 
+def deliver_after_the_end(history: History, source: random.Random) -> History:
+    """A member's listener is called once more, after it left or was killed."""
+    ends = {e.member: e.at for e in of(MemberLeft, history)}
+    ends |= {e.process: e.at for e in of(ProcessDied, history)}
+    last = pick([d for d in of(MessageDelivered, history) if d.member in ends], source)
+    return [*history, dataclasses.replace(last, at=ends[last.member] + 0.01)]
+
+
+def repeat_what_failed(history: History, source: random.Random) -> History:
+    """A message that was sent back is delivered from its old place again, while all is calm."""
+    failed = [r.delivery for r in of(ListenerReturned, history) if not r.success]
+    delivery = pick([d for d in failed if d.group == "plain"], source)
+    at = history[-1].at + 1e9
+    late = dataclasses.replace(delivery, at=at, call=1_000)
+    again = dataclasses.replace(delivery, at=at + 2, call=1_001)
+    return [*history, late, ListenerReturned(at + 1, late, False), again]
+
+
+def write_twice_for_nothing(history: History, source: random.Random) -> History:
+    """A send that was answered at once, and disturbed by nothing, has two copies."""
+    history = [e for e in history if not isinstance(e, BrokerDied | ProcessDied)]
+    ack = pick([a for a in of(SendAcknowledged, history) if a.queue and a.tries == 1], source)
+    stored = next(
+        s for s in of(MessageStored, history) if (s.key, s.offset) == (ack.key, ack.offset)
+    )
+    again = dataclasses.replace(stored, offset=1_000)
+    patient = dataclasses.replace(ack, tries=3)
+    return [*without(history, ack), patient, again]
+
+
 PLANTS: list[tuple[AnomalyKind, Plant]] = [
     (AnomalyKind.ALTERED, alter_in_the_log),
     (AnomalyKind.ALTERED, alter_on_the_way),
@@ -378,7 +408,10 @@ PLANTS: list[tuple[AnomalyKind, Plant]] = [
     (AnomalyKind.DELAYED_EARLY, deliver_early),
     (AnomalyKind.TRANSACTION_EARLY, commit_too_late),
     (AnomalyKind.ROLLED_BACK_SEEN, roll_back),
+    (AnomalyKind.AFTER_END, deliver_after_the_end),
+    (AnomalyKind.STORED_TWICE, write_twice_for_nothing),
     (AnomalyKind.REPEATED, repeat),
+    (AnomalyKind.REPEATED, repeat_what_failed),
     (AnomalyKind.MISCOUNTED, miscount),
     (AnomalyKind.MISCOUNTED, retry_too_often),
     (AnomalyKind.LATE, deliver_late),
@@ -401,6 +434,28 @@ def test_every_kind_is_planted() -> None:
     """But for those that depend on a rule or an event of their own: they have tests below."""
     others = {AnomalyKind.NOT_TAKEN_OVER, AnomalyKind.RESET_FORGOTTEN}
     assert {kind for kind, _ in PLANTS} == set(AnomalyKind) - others
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_a_message_has_one_dead_letter_for_each_last_attempt_that_failed(crashed: bool) -> None:
+    dead = QUEUE._replace(topic="%DLQ%g")
+    history: History = [
+        dataclasses.replace(GROUP, attempts_max=1),
+        *sent("k", 0.0, 0),
+        *consumed("k", 10.0, 0, success=False),
+        MessageStored(12.0, "k", dead, 0),
+    ]
+    assert kinds(history) == set()
+    history += [MessageStored(13.0, "k", dead, 1)]
+    if crashed:  # before its client was told
+        history += [BrokerDied(12.5, "b")]
+    assert kinds(history) == (set() if crashed else {AnomalyKind.STORED_TWICE})
+
+
+def test_what_was_read_before_and_is_not_there_any_more_is_lost() -> None:
+    history: History = [*sent("k", 0.0, 0), LogRead(9.0, QUEUE, 0, 1)]
+    assert kinds(history) == set()
+    assert kinds([*history, LogRead(19.0, QUEUE, 0, 0)]) == {AnomalyKind.LOST}
 
 
 # --- what is forgiven, and what is not ------------------------------------------------------------

@@ -28,6 +28,7 @@ from rocketstream.testing.history.story import (
 
 def check_consuming(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
     """Yield the anomalies in the messages that groups were given."""
+    yield from _after_end(stories)
     for group in stories.groups.values():
         for queue, story in group.queues.items():
             for delivery in story.deliveries:
@@ -38,6 +39,7 @@ def check_consuming(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
         by_key = _deliveries_by_key(group)
         yield from _retries(stories, rules, group, by_key)
         yield from _given_up_early(stories, group, by_key)
+        yield from _given_up_once(stories, rules, group, by_key)
         yield from _late(stories, rules, group, by_key)
         yield from _never_consumed(stories, rules, group, by_key)
         yield from _waited(stories, rules, group, by_key)
@@ -46,6 +48,14 @@ def check_consuming(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
                 who = " and ".join(seen.members) or "nobody"
                 text = f"{seen.queue} belongs to {who} in group {seen.group}"
                 yield Anomaly(AnomalyKind.NOT_OWNED, text, (seen,))
+
+
+def _after_end(stories: Stories) -> Iterator[Anomaly]:
+    for end, event in stories.after_end:
+        text = (
+            f"{event.key} was delivered to {event.member} {event.at - end.at:.0f} ms after its end"
+        )
+        yield Anomaly(AnomalyKind.AFTER_END, text, (end, event))
 
 
 def wanted(stories: Stories, group: GroupStory, queue: MessageQueue) -> Callable[[int], bool]:
@@ -119,7 +129,12 @@ def _repeated(
     queue: MessageQueue,
     deliveries: list[Delivery],
 ) -> Iterator[Anomaly]:
-    """Check that a consumed message repeats only after a crash, a change of owner or a reset."""
+    """Check that a message repeats only after a crash, a change of owner or a reset.
+
+    One that failed too, where it comes back from another place: a client that could not send it
+    back keeps it here, and counts the try.
+    """
+    comes_back_elsewhere = group.declared.sends_back and not group.declared.orderly
     before: dict[int, Delivery] = {}
     resets = group.queues[queue].resets
     taken_back = group.queues[queue].taken_back
@@ -127,7 +142,10 @@ def _repeated(
         event = delivery.event
         earlier = before.get(event.offset)
         before[event.offset] = delivery
-        if earlier is None or not earlier.success:
+        if earlier is None or earlier.success is None:
+            continue
+        kept_here = event.reconsume_times > earlier.event.reconsume_times
+        if not earlier.success and (kept_here or not comes_back_elsewhere):
             continue
         begin = earlier.event.at - rules.rebalance_ms
         if (
@@ -234,18 +252,27 @@ def _sent_back_once(
         spare = len(copies) - len(causes)
         if spare <= 0 or not causes:
             continue
-        moments = [(d.event.queue.broker_name, min(d.end, d.expired)) for d in causes]
+        moments = _ends(causes)
         moments += [(place[0].broker_name, _stored_at(stories, place)) for place in copies]
-        excuses = sum(
-            stories.crashed(broker, at, stories.has_run(broker, at, rules.settle_ms))
-            or stories.disturbances.any_between(at - rules.settle_ms, at + rules.settle_ms)
-            for broker, at in moments
-            if at < NEVER
-        )
-        if spare > excuses:
+        if spare > _excuses(stories, rules, moments):
             text = f"{key} was sent back {len(causes)} times as retry {times}, and came back "
             events = tuple(d.event for d in [*causes, *copies.values()])
             yield Anomaly(AnomalyKind.STORED_TWICE, f"{text}{len(copies)} times", events)
+
+
+def _ends(deliveries: list[Delivery]) -> list[tuple[str, float]]:
+    """Return when, and at which broker, messages were sent back."""
+    return [(each.event.queue.broker_name, min(each.end, each.expired)) for each in deliveries]
+
+
+def _excuses(stories: Stories, rules: Rules, moments: list[tuple[str, float]]) -> int:
+    """Return at how many moments a broker may have stored what nobody was told it had."""
+    return sum(
+        stories.crashed(broker, at, stories.has_run(broker, at, rules.settle_ms))
+        or stories.disturbances.any_between(at - rules.settle_ms, at + rules.settle_ms)
+        for broker, at in moments
+        if at < NEVER
+    )
 
 
 def _stored_at(stories: Stories, place: tuple[MessageQueue, int]) -> float:
@@ -254,13 +281,29 @@ def _stored_at(stories: Stories, place: tuple[MessageQueue, int]) -> float:
     return NEVER if stored is None else stored.at
 
 
-def _dead_letters(stories: Stories, group: GroupStory) -> dict[str, MessageStored]:
-    return {
-        stored.key: stored
-        for queue, there in stories.stored.items()
-        if queue.topic == group.dead_topic
-        for stored in there.values()
-    }
+def _dead_letters(stories: Stories, group: GroupStory) -> dict[str, list[MessageStored]]:
+    found: dict[str, list[MessageStored]] = defaultdict(list)
+    for queue, there in stories.stored.items():
+        if queue.topic == group.dead_topic:
+            for stored in there.values():
+                found[stored.key].append(stored)
+    return found
+
+
+def _given_up_once(
+    stories: Stories, rules: Rules, group: GroupStory, by_key: dict[str, list[Delivery]]
+) -> Iterator[Anomaly]:
+    """Check that a message has one dead letter for each time that its last attempt failed."""
+    most = group.declared.attempts_max
+    for key, letters in _dead_letters(stories, group).items() if most else ():
+        failed = [each for each in by_key.get(key, []) if each.failed]
+        causes = [each for each in failed if each.event.reconsume_times + 1 >= most]
+        spare = len(letters) - max(len(causes), 1)
+        moments = _ends(causes) + [(each.queue.broker_name, each.at) for each in letters]
+        if spare > 0 and spare > _excuses(stories, rules, moments):
+            text = f"{key} was given up {len(causes)} times, and has {len(letters)} dead letters"
+            events = (*(each.event for each in causes), *letters)
+            yield Anomaly(AnomalyKind.STORED_TWICE, text, events)
 
 
 def _given_up_early(
@@ -269,8 +312,8 @@ def _given_up_early(
     most = group.declared.attempts_max
     if most == 0:
         return
-    for key, dead in _dead_letters(stories, group).items():
-        deliveries = by_key.get(key, [])
+    for key, letters in _dead_letters(stories, group).items():
+        dead, deliveries = letters[-1], by_key.get(key, [])
         failures = sum(delivery.failed for delivery in deliveries)
         if failures < most:
             text = f"{key} was dead-lettered after {failures} failures; it had {most} attempts"

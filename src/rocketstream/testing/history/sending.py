@@ -15,6 +15,9 @@ from rocketstream.testing.history.anomaly import Anomaly, AnomalyKind, Rules
 from rocketstream.testing.history.events import MessageStored, SendAcknowledged, SendInvoked
 from rocketstream.testing.history.story import DLQ, NEVER, RETRY, SendStory, Stories
 
+SLOW_MS = 1_000.0
+"""A send that takes as long may have been tried again, since its answer did not come in time."""
+
 
 def check_sending(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
     """Yield the anomalies in the log."""
@@ -105,6 +108,8 @@ def _acknowledged_and_gone(
         if ack.offset < stories.begin(queue):
             continue  # deleted when its retention time was over
         there = stories.stored[queue].get(ack.offset)
+        if ack.offset >= stories.reads[queue].end:
+            there = None  # it was there when the queue was read before
         if there is not None and there.key == key:
             continue
         if _forgiven(stories, rules, queue.broker_name, ack.at):
@@ -150,6 +155,7 @@ def _stored_twice(stories: Stories, rules: Rules, key: str, send: SendStory) -> 
     copies = copies_in_topic(send)
     spare = len(copies) - max(send.tries, 1)
     if spare <= 0:
+        yield from _tried_again_for_nothing(stories, rules, key, send, copies)
         return
     first = send.invoked[0]
     if first.due_ms or first.transactional:
@@ -168,6 +174,19 @@ def _stored_twice(stories: Stories, rules: Rules, key: str, send: SendStory) -> 
         text = f"{key} is stored {len(copies)} times after {send.tries} tries"
         events = (*send.invoked, *send.acknowledged, *send.failed, *copies)
         yield Anomaly(AnomalyKind.STORED_TWICE, text, events)
+
+
+def _tried_again_for_nothing(
+    stories: Stories, rules: Rules, key: str, send: SendStory, copies: list[MessageStored]
+) -> Iterator[Anomaly]:
+    """Check that a message was written again only where something kept an answer from coming."""
+    if len(copies) <= len(send.invoked) or len(send.acknowledged) < len(send.invoked):
+        return
+    begin, end = send.invoked[0].at, max(ack.at for ack in send.acknowledged)
+    if end - begin >= SLOW_MS or stories.is_disturbed(begin - rules.settle_ms, end):
+        return
+    text = f"{key} is stored {len(copies)} times, though nothing kept its answer from coming"
+    yield Anomaly(AnomalyKind.STORED_TWICE, text, (*send.invoked, *send.acknowledged, *copies))
 
 
 def _rolled_back_but_stored(key: str, send: SendStory) -> Iterator[Anomaly]:

@@ -173,6 +173,8 @@ class Stories:
     reads: dict[MessageQueue, LogRead] = field(default_factory=dict)
     trims: dict[MessageQueue, list[LogTrimmed]] = field(default_factory=dict)
     clashes: list[tuple[MessageStored, MessageStored]] = field(default_factory=list)
+    after_end: list[tuple[Event, MessageDelivered]] = field(default_factory=list)
+    """Ends of members, and what they were handed later."""
     strays: list[MessageDelivered | CommitSeen] = field(default_factory=list)
     crashes: dict[str, Moments] = field(default_factory=dict)
     power_losses: dict[str, Moments] = field(default_factory=dict)
@@ -209,6 +211,18 @@ class Stories:
         found = self.crashes.get(broker)
         return found is not None and found.any_between(begin, end)
 
+    def is_disturbed(self, begin: float, end: float) -> bool:
+        """Return whether anything disturbed a broker or the way to it in [begin, end]."""
+        return (
+            self.disturbances.any_between(begin, end)
+            or any(self.crashed(broker, begin, end) for broker in self.crashes)
+            or any(
+                pause.at <= end and pause.until >= begin
+                for pauses in self.pauses.values()
+                for pause in pauses
+            )
+        )
+
     def has_run(self, broker: str, begin: float, ms: float) -> float:
         """Return when a broker has run for ``ms`` since ``begin``; pauses do not count."""
         end = begin + ms
@@ -230,6 +244,8 @@ class _Sorter:
         self.stories = Stories()
         self._open: dict[MessageDelivered, Delivery] = {}
         self._of_member: dict[str, dict[MessageDelivered, Delivery]] = defaultdict(dict)
+        self._over: dict[tuple[str | None, str], Event] = {}
+        """By group, None for all, and member: the end of one that has not come back."""
         self._deaths: list[BrokerDied] = []
         self._jumps: list[ClockJumped] = []
         self.handlers: dict[type[Event], Callable[..., None]] = {
@@ -300,6 +316,10 @@ class _Sorter:
     def _delivered(self, event: MessageDelivered) -> None:
         delivery = Delivery(event)
         self.stories.group_of(event).queue(event.queue).deliveries.append(delivery)
+        for group in (event.group, None):
+            if (end := self._over.get((group, event.member))) is not None:
+                self.stories.after_end.append((end, event))
+                break
         self._open[event] = delivery
         self._of_member[event.member][event] = delivery
 
@@ -310,15 +330,19 @@ class _Sorter:
             self._of_member[event.delivery.member].pop(event.delivery, None)
 
     def _joined(self, event: MemberJoined) -> None:
+        self._over.pop((event.group, event.member), None)
+        self._over.pop((None, event.member), None)
         if event.group in self.stories.groups:
             self.stories.groups[event.group].changes.add(event.at, event.at)
 
     def _left(self, event: MemberLeft) -> None:
+        self._over[event.group, event.member] = event
         if event.group in self.stories.groups:
             self.stories.groups[event.group].changes.add(event.at, event.at)
         self._close(event.member, event.at)
 
     def _died(self, event: ProcessDied) -> None:
+        self._over[None, event.process] = event
         self.stories.disturbances.add(event.at, event.at)
         self._close(event.process, event.at)
 
