@@ -6,12 +6,14 @@ Law: what both faces do is in the other modules, whose cases run on both.
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
 from rocketstream import (
     ConsumeConcurrentlyStatus,
     ConsumeFromWhere,
+    Message,
     MessageExt,
     aio,
 )
@@ -77,3 +79,36 @@ def test_a_plain_function_listens_on_worker_threads(cluster: Cluster, names: Nam
 
     asyncio.run(scenario())
     assert sorted(map(int, seen.bodies)) == list(range(30))
+
+
+def test_a_call_of_a_plain_listener_to_its_consumer_is_carried_out_on_the_loop(
+    cluster: Cluster, names: Names
+) -> None:
+    """It is made on a worker thread, where nothing of a loop may be touched."""
+    cluster.create_topic(names.topic, 1)
+
+    async def scenario() -> tuple[int, int]:
+        resumed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        asked: list[int] = []
+
+        def listener(_: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+            asked.append(threading.get_ident())
+            consumer.resume()
+            return SUCCESS
+
+        consumer = aio.PushConsumer(
+            names.group,
+            namesrv_addr=cluster.namesrv_addr,
+            consume_from_where=FIRST,
+            listener=listener,
+            subscription={names.topic: "*"},
+        )
+        async with aio.Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer, consumer:
+            machine = consumer._machine
+            machine.resume = lambda: resumed.set_result(threading.get_ident())  # type: ignore[method-assign]
+            await producer.send(Message(names.topic, b"x"))
+            carried_out = await asyncio.wait_for(resumed, WAIT_S)
+            return asked[0], carried_out
+
+    calling, carrying_out = asyncio.run(scenario())
+    assert (calling != threading.get_ident(), carrying_out) == (True, threading.get_ident())

@@ -63,8 +63,11 @@ class Engine:
         return self._thread_for(coro).run(coro)
 
     def do(self, function: Callable[..., object], *args: object) -> None:
-        """Call ``function(*args)`` on the loop: now on the caller's, soon on that of a thread."""
-        if self.thread is None:
+        """Call ``function(*args)`` on the loop: now on the caller's, soon on that of a thread.
+
+        Soon too where the caller's loop is another thread's: plain listeners are called on threads.
+        """
+        if self.thread is None and threading.get_ident() == self.loop_thread_id:
             function(*args)
         else:
             self.call_soon(function, *args)
