@@ -88,7 +88,7 @@ def decode_properties(text: bytes | str) -> dict[str, str]:
 
 
 def whole_number(text: str, most: int) -> int | None:
-    """Return the number a peer's text stands for; None where it is none from 0 to ``most``.
+    """Return the number a peer's text stands for; None where it is not a number up to ``most``.
 
     ``int`` reads digits of every script, signs and underscores, and raises for thousands of digits.
     """
