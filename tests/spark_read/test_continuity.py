@@ -193,6 +193,48 @@ def test_a_planned_batch_of_a_queue_that_is_gone_is_a_loss_or_left_out(
     assert "offsets 50 to 59" in caplog.text
 
 
+def test_a_planned_batch_whose_tail_a_broker_lost_is_read_as_far_as_it_is_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The rows that took the place of the lost ones are the next batch's, each once."""
+    before = FakeCluster()
+    start = before.start()
+    before.table[A][1] = 120
+    planned = before.latest(start)
+    before.again(A, 130, begin=110)
+    with pytest.raises(DataLossError, match="offsets 110 to 119 of a micro-batch already planned"):
+        restarted(before, planned).source.ranges(start, planned)
+    cluster = restarted(before, planned, **READ_ON)
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        assert cluster.source.ranges(start, planned) == [QueueRange(A, 100, 110)]
+    assert "the topic was recreated, or the broker lost data" in caplog.text
+    following = cluster.latest(planned)
+    assert cluster.source.ranges(planned, following) == [QueueRange(A, 110, 130)]
+
+
+def test_a_planned_batch_whose_rows_expired_or_are_not_back_yet_is_left_to_its_tasks() -> None:
+    """They wait, and tell the loss; nothing there is another row than was planned."""
+    before = FakeCluster()
+    start = before.start()
+    before.table[A][1] = 120
+    planned = before.latest(start)
+    for low, high in ((125, 130), (0, 110), (0, 0)):
+        before.table[A] = [low, high]
+        again = restarted(before, planned)
+        assert again.source.ranges(start, planned) == [QueueRange(A, 100, 120)]
+
+
+def test_a_batch_planned_by_the_same_run_is_not_compared_again() -> None:
+    """A running stream asks brokers for nothing more."""
+    cluster = FakeCluster()
+    end = cluster.start()
+    cluster.table[A][1] = 120
+    planned = cluster.latest(end)
+    asked = len(cluster.marked)
+    cluster.source.ranges(end, StreamOffset.from_json(planned.to_json()))
+    assert len(cluster.marked) == asked
+
+
 # --- shorter --------------------------------------------------------------------------------------
 
 

@@ -185,6 +185,38 @@ def test_a_topic_deleted_before_its_batch_is_read_is_a_loss(
         running.read()
 
 
+@pytest.mark.parametrize("rows", [30, 12, 4], ids=["longer", "shorter", "shorter than was read"])
+def test_a_planned_batch_is_not_read_from_a_topic_made_anew_since(
+    topics: Topics, topic: str, query: StartQuery, rows: int
+) -> None:
+    """The driver died inside a batch; the new topic's rows at its offsets were never planned."""
+    topics.made(topic, range(10))
+    running = query(topic=topic, startingOffsets="earliest")
+    running.drain()
+    topics.put(topic, range(10, 15), queue=0)
+    assert running.plan()
+    running.stop()
+    topics.made_anew(topic, range(100, 100 + rows))
+    with pytest.raises(DataLossError, match="offsets 10 to 14 of a micro-batch"):
+        running.start()
+    assert running.rows == list(range(10))
+    running.restart(failOnDataLoss=False)
+    assert running.drain() == [*range(10), *range(100, 100 + rows)]
+
+
+def test_the_first_batch_is_not_read_from_a_topic_made_anew_since(
+    topics: Topics, topic: str, query: StartQuery
+) -> None:
+    """There is no row read before it to know the topic by, and the new one is shorter."""
+    topics.made(topic, range(10))
+    running = query(topic=topic, startingOffsets="earliest", failOnDataLoss=False)
+    assert running.plan()
+    topics.made_anew(topic, range(100, 104))
+    running.restart()
+    assert running.rows == []
+    assert running.drain() == [100, 101, 102, 103]
+
+
 def test_topics_of_a_pattern_come_and_go_where_losses_are_accepted(
     topics: Topics, topic: str, query: StartQuery
 ) -> None:

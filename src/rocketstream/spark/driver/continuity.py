@@ -18,7 +18,7 @@ from rocketstream.columns.table import described
 from rocketstream.errors import RocketMQError, TransportError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.cluster import Cluster
-from rocketstream.spark.driver.offsets import Mark, StreamOffset
+from rocketstream.spark.driver.offsets import Mark, Marks, StreamOffset
 from rocketstream.spark.driver.planning import first_at
 from rocketstream.spark.losses import report_loss
 from rocketstream.spark.options import ReadOptions
@@ -194,6 +194,47 @@ class Continuity:
                 self._lost(span.queue, f"{what} cannot be read: the queue has left the route")
                 self._absent.add(span.queue)
         return [span for span in ranges if span.queue not in gone]
+
+    def unchanged(self, ranges: Sequence[QueueRange], marks: Marks) -> list[QueueRange]:
+        """Return the ranges of a batch that an earlier run planned, without rows of other topics.
+
+        Args:
+            ranges: the ranges; their queues exist.
+            marks: the marks of their last rows, where these could be read.
+
+        Raises:
+            DataLossError: a row is another than was planned, and ``failOnDataLoss`` is set.
+        """
+        lasts = {span.queue: span.end - 1 for span in ranges if span.queue in marks}
+        now = self._cluster.marks_again(lasts, marks, lasts) if lasts else {}
+        left = [
+            span
+            if span.queue not in marks or now.get(span.queue) == marks[span.queue]
+            else self._left_of(span, marks[span.queue], span.queue in now)
+            for span in ranges
+        ]
+        return [span for span in left if span.begin < span.end]
+
+    def _left_of(self, span: QueueRange, mark: Mark, replaced: bool) -> QueueRange:
+        """Return a range without the rows stored after it was planned; its last row was ``mark``.
+
+        Args:
+            span: the range.
+            mark: the mark of its last row as planned.
+            replaced: whether another row has that offset now; otherwise there is none.
+        """
+        first = self._first_after(span.queue, mark)
+        high = self._cluster.max_offsets([span.queue])[span.queue]
+        if not replaced and first >= min(span.end, high):
+            return span  # expired, or not back yet: the task waits, and tells the loss
+        end = max(span.begin, min(first, span.end - 1))
+        self._lost(
+            span.queue,
+            f"offsets {end} to {span.end - 1} of a micro-batch already planned cannot be read: "
+            f"its last row was {_text(mark)}, and the rows now at these offsets came later: the "
+            "topic was recreated, or the broker lost data",
+        )
+        return QueueRange(span.queue, span.begin, end)
 
     def _asked_for(self, start: StreamOffset) -> list[MessageQueue]:
         """Return the queues of ``start`` to read, without those the user no longer asks for."""

@@ -59,6 +59,7 @@ class StreamSource:
         self._clock = clock
         self._initial: StreamOffset | None = None
         self._planned: StreamOffset | None = None
+        self._own: StreamOffset | None = None
         self._target: Ends | None = None
         self._ends = QueueEnds(cluster, options.queue_refresh_ms, clock)
         self._continuity = Continuity(options, cluster, self._ends, clock)
@@ -119,6 +120,7 @@ class StreamSource:
         if end is start and self._target is None:
             end = self._wait_for_news(start, limited)
         self._quiet_since = start if end is start else None
+        self._own = self._own if end is start else end
         self._idle_at = self._clock.monotonic_ms() if end is start else float("-inf")
         return end
 
@@ -131,7 +133,8 @@ class StreamSource:
 
         Raises:
             ConfigurationError: ``start`` is another group's.
-            DataLossError: a queue of the batch is gone, and ``failOnDataLoss`` is set.
+            DataLossError: a queue of the batch is gone, or is not the one that was planned, and
+                ``failOnDataLoss`` is set.
         """
         check_group(self._options, start)
         self._planned = end
@@ -139,7 +142,13 @@ class StreamSource:
         ranges = ranges_between(start, end)
         if not ranges:
             return []
-        return self.cluster.patiently(lambda: self._continuity.reachable(ranges), topics_known=True)
+
+        def there() -> list[QueueRange]:
+            found = self._continuity.reachable(ranges)
+            # A batch of an earlier run may have been planned long ago.
+            return found if end == self._own else self._continuity.unchanged(found, end.marks)
+
+        return self.cluster.patiently(there, topics_known=True)
 
     def commit(self, end: StreamOffset) -> None:
         """Note that everything before ``end`` is done."""
