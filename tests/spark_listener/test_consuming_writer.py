@@ -69,7 +69,7 @@ class Query:
     @property
     def lastProgress(self) -> Any:
         offset = json.dumps(StreamOffset({QUEUE: 4}).to_json())
-        return SimpleNamespace(sources=[SimpleNamespace(endOffset=offset)])
+        return SimpleNamespace(sources=[SimpleNamespace(endOffset=offset, latestOffset=None)])
 
     def awaitTermination(self) -> None:
         assert self.over.wait(LONG_S)

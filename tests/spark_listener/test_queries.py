@@ -6,6 +6,8 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.listener.queries import ends_of, facts_of, stop_between_batches
@@ -15,7 +17,7 @@ A, B = MessageQueue("T", "b", 0), MessageQueue("%RETRY%g", "b", 0)
 
 
 def progress(batch: int, *offsets: Any) -> Any:
-    sources = [SimpleNamespace(endOffset=offset) for offset in offsets]
+    sources = [SimpleNamespace(endOffset=offset, latestOffset=None) for offset in offsets]
     return SimpleNamespace(batchId=batch, timestamp="now", sources=sources)
 
 
@@ -54,6 +56,15 @@ def test_the_ends_of_all_sources_count_and_foreign_ones_are_left_out() -> None:
         lastProgress=progress(3, offset({A: 5}), offset({B: 2}), '{"logOffset":7}', "12", None)
     )
     assert ends_of(query) == {A: 5, B: 2}
+
+
+@pytest.mark.parametrize("latest", [{A: 9}, {}])
+def test_a_queue_that_is_read_no_more_has_no_end(latest: dict[MessageQueue, int]) -> None:
+    """The checkpoint keeps its place, and whoever else consumes it moves the group's offset."""
+    last = progress(3, offset({A: 5, B: 2}))
+    last.sources[0].latestOffset = offset(latest) if latest else None
+    ends = {A: 5} if latest else {A: 5, B: 2}  # Spark 4.0 tells no latest offset
+    assert ends_of(SimpleNamespace(lastProgress=last)) == ends
 
 
 def test_a_query_without_progress_has_no_ends() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -91,6 +91,39 @@ def test_who_reports_nothing_may_read_beside_members() -> None:
     end = cluster.start()
     cluster.source.commit(end)
     assert (cluster.reports, cluster.asked_for_members) == ([], 0)
+
+
+def test_a_topic_taken_out_of_the_options_has_its_group_offsets_left_alone() -> None:
+    """Another query of the group, or a consumer, may have moved them since."""
+    cluster = FakeCluster(group="g", queueRefreshMs="0")
+    other = MessageQueue("U", "broker", 0)
+    end = cluster.latest(StreamOffset({A: 30, B: 50, other: 40}))
+    assert end.ends == {A: 100, B: 50, other: 40}
+    cluster.source.commit(end)
+    assert cluster.reports == [{A: 30, B: 50}, {A: 100}]
+
+
+def test_a_broker_that_left_the_route_for_good_keeps_no_report_back() -> None:
+    """Its queues keep their place in the checkpoint, and nobody can be asked about them."""
+    cluster = FakeCluster(group="g", queueRefreshMs="0", failOnDataLoss="false")
+    end = cluster.start()
+    del cluster.table[B]
+    asked: list[list[MessageQueue]] = []
+
+    def members(group: str, queues: Iterable[MessageQueue]) -> dict[str, str]:
+        asked.append(list(queues))
+        if not set(queues) <= cluster.table.keys():
+            raise RouteNotFoundError("no route leads to broker 'broker'")
+        return {}
+
+    cluster.members = members  # type: ignore[method-assign]
+    end = cluster.latest(end)
+    cluster.clock.advance(60_000)
+    cluster.table[A][1] = 110
+    end = cluster.latest(end)
+    cluster.source.commit(end)
+    assert end.ends == {A: 110, B: 50}
+    assert (cluster.reports[-1], asked[-1]) == ({A: 110}, [A])
 
 
 def test_a_stream_may_stand_for_a_member() -> None:
@@ -196,12 +229,12 @@ def test_a_failed_report_is_tried_again_after_a_second_and_no_sooner() -> None:
     reporter = Reporter(cluster._options, cluster, cluster.clock)
     reporter.claim([A])
     cluster.failures = [ConnectError("away")]
-    reporter.report_if_due(StreamOffset({A: 1}))
+    reporter.report_if_due(StreamOffset({A: 1}), [A, B])
     cluster.clock.advance(999)
-    reporter.report_if_due(StreamOffset({A: 1}))
+    reporter.report_if_due(StreamOffset({A: 1}), [A, B])
     assert cluster.reports == []
     cluster.clock.advance(1)
-    reporter.report_if_due(StreamOffset({A: 1}))
+    reporter.report_if_due(StreamOffset({A: 1}), [A, B])
     assert cluster.reports == [{A: 1}]
 
 
@@ -210,10 +243,10 @@ def test_an_idle_stream_says_its_offsets_again_every_ten_seconds() -> None:
     cluster = FakeCluster(group="g")
     reporter = Reporter(cluster._options, cluster, cluster.clock)
     reporter.claim([A])
-    reporter.report(StreamOffset({A: 1, B: 5}))
+    reporter.report(StreamOffset({A: 1, B: 5}), [A, B])
     for _ in range(20):
         cluster.clock.advance(999)
-        reporter.report_if_due(StreamOffset({A: 1, B: 5}))
+        reporter.report_if_due(StreamOffset({A: 1, B: 5}), [A, B])
     assert cluster.reports == [{A: 1, B: 5}] * 2
 
 
@@ -222,7 +255,7 @@ def test_a_stream_whose_other_queues_move_says_the_idle_ones_again() -> None:
     reporter = Reporter(cluster._options, cluster, cluster.clock)
     reporter.claim([A])
     for end_of_a in range(5):
-        reporter.report(StreamOffset({A: end_of_a, B: 5}))
+        reporter.report(StreamOffset({A: end_of_a, B: 5}), [A, B])
         cluster.clock.advance(4_000)
     assert cluster.reports == [{A: 0, B: 5}, {A: 1}, {A: 2}, {A: 3, B: 5}, {A: 4}]
 
@@ -239,7 +272,7 @@ def test_one_outage_of_reports_is_one_line(caplog: pytest.LogCaptureFixture) -> 
             if number == 4:
                 cluster.failures = [ConnectError("away")]
             cluster.clock.advance(1_000)
-            reporter.report_if_due(StreamOffset({A: number}))
+            reporter.report_if_due(StreamOffset({A: number}), [A, B])
     said = [record.getMessage().removeprefix("progress of group=g ") for record in caplog.records]
     again = "is reported again"
     refused = "not reported: CODE: 26: no such group"

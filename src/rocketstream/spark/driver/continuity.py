@@ -50,6 +50,11 @@ class QueueEnds:
         self._queues: list[MessageQueue] = []
         self._queues_at = float("-inf")
 
+    @property
+    def known(self) -> Sequence[MessageQueue]:
+        """The queues of the route as last seen."""
+        return self._queues
+
     def recent(self, held: Collection[str]) -> dict[MessageQueue, int]:
         """Return ends at most 100 ms old; blocks, and raises the errors of the cluster's answers.
 

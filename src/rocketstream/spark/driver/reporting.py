@@ -50,6 +50,8 @@ class Reporter:
     def __init__(self, options: ReadOptions, cluster: Cluster, clock: Clock) -> None:
         self._group = options.group if options.commit_offsets else None
         self._member = options.group_member
+        # A query that reads what failed to be consumed feeds the listener the claim is for.
+        self._feeds = options.group is not None and retry_topic(options.group) in options.topics
         self._cluster = cluster
         self._clock = clock
         self._reported: Mapping[MessageQueue, int] = {}
@@ -83,24 +85,32 @@ class Reporter:
                 group=group,
             )
 
-    def report_if_due(self, offset: StreamOffset) -> None:
+    def report_if_due(self, offset: StreamOffset, queues: Sequence[MessageQueue]) -> None:
         """Report, unless reporting failed a moment ago; never raises errors of the cluster."""
         if self._clock.monotonic_ms() >= self._pause_until:
-            self.report(offset)
+            self.report(offset, queues)
 
-    def report(self, offset: StreamOffset) -> None:
-        """Report; never raises errors of the cluster."""
+    def report(self, offset: StreamOffset, queues: Sequence[MessageQueue]) -> None:
+        """Report; never raises errors of the cluster.
+
+        Args:
+            offset: how far the stream is.
+            queues: the queues that are read. Others of the offset are left alone: another
+                consumer may move those of a topic taken out of the options, and a broker that left
+                the route would fail every report.
+        """
         group = self._group
         if group is None or offset.initial:
             return
         now = self._clock.monotonic_ms()
         if now - self._reported_at >= REPEAT_MS:
             self._reported = {}
-        if offset.ends == self._reported:
+        ends = {queue: offset.ends[queue] for queue in queues if queue in offset.ends}
+        if ends == self._reported:
             return
-        news = {q: end for q, end in offset.ends.items() if self._reported.get(q) != end}
+        news = {queue: end for queue, end in ends.items() if self._reported.get(queue) != end}
         try:
-            if self._must_yield(group, list(offset.ends)):
+            if self._must_yield(group, list(ends)):
                 return
             self._cluster.report(group, news)
         except (TransportError, BrokerError, RouteNotFoundError) as error:
@@ -112,9 +122,9 @@ class Reporter:
         if self._failure:
             logger.warning("progress of group=%s is reported again", group)
             self._failure = ""
-        if len(news) == len(offset.ends):
+        if len(news) == len(ends):
             self._reported_at = now
-        self._reported = offset.ends
+        self._reported = ends
 
     def _must_yield(self, group: str, queues: Sequence[MessageQueue]) -> bool:
         """Whether others have begun to consume with the group; checked from time to time."""
@@ -138,8 +148,7 @@ class Reporter:
             logger.warning("cannot tell whether group=%s has live members: %s", group, error)
             members = {}
         self._looked_at = self._clock.monotonic_ms()
-        # A query that reads what failed to be consumed feeds the listener the claim is for.
-        feeds = any(queue.topic == retry_topic(group) for queue in queues)
+        feeds = self._feeds or any(queue.topic == retry_topic(group) for queue in queues)
         any_claim = self._member == ANY_CLAIM or (self._member is None and feeds)
         return {
             name: address

@@ -115,7 +115,7 @@ class StreamSource:
             start = self._planned or self.initial()
         check_group(self._options, start)
         self._claim(start)
-        self._reporter.report_if_due(start)
+        self._reporter.report_if_due(start, self._ends.known)
         end = start if self._is_quiet(start) else self._next(start, limited)
         if end is start and self._target is None:
             end = self._wait_for_news(start, limited)
@@ -152,7 +152,7 @@ class StreamSource:
 
     def commit(self, end: StreamOffset) -> None:
         """Note that everything before ``end`` is done."""
-        self._reporter.report(end)
+        self._reporter.report(end, self._ends.known)
 
     def stop(self) -> None:
         """Stop waiting and close the connections."""

@@ -12,7 +12,7 @@ import json
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from rocketstream._util.clock import Clock
@@ -102,17 +102,26 @@ def is_given_up(query: Any) -> bool:
 
 
 def ends_of(query: Any) -> dict[MessageQueue, int]:
-    """Return where a query's last finished micro-batch ended; empty before the first one."""
+    """Return where a query's last finished micro-batch ended; empty before the first one.
+
+    Queues that are read no more keep their place in the checkpoint; they are left out where the
+    source says which there are.
+    """
     progress = None if query is None else query.lastProgress
     ends: dict[MessageQueue, int] = {}
     for source in [] if progress is None else progress.sources:
-        offset = source.endOffset
-        try:
-            value = json.loads(offset) if isinstance(offset, str) else offset
-            ends.update(StreamOffset.from_json(value).ends)
-        except (ConfigurationError, ValueError):  # of a source that is not ours
-            continue
+        reached, there = _ends(source.endOffset), _ends(source.latestOffset)
+        ends |= {q: end for q, end in reached.items() if q in there or not there}
     return ends
+
+
+def _ends(offset: Any) -> Mapping[MessageQueue, int]:
+    """Return the ends in an offset of a progress report; none in that of another source."""
+    try:
+        value = json.loads(offset) if isinstance(offset, str) else offset
+        return StreamOffset.from_json(value).ends
+    except (ConfigurationError, ValueError):
+        return {}
 
 
 def facts_of(query: Any) -> dict[str, str]:
