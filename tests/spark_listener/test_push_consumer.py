@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,16 +21,20 @@ from rocketstream.errors import (
 )
 from rocketstream.model import (
     ConsumeConcurrentlyStatus,
+    ConsumeFromWhere,
     ConsumeOrderlyStatus,
     MessageModel,
     MessageQueue,
     MessageSelector,
 )
+from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import SparkPushConsumer
 from rocketstream.spark.listener.consume import told_settings
 from rocketstream.spark.listener.push_consumer import sources_of
 from rocketstream.spark.listener.queries import STARTS_MAX
 from rocketstream.spark.listener.sink import sink_options
+from tests.kits.spark.micro_batches import Query, Topics
+from tests.kits.spark.support import Sent, send
 from tests.plugins.waiting import wait_until
 
 
@@ -143,6 +148,91 @@ def test_topics_of_one_expression_are_one_source_in_an_order_of_their_own() -> N
     ]
 
 
+class Frames:
+    """A session's ``readStream``: keeps the options of each frame that is loaded."""
+
+    def __init__(self) -> None:
+        self.loaded: list[dict[str, str]] = []
+        self.given: dict[str, str] = {}
+
+    def format(self, _: str) -> Frames:
+        self.given = {}
+        return self
+
+    def schema(self, _: object) -> Frames:
+        return self
+
+    def options(self, **given: str) -> Frames:
+        self.given |= given
+        return self
+
+    def option(self, name: str, value: str) -> Frames:
+        return self.options(**{name: value})
+
+    def load(self) -> Frames:
+        self.loaded.append(self.given)
+        return self
+
+    def unionAll(self, _: object) -> Frames:
+        return self
+
+
+def sources(cluster: EmbeddedCluster, expressions: dict[str, str]) -> list[dict[str, str]]:
+    """The options of the sources of a consumer that begins with the first messages."""
+    frames = Frames()
+    given = {"namesrv_addr": cluster.namesrv_addr, "subscription": expressions}
+    made = consumer(consume_from_where=ConsumeFromWhere.FIRST_OFFSET, **given)
+    made._spark.readStream = frames
+    made._rows()
+    return frames.loaded
+
+
+def plan(queries: list[Query]) -> None:
+    """Ask each source, as Spark does before it begins a micro-batch."""
+    for query in queries:
+        query.plan()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"orders": "paid", "refunds": "pending", "fees": "pending"},
+        {"orders": "paid", "refunds": "open", "fees": "paid"},
+    ],
+    ids=["the sources change places", "a topic changes its source"],
+)
+def test_a_checkpoint_whose_topics_are_other_sources_now_is_refused(
+    topics: Topics, query: Callable[..., Query], changed: dict[str, str]
+) -> None:
+    """Each source would find topics new to it, and consume them from their oldest message."""
+    before = {"orders": "paid", "refunds": "open", "fees": "open"}
+    topics.cluster.create_topic("%RETRY%billing", queues=1)
+    for topic in before:
+        topics.delete(topic)
+        topics.cluster.create_topic(topic, queues=1)
+        send(topics.cluster, topic, 0, [Sent(b"1", {"TAGS": tag}) for tag in ("paid", "open")])
+    queries = [query(**given) for given in sources(topics.cluster, before)]
+    assert [each.drain() for each in queries] == [[], [1, 1], [1]]
+    for each, given in zip(queries, sources(topics.cluster, changed), strict=True):
+        each.restart(**given)
+    with pytest.raises(ConfigurationError, match="begin a new checkpoint directory"):
+        plan(queries)
+
+
+def test_a_changed_expression_that_moves_no_topic_goes_on_where_it_was(
+    topics: Topics, query: Callable[..., Query]
+) -> None:
+    for topic in ("%RETRY%billing", "bills", "letters"):
+        topics.cluster.create_topic(topic, queues=1)
+    before = sources(topics.cluster, {"bills": "paid", "letters": "open"})
+    queries = [query(**given) for given in before]
+    assert [each.drain() for each in queries] == [[], [], []]
+    send(topics.cluster, "letters", 0, [Sent(b"7", {"TAGS": "opened"})])
+    after = sources(topics.cluster, {"bills": "paid", "letters": "opened"})
+    pairs = list(zip(queries, after, strict=True))
+    assert [each.restart(**given).drain() for each, given in pairs] == [[], [7], []]
+
+
 def test_a_comma_between_tags_is_told(caplog: pytest.LogCaptureFixture) -> None:
     consumer(subscription={"orders": "a,b"})
     assert "subscription of topic orders: the comma in 'a,b'" in caplog.text
@@ -226,7 +316,7 @@ class Claim:
         self.is_held = False
 
 
-class Query:
+class Running:
     """A query that has failed, or ends when it is stopped."""
 
     def __init__(self, failure: str | None = None) -> None:
@@ -257,12 +347,12 @@ LATE = "[STREAM_FAILED] Query terminated: Python worker failed to connect back."
 
 
 def started(
-    monkeypatch: pytest.MonkeyPatch, *queries: Query | Exception
+    monkeypatch: pytest.MonkeyPatch, *queries: Running | Exception
 ) -> tuple[SparkPushConsumer, Claim]:
     """A consumer whose starts get these queries one after the other."""
     made, claim, given = consumer(), Claim(), iter(queries)
 
-    def start_query(_: Any, options: Any) -> Query:
+    def start_query(_: Any, options: Any) -> Running:
         query = next(given)
         if isinstance(query, Exception):
             raise query
@@ -280,8 +370,8 @@ def started(
 def test_a_query_whose_python_started_late_is_started_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    third = Query()
-    made, claim = started(monkeypatch, Query(LATE), Query(LATE), third)
+    third = Running()
+    made, claim = started(monkeypatch, Running(LATE), Running(LATE), third)
     assert made.await_termination(timeout_ms=1) is False
     assert made.query is third
     assert claim.is_held
@@ -293,7 +383,7 @@ def test_a_query_whose_python_started_late_is_started_again(
 def test_a_python_that_never_starts_fails_the_query_and_leaves_the_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made, claim = started(monkeypatch, *(Query(LATE) for _ in range(STARTS_MAX)))
+    made, claim = started(monkeypatch, *(Running(LATE) for _ in range(STARTS_MAX)))
     with pytest.raises(RuntimeError, match="failed to connect back"):
         made.await_termination()
     wait_until(lambda: not claim.is_held, "the group's end")
@@ -304,7 +394,7 @@ def test_a_python_that_never_starts_fails_the_query_and_leaves_the_group(
 def test_a_failed_query_leaves_the_group_where_it_cannot_be_started_again(
     monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
-    made, claim = started(monkeypatch, Query(failure), OSError("the broker is gone"))
+    made, claim = started(monkeypatch, Running(failure), OSError("the broker is gone"))
     with pytest.raises(RuntimeError, match="Python worker"):
         made.await_termination()
     wait_until(lambda: not claim.is_held, "the group's end")

@@ -157,18 +157,29 @@ class Reporter:
         }
 
 
-def check_group(options: ReadOptions, start: StreamOffset) -> None:
-    """Refuse to feed a listener of one group from a checkpoint of another.
+def check_checkpoint(options: ReadOptions, start: StreamOffset) -> None:
+    """Refuse to feed a listener from a checkpoint of another group, or of another source.
 
     The query would continue at the other group's offsets, and nobody would consume that group's
-    failed messages.
+    failed messages. A topic that another source of the query had would be new to this one, and
+    consumed again from its oldest message.
 
     Raises:
-        ConfigurationError: the checkpoint is another group's; the error names both.
+        ConfigurationError: the checkpoint is another's; the error names both.
     """
+    topics = {queue.topic for queue in start.ends}
+    if moved := sorted(topics & options.other_topics):
+        raise ConfigurationError(
+            f"the checkpoint's source in this place read {', '.join(moved)}, which another source "
+            f"of the query reads now; this one is to read {', '.join(options.topics)}. Sources are "
+            "numbered by their expressions: a changed one gave them other places, and messages "
+            "would be consumed again. Give the expressions as they were, or begin a new checkpoint "
+            "directory",
+            option="otherTopics",
+        )
     if options.group is None or retry_topic(options.group) not in options.topics:
         return
-    for topic in {queue.topic for queue in start.ends}:
+    for topic in topics:
         if topic.startswith(RETRY_PREFIX) and topic not in options.topics:
             other = topic.removeprefix(RETRY_PREFIX)
             raise ConfigurationError(

@@ -19,7 +19,7 @@ from rocketstream.spark.driver.held_pulls import HeldPulls
 from rocketstream.spark.driver.offsets import Mark, StreamOffset, following, ranges_between
 from rocketstream.spark.driver.planning import Admission
 from rocketstream.spark.driver.positions import Resolver
-from rocketstream.spark.driver.reporting import Reporter, check_group
+from rocketstream.spark.driver.reporting import Reporter, check_checkpoint
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.scan import QueueRange
 
@@ -106,14 +106,14 @@ class StreamSource:
 
         Raises:
             ConfigurationError: the group whose offsets are reported has live members, or ``start``
-                is another group's.
+                is another group's or source's.
             DataLossError: a queue is gone, or is not the one in ``start``, and ``failOnDataLoss``
                 is set.
             TransportError, BrokerError: the cluster was out of reach for ``retryTimeoutMs``.
         """
         if start is None:
             start = self._planned or self.initial()
-        check_group(self._options, start)
+        check_checkpoint(self._options, start)
         self._claim(start)
         self._reporter.report_if_due(start, self._ends.known)
         end = start if self._is_quiet(start) else self._next(start, limited)
@@ -132,11 +132,11 @@ class StreamSource:
         """Return the ranges a batch reads.
 
         Raises:
-            ConfigurationError: ``start`` is another group's.
+            ConfigurationError: ``start`` is another group's or source's.
             DataLossError: a queue of the batch is gone, or is not the one that was planned, and
                 ``failOnDataLoss`` is set.
         """
-        check_group(self._options, start)
+        check_checkpoint(self._options, start)
         self._planned = end
         # This is also how a restart on 4.0 and 4.1 says where it is: both are one then.
         ranges = ranges_between(start, end)

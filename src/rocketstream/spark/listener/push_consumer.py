@@ -70,7 +70,17 @@ _KEYWORDS: Final = (
 """The other keywords of ``SparkPushConsumer``, which a misspelt name may have meant."""
 GROUP_MEMBER: Final = "groupMember"
 """The source's option that accepts one member as no stranger to its group: this one."""
-_DECIDED: Final = ("topic", "assign", "group", "tags", "sql", "starting", "ending", "commit")
+_DECIDED: Final = (
+    "topic",
+    "otherTopics",
+    "assign",
+    "group",
+    "tags",
+    "sql",
+    "starting",
+    "ending",
+    "commit",
+)
 """Options with these prefixes follow from the subscriptions and the group."""
 _SPLITTING: Final = ("minPartitions", "maxRecordsPerPartition")
 MAX_OFFSETS_PER_TRIGGER: Final = 10_000
@@ -201,8 +211,9 @@ class SparkPushConsumer(SyncClient[None]):
         """Consume a topic, replacing an earlier subscription of it; call it before ``start``.
 
         Topics with the same expression are one source of the query, and a checkpoint knows its
-        sources. So begin a new checkpoint directory when the number of expressions changes; the
-        query then continues at the group's offsets.
+        sources by their number. So begin a new checkpoint directory when the number of expressions
+        changes, or an expression that gives the sources another order; the query then continues at
+        the group's offsets.
 
         Args:
             topic: the topic, which must exist when the query starts.
@@ -375,10 +386,12 @@ class SparkPushConsumer(SyncClient[None]):
         rows: Any = None
         with admin_client(connect_options(self._connect())) as admin:
             for selector, topics in sources:
+                others = [name for _, some in sources if some is not topics for name in some]
                 is_sql = selector.expression_type == EXPRESSION_SQL92
                 reader = self._spark.readStream.format("rocketmq").schema(READ_COLUMNS)
                 reader = reader.options(**self._source_options()).options(
                     topic=",".join(topics),
+                    otherTopics=",".join(others),
                     startingOffsets=starting_offsets(admin, self.settings, topics),
                 )
                 frame = reader.option("sql" if is_sql else "tags", selector.expression).load()

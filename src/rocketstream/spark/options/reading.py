@@ -548,6 +548,7 @@ READ_OPTIONS: Final = (
     "group",
     "commitOffsets",
     "groupMember",
+    "otherTopics",
     *START_OPTIONS,
     STRATEGY_OPTION,
     *END_OPTIONS,
@@ -576,6 +577,7 @@ class ReadOptions(ConnectOptions):
         group: the consumer group named to the brokers, None for none.
         commit_offsets: whether a stream's progress is reported as offsets of ``group``.
         group_member: client id of the live member this stream stands for, None for none.
+        other_topics: topics that other sources of the same query read.
         start: where queues begin.
         end: where they end (batch only).
         tags: subscription expression, ``*`` for all.
@@ -597,6 +599,7 @@ class ReadOptions(ConnectOptions):
     group: str | None
     commit_offsets: bool
     group_member: str | None
+    other_topics: frozenset[str]
     start: Position
     end: Position
     tags: str
@@ -636,6 +639,7 @@ def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
         group=_group(values),
         commit_offsets=_commit_offsets(values, mode),
         group_member=values.get("groupMember") or None,
+        other_topics=frozenset(filter(None, values.get("otherTopics", "").split(","))),
         start=start,
         end=end,
         tags=values.get("tags", "").strip() or "*",
