@@ -116,6 +116,25 @@ def test_a_table_is_known_by_the_meaning_of_its_settings(tmp_path: Path) -> None
             prepare_target(other)
 
 
+def test_a_table_is_known_by_the_option_that_selects_its_messages(tmp_path: Path) -> None:
+    """In any case of its name; a marker of an earlier version does not tell a condition."""
+    first = begun(tmp_path / "t")
+    marker = tmp_path / "t" / "_ingest.json"
+    told = json.loads(marker.read_text())
+    del told["condition"]
+    marker.write_text(json.dumps(told))
+    first = dataclasses.replace(first, source={"sql": "a > 1"})
+    prepare_target(first)
+    prepare_target(dataclasses.replace(first, source={"SQL": "a  > 1"}))
+    for source, was in (
+        ({"sql": "a > 2"}, "condition='a  > 1', now it is 'a > 2'"),
+        ({}, "condition='a  > 1', now it is None"),
+        ({"TAGS": "x"}, "tags=None, now it is 'x'"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"was landed with {was}"):
+            prepare_target(dataclasses.replace(first, source=source))
+
+
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
 def test_a_table_takes_a_column_and_a_topic_more(kind: str, tmp_path: Path) -> None:
     """Where readers of it find a null in the rows from before."""

@@ -131,11 +131,13 @@ class IngestPlan(Plan):
     def identity(self) -> dict[str, Any]:
         """Return, as JSON values, the settings that must stay the same as long as the checkpoint is
         used."""
+        given = {name.lower(): value for name, value in self.source.items()}
         return {
             "topics": list(self.topics),
             "bodies": self.bodies.identity(),
             "partitionBy": list(self.partition_by),
-            "tags": self.source.get("tags"),
+            "tags": given.get("tags"),
+            "condition": given.get("sql"),
             "sql": self.sql,
             "watermark": list(self.watermark) if self.watermark else None,
             "dedupKeys": list(self.dedup_keys),
@@ -281,6 +283,7 @@ def _as_begun(plan: IngestPlan, found: dict[str, Any]) -> IngestPlan:
         bodies = dataclasses.replace(plan.bodies, schema=found["bodies"]["schema"])
         plan = dataclasses.replace(plan, bodies=bodies)
     wanted = plan.identity()
+    found = {"condition": wanted["condition"], **found}  # earlier markers do not tell it
     then, now = _meaning(found), _meaning(wanted)
     grows = plan.target.kind in GROWING
     for name in wanted:
@@ -309,8 +312,13 @@ def _meaning(settings: Mapping[str, Any]) -> dict[str, Any]:
         "topics": dict.fromkeys(settings["topics"]),
         "bodies": bodies,
         "tags": tags and {tag.strip() for tag in tags.split("||")},
-        "sql": settings.get("sql") and _BLANKS.sub(_one_blank, settings["sql"]).strip(),
+        "condition": _one_blanks(settings.get("condition")),
+        "sql": _one_blanks(settings.get("sql")),
     }
+
+
+def _one_blanks(sql: str | None) -> str | None:
+    return sql and _BLANKS.sub(_one_blank, sql).strip()
 
 
 def _one_blank(found: re.Match[str]) -> str:
