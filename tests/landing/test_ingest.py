@@ -88,6 +88,40 @@ def test_places_that_two_queries_would_share_are_refused(
         prepare_target(plan(tmp_path, target=given[0], dead_letters=given[1], checkpoint_at="c"))
 
 
+def test_a_directory_has_the_dead_letters_of_one_landing(tmp_path: Path) -> None:
+    """What another landing has read of its topics is behind the checkpoint that is there."""
+    letters = Target("parquet", str(tmp_path / "bad"))
+    first = plan(tmp_path / "t", dead_letters=letters)
+    prepare_target(first)
+    prepare_target(first)  # a first run that failed before its first micro-batch
+    (tmp_path / "bad" / "_checkpoint").mkdir()
+    first = begun(tmp_path / "t", dead_letters=letters)
+    prepare_target(dataclasses.replace(first, topics=("T", "U")))
+    other = plan(tmp_path / "u", dead_letters=letters, bodies=bodies_of(None, "id INT"))
+    for refused in (other, begun(tmp_path / "v")):
+        refused = dataclasses.replace(refused, dead_letters=letters)
+        with pytest.raises(ConfigurationError, match="has the dead letters of another landing"):
+            prepare_target(refused)
+    assert not (tmp_path / "u" / "_ingest.json").exists()
+
+
+def test_a_table_and_its_dead_letters_of_an_earlier_version_are_taken(tmp_path: Path) -> None:
+    """Their markers have no name in common yet; a table is no place for dead letters."""
+    table = begun(tmp_path / "t")
+    marker = tmp_path / "t" / "_ingest.json"
+    told = json.loads(marker.read_text())
+    del told["landing"]
+    marker.write_text(json.dumps(told))
+    (tmp_path / "bad" / "_checkpoint").mkdir(parents=True)
+    table = dataclasses.replace(table, dead_letters=Target("parquet", str(tmp_path / "bad")))
+    prepare_target(table)
+    prepare_target(table)
+    names = [json.loads(file.read_text())["landing"] for file in tmp_path.glob("*/_*.json")]
+    assert len(names) == 2 == len(set(names)) + 1
+    with pytest.raises(ConfigurationError, match="holds no dead letters of ingest"):
+        prepare_target(plan(tmp_path / "u", dead_letters=Target("parquet", str(tmp_path / "t"))))
+
+
 def test_a_table_is_known_by_the_meaning_of_its_settings(tmp_path: Path) -> None:
     """Blanks and case of a schema and a query, order of topics and tags change no row."""
     first = begun(

@@ -10,6 +10,7 @@ import json
 import logging
 import re
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -43,6 +44,9 @@ logger: logging.Logger = logging.getLogger("rocketstream.spark")
 _MARKER = "_ingest.json"
 _POLL_S = 0.2
 _DEAD_LETTERS = "_dead_letters"
+_LETTERS_MARKER: Final = "_dead_letters.json"
+_LANDING: Final = "landing"
+"""The key, in the markers of a table and its dead letters, of the name both have in common."""
 _OWN_KEY = "_ownKey"
 VIEW: Final = "messages"
 """The name of the view that a query given as ``sql`` selects from."""
@@ -253,11 +257,10 @@ def prepare_target(plan: IngestPlan, session: SparkSession | None = None) -> Ing
     if place is None or place_of(plan.checkpoint, session) is None:
         return plan
     text = place.read(_MARKER)
+    landing = _landing_in(text)
     if text is not None and resumes(plan, session):
-        found = _read_marker(text, place)
-        begun = _as_begun(plan, found)
-        if begun.identity() != found:
-            _write_marker(begun, place)  # topics or columns have become more
+        begun = _as_begun(plan, _read_marker(text, place))
+        _mark(begun, landing, place, session)  # topics or columns may have become more
         return begun
     if text is not None and any(name[:1].isdigit() for name in place.under(LOG).names()):
         raise ConfigurationError(
@@ -272,8 +275,7 @@ def prepare_target(plan: IngestPlan, session: SparkSession | None = None) -> Ing
             "its files are not hidden by the table's log",
             path=str(place),
         )
-    _check_dead_letters(plan, session)
-    _write_marker(plan, place)
+    _mark(plan, landing, place, session)
     return plan
 
 
@@ -335,15 +337,40 @@ def _is_more(then: Any, now: Any) -> bool:
     return then.items() <= now.items()
 
 
-def _check_dead_letters(plan: IngestPlan, session: SparkSession | None) -> None:
+def _mark(plan: IngestPlan, landing: str, place: Place, session: SparkSession | None) -> None:
+    """Write down what is landed where; refuse dead letters beside those of another landing.
+
+    Their query goes on at the checkpoint in their directory. Of another landing that is behind
+    messages which this one leaves out of its table, and they would be nowhere.
+    """
     target = plan.dead_letters
-    place = None if target is None or not target.is_path else place_of(target.place, session)
-    found = [] if place is None else place.names()
-    if found and CHECKPOINT not in found:
+    letters = None if target is None or not target.is_path else place_of(target.place, session)
+    told = None if letters is None else letters.read(_LETTERS_MARKER)
+    if letters is not None and told is None:
+        found = letters.names()
+        if found and (CHECKPOINT not in found or _MARKER in found):
+            raise ConfigurationError(
+                f"{letters} is not empty and holds no dead letters of ingest; give a new directory",
+                path=str(letters),
+            )
+    if told is not None and _landing_in(told) != landing:
         raise ConfigurationError(
-            f"{place} is not empty and holds no dead letters of ingest; give a new directory",
-            path=str(place),
+            f"{letters} has the dead letters of another landing than {plan.target}: what that one "
+            "has read is not looked at again, and could be in neither table; give a new directory",
+            path=str(letters),
         )
+    _write_marker(plan, landing, place)
+    if letters is not None and told is None:
+        letters.write(_LETTERS_MARKER, json.dumps({_LANDING: landing}) + "\n")
+
+
+def _landing_in(text: str | None) -> str:
+    """Return the name of the landing in a marker, a new one where there is none."""
+    try:
+        found = None if text is None else json.loads(text).get(_LANDING)
+    except (ValueError, AttributeError):  # damaged; whoever needs more of it says so
+        found = None
+    return found if isinstance(found, str) else uuid.uuid4().hex
 
 
 def _read_marker(text: str, place: Place) -> dict[str, Any]:
@@ -359,8 +386,10 @@ def _read_marker(text: str, place: Place) -> dict[str, Any]:
     return found
 
 
-def _write_marker(plan: IngestPlan, place: Place) -> None:
-    place.write(_MARKER, json.dumps(plan.identity(), indent=2) + "\n")
+def _write_marker(plan: IngestPlan, landing: str, place: Place) -> None:
+    text = json.dumps({**plan.identity(), _LANDING: landing}, indent=2) + "\n"
+    if place.read(_MARKER) != text:
+        place.write(_MARKER, text)
 
 
 def resolve_bodies(session: SparkSession, plan: IngestPlan) -> IngestPlan:
@@ -383,7 +412,7 @@ def resolve_bodies(session: SparkSession, plan: IngestPlan) -> IngestPlan:
     check_plan(found)
     place = _marked(found, session)
     if place is not None:
-        _write_marker(found, place)
+        _write_marker(found, _landing_in(place.read(_MARKER)), place)
     return found
 
 
