@@ -198,6 +198,31 @@ def test_offsets_outside_the_store_are_a_loss(tmp_path: Path) -> None:
     assert ranges_of(tmp_path, **beyond, failOnDataLoss="false")[0] == (0, 20)
 
 
+def named(offset: int) -> str:
+    return f'{{"T1":{{"store":{{"0":{offset}}}}}}}'
+
+
+@pytest.mark.parametrize("end", ["latest", named(15), named(2_000)])
+def test_a_beginning_beyond_the_end_of_the_store_is_a_loss(tmp_path: Path, end: str) -> None:
+    """As of a read through brokers; a beginning at the end is none."""
+    with opened(tmp_path) as store:
+        fill(store)
+    beyond = {"startingOffsets": named(1_000), "endingOffsets": end}
+    with pytest.raises(DataLossError, match=r"offsets 1000 .* asked for, .* holds 0 to 19"):
+        ranges_of(tmp_path, **beyond)
+    assert 0 not in ranges_of(tmp_path, **beyond, failOnDataLoss="false")
+    assert 0 not in ranges_of(tmp_path, startingOffsets=named(20))
+
+
+def test_an_end_before_the_beginning_of_a_store_read_is_refused(tmp_path: Path) -> None:
+    """The queue would be left out without a word; nothing is wanted where both are one."""
+    with opened(tmp_path) as store:
+        fill(store)
+    with pytest.raises(ConfigurationError, match="begins at offset 8 and ends at 2: give"):
+        ranges_of(tmp_path, startingOffsets=named(8), endingOffsets=named(2))
+    assert 0 not in ranges_of(tmp_path, startingOffsets=named(8), endingOffsets=named(8))
+
+
 def test_a_queue_nobody_has_is_named_with_those_there_are(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         fill(store)

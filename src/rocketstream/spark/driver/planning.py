@@ -11,6 +11,8 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from rocketstream.columns.table import described
+from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.options import ReadOptions, TriggerLimits
 from rocketstream.spark.scan import PartitionPlan, QueueRange
@@ -221,6 +223,30 @@ def _pack(
         bins[index].append(piece)
         heappush(fill, (rows + piece.count, index))
     return [tuple(sorted(filled)) for filled in bins if filled]
+
+
+def refuse_reversed(queue: MessageQueue, begin: int, end: int, low: int, high: int) -> None:
+    """Refuse an end before a beginning: the queue would silently be left out.
+
+    An end before the oldest existing row is not refused, because rows expire; a beginning after the
+    last row is a loss.
+
+    Args:
+        queue: the queue.
+        begin: where its read begins.
+        end: where its read ends.
+        low: its oldest offset.
+        high: its end.
+
+    Raises:
+        ConfigurationError: the read ends before it begins.
+    """
+    if end < begin and low < begin <= high:
+        raise ConfigurationError(
+            f"the read of {described(queue)} begins at offset {begin} and ends at {end}: give "
+            "'startingOffsets', or a starting time, before the end",
+            queue=tuple(queue),
+        )
 
 
 def first_at(low: int, high: int, hint: int, reached: Callable[[int], bool]) -> int:

@@ -13,6 +13,7 @@ from rocketstream.columns.table import described
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.planning import refuse_reversed
 from rocketstream.spark.losses import report_loss
 from rocketstream.spark.options import (
     EARLIEST,
@@ -167,21 +168,11 @@ def batch_ranges(
 def _refuse_reversed(
     cluster: Cluster, begins: dict[MessageQueue, int], ends: dict[MessageQueue, int]
 ) -> None:
-    """Refuse an end before a beginning: the queue would silently be left out.
-
-    An end before the oldest existing row is not refused, because rows expire; a beginning after the
-    last row is a loss.
-    """
     reversed_ = [queue for queue, begin in begins.items() if ends[queue] < begin]
     lows = cluster.min_offsets(reversed_) if reversed_ else {}
     highs = cluster.max_offsets(reversed_) if reversed_ else {}
     for queue in reversed_:
-        if lows[queue] < begins[queue] <= highs[queue]:
-            raise ConfigurationError(
-                f"the read of {described(queue)} begins at offset {begins[queue]} and ends at "
-                f"{ends[queue]}: give 'startingOffsets', or a starting time, before the end",
-                queue=tuple(queue),
-            )
+        refuse_reversed(queue, begins[queue], ends[queue], lows[queue], highs[queue])
 
 
 def _clip(

@@ -22,7 +22,7 @@ from rocketstream.errors import ConfigurationError, StoreDamagedError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.record import RecordHead
-from rocketstream.spark.driver.planning import first_at
+from rocketstream.spark.driver.planning import first_at, refuse_reversed
 from rocketstream.spark.losses import report_loss
 from rocketstream.spark.options import (
     EARLIEST,
@@ -278,7 +278,8 @@ def store_ranges(
     """Return the ranges a read of a store covers now.
 
     Raises:
-        ConfigurationError: an option names offsets of a queue the store does not have.
+        ConfigurationError: an option names offsets of a queue the store does not have, or an end
+            before a beginning.
         DataLossError: offsets given by the user no longer exist and ``failOnDataLoss`` is set.
     """
     now_ms = clock.now_ms()
@@ -288,11 +289,13 @@ def store_ranges(
     for queue in sorted(begins):
         begin, end = begins[queue], ends[queue]
         low, high = snapshot.lows[queue], snapshot.highs[queue]
-        if begin < end and (begin < low or end > high):
+        refuse_reversed(queue, begin, end, low, high)
+        if (begin < low and begin < end) or max(begin, end) > high:
+            to = f"to {end - 1}" if begin < end else "and on"
             report_loss(
                 options.fail_on_data_loss,
                 queue,
-                f"offsets {begin} to {end - 1} were asked for, but the store holds "
+                f"offsets {begin} {to} were asked for, but the store holds "
                 + (f"{low} to {high - 1}" if low < high else "none of this queue"),
             )
         begin, end = max(begin, low), min(end, high)
