@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.metadata
+import os
 import pickle
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import pytest
 from rocketstream.columns.table import ALL_COLUMNS
 from rocketstream.errors import DataLossError, NotSupportedError
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.command import RemotingCommand
 from rocketstream.spark import worker
 from rocketstream.spark.losses import report_loss
 from rocketstream.spark.options import read_options
@@ -22,6 +25,7 @@ from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import new_scan
 from rocketstream.spark.setup import shipping
 from rocketstream.testing.clock import ManualClock
+from rocketstream.transport.blocking_pool import BlockingPool
 
 
 @pytest.fixture
@@ -66,6 +70,41 @@ def test_connections_are_kept_by_process_and_credentials() -> None:
     assert worker.pool(plain) is not worker.pool(keyed)
     worker.close_pools()
     assert worker._keeper().pools == {}
+
+
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_keys_that_are_replaced_in_their_file_are_the_ones_that_sign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_environment: bool
+) -> None:
+    """A worker outlives the keys of a mounted secret."""
+    file = tmp_path / "keys"
+    given = {"nameServer": "h:1", "topic": "T"}
+    if by_environment:
+        monkeypatch.setenv("ROCKETMQ_KEY_FILE", str(file))
+    else:
+        given["keyFile"] = str(file)
+    options = read_options(given, "batch")
+
+    def signed_by() -> tuple[BlockingPool, str]:
+        pool, command = (
+            worker.pool(options),
+            RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO),
+        )
+        assert pool._before_request is not None
+        pool._before_request("h:1", command)
+        return pool, (command.ext_fields or {})["AccessKey"]
+
+    pools = []
+    for number, name in enumerate(("first", "later")):
+        (tmp_path / name).write_text(f"accessKey: {name}\nsecretKey: secret\n")
+        (tmp_path / name).replace(file)
+        os.utime(file, (number, number))
+        pools.append(signed_by())
+        assert signed_by() == pools[-1]
+    (old, first), (_, later) = pools
+    assert (first, later) == ("first", "later")
+    assert old._closed, "what an old connection was opened with may count no more"
+    worker.close_pools()
 
 
 def test_importing_the_packages_imports_neither_spark_nor_arrow() -> None:

@@ -12,7 +12,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from rocketstream.client.admin.blocking import BlockingAdminClient
-from rocketstream.client.credentials import environment_credentials, read_credentials, signer
+from rocketstream.client.credentials import (
+    KEY_FILE_VARIABLE,
+    environment_credentials,
+    read_credentials,
+    signer,
+)
 from rocketstream.spark.options import ConnectOptions
 from rocketstream.transport.blocking_connection import BlockingConnection
 from rocketstream.transport.blocking_pool import BlockingPool
@@ -86,6 +91,26 @@ def tls_settings(options: ConnectOptions) -> tuple[object, ...]:
         options.tls_verify,
         options.tls_check_hostname,
     )
+
+
+def file_marks(options: ConnectOptions) -> tuple[object, ...]:
+    """Return what tells the files of keys and certificates from those that take their places.
+
+    Files of the options and of this process's environment count. One that is not there is told by
+    whoever reads it.
+    """
+    variables = (KEY_FILE_VARIABLE, *(name for name in _TLS.values() if name.endswith("_FILE")))
+    given = (options.key_file, options.tls_ca_file, options.tls_cert_file, options.tls_key_file)
+    paths = (*given, *map(os.environ.get, variables))
+    return tuple(_file_mark(path) for path in paths if path)
+
+
+def _file_mark(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(os.path.expanduser(path))
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def secrets_of(options: ConnectOptions) -> tuple[str | None, str | None, str | None]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from rocketstream.protocol.compression import load_codecs
-from rocketstream.spark.connections import new_pool, tls_settings
+from rocketstream.spark.connections import file_marks, new_pool, tls_settings
 from rocketstream.spark.options import ConnectOptions
 from rocketstream.transport.blocking_pool import BlockingPool
 
@@ -39,7 +39,10 @@ def prepare() -> None:
 
 
 def pool(options: ConnectOptions) -> BlockingPool:
-    """Return this process's connections for some options; they stay open between tasks."""
+    """Return this process's connections for some options; they stay open between tasks.
+
+    Where a file of keys or certificates was replaced they are others: a worker lives for days.
+    """
     secrets = (
         options.access_key,
         options.secret_key,
@@ -47,18 +50,23 @@ def pool(options: ConnectOptions) -> BlockingPool:
         options.key_file,
     )
     key = (os.getpid(), options.connect_timeout_ms, secrets, tls_settings(options))
-    pools: dict[Any, BlockingPool] = _keeper().pools
-    found = pools.get(key)
-    if found is None:
-        found = pools[key] = new_pool(options)
-    return found
+    pools: dict[Any, tuple[object, BlockingPool]] = _keeper().pools
+    marks = file_marks(options)
+    known, found = pools.get(key, (None, None))
+    if found is not None and known == marks:
+        return found
+    made = new_pool(options)
+    pools[key] = (marks, made)
+    if found is not None:
+        found.close()
+    return made
 
 
 def close_pools() -> None:
     """Close this process's connections."""
-    pools: dict[Any, BlockingPool] = _keeper().pools
+    pools: dict[Any, tuple[object, BlockingPool]] = _keeper().pools
     for key in [key for key in pools if key[0] == os.getpid()]:
-        pools.pop(key).close()
+        pools.pop(key)[1].close()
 
 
 def kept(name: str, key: str, make: Callable[[], T], most: int) -> T:
