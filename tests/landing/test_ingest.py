@@ -16,6 +16,7 @@ from rocketstream.pipelines.ingest import IngestPlan, Reports, ingest, prepare_t
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
 from rocketstream.pipelines.targets import Target
 from rocketstream.spark.listener.queries import STARTS_MAX
+from rocketstream.spark.options import AT_EARLIEST, read_options
 
 
 def plan(path: Path, topic: str = "T", **changes: Any) -> IngestPlan:
@@ -188,6 +189,63 @@ def test_a_table_of_orc_takes_none(tmp_path: Path) -> None:
     first = begun(tmp_path / "t", target=Target("orc", str(tmp_path / "t")))
     with pytest.raises(ConfigurationError, match=r"use the same again or another directory"):
         prepare_target(dataclasses.replace(first, topics=("T", "U")))
+
+
+class Session:
+    """A session that can read nothing; it keeps the options it was to read with."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, str] = {}
+
+    @property
+    def read(self) -> Session:
+        return self
+
+    @property
+    def readStream(self) -> Session:
+        return self
+
+    def format(self, _: str) -> Session:
+        return self
+
+    def schema(self, _: object) -> Session:
+        return self
+
+    def options(self, **given: str) -> Session:
+        self.asked = given
+        raise LookupError
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"maxBytesPerTrigger": "64m"},
+        {"minOffsetsPerTrigger": "10", "MAXTRIGGERDELAY": "1m"},
+        {"maxoffsetspertrigger": "10"},
+        {"startingTimestamp": "-1d", "startingOffsetsByTimestampStrategy": "error"},
+        {"startingOffsetsByTimestamp": '{"T":"-1d"}'},
+        {"group": "g", "groupMember": "spark"},
+        {"group": "g", "commitOffsets": "true"},
+        {"rocketmq.consumerGroup": "g", "startingOffsets": "group"},
+    ],
+)
+def test_options_of_the_stream_serve_its_sample_and_its_dead_letters(given: dict[str, str]) -> None:
+    """The sample is a batch, from the oldest message; one of two streams reports the group."""
+    source = {"nameServer": "h:1", **given}
+    read_options(source | {"topic": "T"}, "stream")
+    landing = plan(Path("/t"), bodies=bodies_of(None, "infer"))
+    landing = dataclasses.replace(
+        landing, source=source, dead_letters=Target("parquet", "/bad"), checkpoint_at="/c"
+    )
+    session: Any = Session()
+    with pytest.raises(LookupError):
+        ingesting.resolve_bodies(session, landing)
+    assert read_options(session.asked | {"topic": "T"}, "batch").start == AT_EARLIEST
+    with pytest.raises(LookupError):
+        ingesting.start_dead_letters(session, landing)
+    dead = read_options(session.asked, "stream")
+    assert not dead.commit_offsets
+    assert dead.start == read_options(source | {"topic": "T"}, "stream").start
 
 
 class Report:

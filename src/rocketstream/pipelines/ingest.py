@@ -34,6 +34,7 @@ from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
 from rocketstream.pipelines.sink_log import LOG
 from rocketstream.pipelines.targets import CHECKPOINT, Target, as_dead_letters, prepare_stream
 from rocketstream.spark.listener.queries import STARTS_MAX, is_given_up
+from rocketstream.spark.options.reading import STREAM_OPTIONS, named_as_documented
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -135,7 +136,7 @@ class IngestPlan(Plan):
     def identity(self) -> dict[str, Any]:
         """Return, as JSON values, the settings that must stay the same as long as the checkpoint is
         used."""
-        given = {name.lower(): value for name, value in self.source.items()}
+        given = named_as_documented(self.source)
         return {
             "topics": list(self.topics),
             "bodies": self.bodies.identity(),
@@ -404,7 +405,8 @@ def resolve_bodies(session: SparkSession, plan: IngestPlan) -> IngestPlan:
     """
     if not plan.bodies.inferred:
         return plan
-    options = {k: v for k, v in plan.source.items() if k not in _ONLY_STREAMS}
+    given = named_as_documented(plan.source)
+    options = {name: value for name, value in given.items() if name not in STREAM_OPTIONS}
     reader = session.read.format("rocketmq").schema("body binary").options(**options)
     sample = reader.option("topic", ",".join(plan.topics)).load()
     with spark_errors():
@@ -414,11 +416,6 @@ def resolve_bodies(session: SparkSession, plan: IngestPlan) -> IngestPlan:
     if place is not None:
         _write_marker(found, _landing_in(place.read(_MARKER)), place)
     return found
-
-
-_ONLY_STREAMS: Final = (
-    "maxOffsetsPerTrigger", "startingOffsets", "startingTimestamp", "group",
-)  # fmt: skip
 
 
 def start_query(session: SparkSession, plan: IngestPlan) -> StreamingQuery:
@@ -478,7 +475,9 @@ def start_dead_letters(session: SparkSession, plan: IngestPlan) -> StreamingQuer
     target = plan.dead_letters
     if target is None:
         return None
-    source = {k: v for k, v in plan.source.items() if k != "group"}
+    # The table's query reports the group; this one may begin where the group is.
+    source = {**named_as_documented(plan.source), "commitOffsets": "false"}
+    source.pop("groupMember", None)
     messages = _read_stream(session, dataclasses.replace(plan, source=source))
     shaped = shape(messages, plan.bodies, with_body=True)
     dead = shaped.where(F.col(MALFORMED).isNotNull()).select("body", *METADATA)

@@ -566,6 +566,16 @@ READ_OPTIONS: Final = (
     *CONNECT_OPTIONS,
 )
 """Every option of a read, spelled as documented."""
+STREAM_OPTIONS: Final = (
+    "group",
+    "commitOffsets",
+    "groupMember",
+    "otherTopics",
+    *START_OPTIONS,
+    STRATEGY_OPTION,
+    *LIMIT_OPTIONS,
+)
+"""The options that say where a stream begins, how it goes on, and for whom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -623,13 +633,22 @@ class ReadOptions(ConnectOptions):
         return f"ReadOptions(topics={self.choice.text!r}, name_server={self.name_server!r})"
 
 
+def named_as_documented(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a read under their documented names; other spellings are taken.
+
+    Raises:
+        ConfigurationError: an option is unknown, or given twice.
+    """
+    return known(spelled_as_options(given, READ_OPTIONS), READ_OPTIONS)
+
+
 def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
     """Parse the options of a read; names match in any case.
 
     Raises:
         ConfigurationError: an option is unknown, missing or unusable; the error says what to give.
     """
-    values = known(spelled_as_options(given, READ_OPTIONS), READ_OPTIONS)
+    values = named_as_documented(given)
     connect = connect_settings(values)
     choice = topic_choice(values)
     start, end = bounds(values, choice, mode)
