@@ -254,6 +254,21 @@ def test_reserved_names_are_refused_or_left_out() -> None:
     assert decode_properties(bytes(items[1].properties))["SPARK_SEQUENCE"] == "1"
 
 
+def test_a_null_of_properties_has_none_whatever_lies_in_its_place() -> None:
+    """Arrow allows entries there, as other libraries leave them; no reader sees those."""
+    properties = pa.MapArray.from_arrays(
+        pa.array([0, 1, 3, 4, 5], pa.int32()),
+        pa.array(["p", "UNIQ_KEY", " ", "q", "r"]),
+        pa.array(["1", "X", None, "2", "3"]),
+        mask=pa.array([False, True, False, True]),
+    )
+    bodies = pa.array([b"a", b"b", b"c", b"d"])
+    batch = pa.record_batch({"body": bodies, "properties": properties})
+    assert own(sent(encoder(batch).block(batch))) == [{"p": "1"}, {}, {"q": "2"}, {}]
+    part = batch.slice(1, 2)
+    assert own(sent(encoder(part).block(part))) == [{}, {"q": "2"}]
+
+
 @pytest.mark.parametrize(
     ("columns", "text"),
     [

@@ -153,13 +153,16 @@ class BatchColumns:
         first, count = offsets[0], offsets[-1] - offsets[0]
         names, values = column.keys.slice(first, count), column.items.slice(first, count)
         offsets = offsets - first
+        if column.null_count:  # a null may have entries in its place, of which no reader sees any
+            is_there = column.is_valid().to_numpy(zero_copy_only=False)
+            names, values, offsets = _of_kept(
+                np.repeat(is_there, np.diff(offsets)), names, values, offsets
+            )
         reserved = pc.is_in(names, pa.array(sorted(reserved_names), names.type))
         any_reserved = pc.any(reserved).as_py()
         if drop_reserved and any_reserved:
-            kept = pc.invert(reserved)
-            before = np.cumsum(kept.to_numpy(zero_copy_only=False), dtype=np.int32)
-            offsets = np.concatenate((np.zeros(1, np.int32), before))[offsets]
-            names, values = names.filter(kept), values.filter(kept)
+            kept = pc.invert(reserved).to_numpy(zero_copy_only=False)
+            names, values, offsets = _of_kept(kept, names, values, offsets)
 
         def rows() -> Any:
             return np.repeat(np.arange(len(column)), np.diff(offsets))
@@ -201,6 +204,14 @@ class BatchColumns:
         if mask is not None:
             self.refuse(mask.fill_null(False), _SEPARATED.format(name))
         return column
+
+
+def _of_kept(kept: Any, names: Any, values: Any, offsets: Any) -> tuple[Any, Any, Any]:
+    """Return names and values of the kept entries, and where each row's begin and end."""
+    if kept.all():
+        return names, values, offsets
+    before = np.concatenate((np.zeros(1, np.int32), np.cumsum(kept, dtype=np.int32)))
+    return names.filter(pa.array(kept)), values.filter(pa.array(kept)), before[offsets]
 
 
 def offsets_of(column: Any) -> Any:
