@@ -261,6 +261,18 @@ def test_deleted_offsets_are_a_loss_naming_queue_and_offsets(
         offsets(scan(), plan(address, (0, 500)))
 
 
+@pytest.mark.parametrize("low", [300, 1_000], ids=["a part", "all"])
+def test_a_loss_names_all_offsets_that_one_answer_passes_over(
+    broker: FakeBroker, address: str, caplog: pytest.LogCaptureFixture, low: int
+) -> None:
+    """The first pull, which is alone, asks for less than an answer may be about."""
+    broker.low = low
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        offsets(scan(failOnDataLoss="false"), plan(address, (0, 500)))
+    (told,) = caplog.messages
+    assert f"offsets 0 to {min(low, 500) - 1} are gone; the queue now holds {low} to" in told
+
+
 def test_deleted_offsets_are_left_out_when_the_user_says_so(
     broker: FakeBroker, address: str, caplog: pytest.LogCaptureFixture
 ) -> None:

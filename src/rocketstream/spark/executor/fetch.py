@@ -214,16 +214,15 @@ class BrokerFetch:
                     f"{self._address} answered a pull of {pull.span.queue} from {ask.begin} "
                     f"with next offset {next_offset}"
                 )
+            end = pull.answered(ask, next_offset, answer.body)
             if not answer.body and not self._filtered:
-                self._losses.missing(pull.span.queue, ask.begin, min(next_offset, ask.end))
-            pull.answered(ask, next_offset, answer.body)
+                self._losses.missing(pull.span.queue, ask.begin, end)
         elif next_offset > ask.begin:
+            end = pull.answered(ask, next_offset)
             if not (self._filtered and answer.remark == "NO_MATCHED_MESSAGE"):
-                self._gone(pull, ask.begin, min(next_offset, ask.end), header)
-            pull.answered(ask, next_offset)
+                self._gone(pull, ask.begin, end, header)
         elif (short := self._trouble(pull).end_patience).exhausted():
-            self._gone(pull, ask.begin, ask.end, header)
-            pull.answered(ask, ask.end)
+            self._gone(pull, ask.begin, pull.answered(ask, ask.end), header)
         else:
             pull.failed(ask)
             short.pause()

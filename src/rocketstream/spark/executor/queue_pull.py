@@ -81,10 +81,11 @@ class QueuePull:
         self.in_flight += 1
         return Ask(begin, cut, cut - begin == self._stride)
 
-    def answered(self, ask: Ask, next_offset: int, body: bytes | memoryview = b"") -> None:
-        """Take the answer to ``ask``: all messages before ``next_offset`` are in ``body``.
+    def answered(self, ask: Ask, next_offset: int, body: bytes | memoryview = b"") -> int:
+        """Take the answer to ``ask``, and return the end of the offsets it answers for.
 
-        ``next_offset`` is greater than ``ask.begin``; ``body`` may hold messages of other offsets.
+        All messages before ``next_offset``, which is greater than ``ask.begin``, are in ``body``;
+        that may hold messages of other offsets.
         """
         self.in_flight -= 1
         end = self._extend(ask.end, next_offset) if next_offset > ask.end else next_offset
@@ -92,6 +93,7 @@ class QueuePull:
         if end < ask.end:
             self._reopen(end, ask.end)
         self._learn(ask, next_offset)
+        return end
 
     def failed(self, ask: Ask) -> None:
         """Take ``ask`` back: its offsets will be asked for again."""
