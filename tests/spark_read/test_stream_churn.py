@@ -83,7 +83,7 @@ def test_every_row_comes_once_while_topics_come_grow_and_go(
     assert running.drain() == churn.sent
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(8))
 def test_no_query_fails_and_no_row_comes_twice_while_topics_are_made_anew(
     topics: Topics, topic: str, query: StartQuery, seed: int
 ) -> None:
@@ -92,9 +92,17 @@ def test_no_query_fails_and_no_row_comes_twice_while_topics_are_made_anew(
     churn.make()
     options = {"topicPattern": f"{topic}-.*", "startingOffsets": "earliest"}
     running = query(**options, failOnDataLoss=False, maxOffsetsPerTrigger=20)
+    steps: list[Callable[[], object]] = [churn.make, churn.delete, churn.make_anew, churn.send]
+
+    def die_in_a_batch() -> None:
+        running.plan()
+        running.stop()
+        for step in (churn.delete, churn.make_anew, churn.send, churn.send, churn.send):
+            step()
+        running.start()
+
     for _ in range(STEPS):
-        steps: list[Callable[[], object]] = [churn.make, churn.delete, churn.make_anew, churn.send]
-        churn.chance.choice([*steps, churn.send, running.batch])()
+        churn.chance.choice([*steps, churn.send, running.batch, die_in_a_batch])()
     rows = running.drain()
     assert len(set(rows)) == len(rows)
     assert set(churn.certain) <= set(rows) <= set(churn.sent)
