@@ -147,8 +147,9 @@ ADMIN_DELAYED_READ_MAX: Final = 500
 """Messages waiting for their delay that one sweep reads of a broker; the next goes on there."""
 ADMIN_DELAYED_KEPT_MAX: Final = 20_000
 """Messages waiting for their delay an ``Admin`` remembers of a broker."""
-ADMIN_LOST_BROKER_S: Final = 600
-"""How long a broker that is registered no more counts as missing; then it is gone for good."""
+ADMIN_LOST_BROKER_S: Final = 24 * 3_600
+"""How long a broker that is registered no more counts as missing; then it was taken away on
+purpose."""
 FILTER_ENTRIES_PER_REQUEST: Final = 10_000
 """Entries of a consume queue asked for at a time: 0.8 MB of JSON."""
 FILTER_ENTRIES_MAX: Final = 400_000

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from rocketstream._util.workers import Step, Worker
+from rocketstream.admin.service import SweepMemory
 from rocketstream.admin.state import (
     BrokerState,
     Cause,
@@ -90,6 +91,7 @@ class Asked:
         self.answers = list(answers)
         self.sweeps = 0
         self.closed = 0
+        self.memories: list[SweepMemory] = []
         self.looked: list[str] = []
         self.pinned: list[PinnedMessage] = []
         self.causes: list[Cause] = []
@@ -117,6 +119,9 @@ class Asked:
             pinned=tuple(self.pinned),
             state=self.found,
         )
+
+    def _remember_in(self, memory: SweepMemory) -> None:
+        self.memories.append(memory)
 
     def close(self) -> None:
         self.closed += 1

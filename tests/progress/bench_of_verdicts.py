@@ -96,6 +96,9 @@ class Cluster:
         self.reports.setdefault(group, []).append((self.at_ms / MINUTE, report))
         return report
 
+    def _remember_in(self, memory: object) -> None:
+        return
+
     def close(self) -> None:
         return
 

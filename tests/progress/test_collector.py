@@ -213,6 +213,15 @@ def test_an_outage_is_asked_after_ever_more_seldom_but_every_half_minute() -> No
     assert rig.collector.latest() is None
 
 
+def test_admin_after_an_outage_goes_on_with_the_memory_of_the_one_before() -> None:
+    rig = Rig(waiting(7), ConnectError("refused"), waiting(7, START_MS + 60_000))
+    for _ in range(3):
+        rig.sweep()
+    assert (rig.made, rig.asked.closed) == (2, 1)
+    first, second = rig.asked.memories
+    assert first is second
+
+
 def test_a_cluster_that_cannot_even_be_asked_is_an_outage_too() -> None:
     def broken() -> Asked:
         raise ConfigurationError("no such name server")

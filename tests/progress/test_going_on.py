@@ -113,6 +113,23 @@ def test_a_verdict_that_stands_over_a_restart_stands_since_it_did(
     run.end()
 
 
+def test_broker_that_vanished_while_nobody_watched_is_missed_by_the_first_sweep(
+    tmp_path: Path,
+) -> None:
+    run = Run(tmp_path / "h.db", START_MS)
+    whole = standing(START_MS)
+    other = dataclasses.replace(whole.brokers[0], broker_name="broker-b")
+    run.sweep(dataclasses.replace(whole, brokers=(*whole.brokers, other)))
+    run.end()
+    run = Run(tmp_path / "h.db", START_MS + MINUTE)
+    run.sweep(dataclasses.replace(cluster(START_MS + MINUTE), brokers=(other,)))
+    assert run.asked.sweeps == 2, "asked once more, with what is remembered"
+    (memory,) = run.asked.memories
+    assert memory.queues == {"broker-a": {"billing": {("orders", 0)}}}
+    assert memory.seen["broker-a"] == ("c", run.clock.monotonic_ms())
+    run.end()
+
+
 def test_what_changed_while_nobody_watched_is_a_change(tmp_path: Path) -> None:
     _, last_ms = stalled(tmp_path / "h.db")
     run = Run(tmp_path / "h.db", last_ms + MINUTE)

@@ -10,6 +10,7 @@ import pytest
 
 from rocketstream import Message, Producer, limits
 from rocketstream.admin import Admin
+from rocketstream.admin.service import SweepMemory
 from rocketstream.admin.state import QueueKind
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import (
@@ -23,6 +24,7 @@ from rocketstream.protocol.bodies import BrokerData
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.testing.clock import ManualClock
 from tests.progress import faults
 
 
@@ -148,6 +150,83 @@ def test_a_broker_that_vanished_is_missed_by_who_knew_it(
     assert billing.lag is None
     assert billing.queues_unknown == 2
     assert any("registered with the name server no more" in why for why in billing.errors)
+
+
+def fall_silent(admin: Admin, patch: pytest.MonkeyPatch, *, gone: bool = False) -> None:
+    """Have ``broker-b`` not answer, or the name server know it no more."""
+    info = admin._wire.cluster_info()
+    if gone:
+        del info.broker_addr_table["broker-b"]
+    else:
+        info.broker_addr_table["broker-b"].broker_addrs = {0: "127.0.0.1:1"}
+    patch.setattr(admin._wire, "cluster_info", lambda: info)
+
+
+@pytest.fixture
+def two_brokers() -> Iterator[EmbeddedCluster]:
+    """Group ``billing`` has consumed all of ``broker-a`` and nothing of ``broker-b``."""
+    with EmbeddedCluster(brokers=2) as cluster, Admin(cluster.namesrv_addr) as admin:
+        admin.topics.create("orders", 1)
+        with Producer("sweep-test", namesrv_addr=cluster.namesrv_addr) as producer:
+            for broker_name in ("broker-a", "broker-b"):
+                queue = MessageQueue("orders", broker_name, 0)
+                producer.send(Message("orders", "x"), message_queue=queue)
+                consumed = 1 if broker_name == "broker-a" else 0
+                admin._client.update_consumer_offset("billing", queue, consumed)
+        yield cluster
+
+
+def test_queues_at_a_broker_that_was_silent_from_the_beginning_are_unknown_to_every_look(
+    two_brokers: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Admin(two_brokers.namesrv_addr) as admin:
+        assert admin.cluster.state().groups["billing"].lag == 1
+    with Admin(two_brokers.namesrv_addr) as admin:
+        fall_silent(admin, monkeypatch)
+        first = admin.cluster.state()
+        again = admin.cluster.state()
+        assert again.requests == first.requests - 1, "the route of orders is asked for once"
+        found = [first.groups["billing"], again.groups["billing"], *admin.groups.all()]
+        assert [(each.lag, each.queues_unknown) for each in found] == [(None, 1)] * 3
+
+
+def test_group_deleted_while_all_brokers_answer_is_not_remembered(
+    two_brokers: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Admin(two_brokers.namesrv_addr) as admin:
+        assert list(admin.cluster.state().groups) == ["billing"]
+        admin.changes.apply(admin.changes.group_delete_plan("billing"))
+        assert list(admin.cluster.state().groups) == []
+        fall_silent(admin, monkeypatch)
+        assert list(admin.cluster.state().groups) == []
+
+
+def test_vanished_broker_is_missed_by_the_admin_that_goes_on_for_a_day(
+    two_brokers: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, clock = SweepMemory(), ManualClock()
+    with Admin(two_brokers.namesrv_addr, clock=clock) as admin:
+        admin._remember_in(memory)
+        admin.cluster.state()
+    with Admin(two_brokers.namesrv_addr, clock=clock) as admin:
+        admin._remember_in(memory)
+        fall_silent(admin, monkeypatch, gone=True)
+        clock.advance(limits.ADMIN_LOST_BROKER_S * 1_000)
+        assert admin.cluster.state().groups["billing"].lag is None
+        clock.advance(1)
+        assert admin.cluster.state().groups["billing"].lag == 0
+        assert list(memory.queues) == ["broker-a"]
+
+
+@pytest.mark.usefixtures("behind")
+def test_queues_of_a_broker_that_ends_before_it_told_offsets_are_remembered(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = admin.cluster.state().groups["billing"]
+    faults.silence(monkeypatch, RequestCode.GET_ALL_CONSUMER_OFFSET)
+    billing = admin.cluster.state().groups["billing"]
+    assert [each.key for each in billing.queues] == [each.key for each in whole.queues]
+    assert billing.lag is None
 
 
 @pytest.mark.usefixtures("behind")

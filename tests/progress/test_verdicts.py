@@ -118,6 +118,22 @@ def test_a_group_that_fails_every_message_is_not_told_as_if_all_were_well() -> N
     assert "letter" not in judge(begun).sentence
 
 
+def test_dead_letters_of_a_broker_that_was_silent_at_first_count_from_its_first_answer() -> None:
+    """They died long before: only what comes from then on has failed within the window."""
+
+    def at_b(step: int, letters: int) -> list[QueueState]:
+        dead = replace(RETRY, topic="%DLQ%billing", kind=QueueKind.DEAD_LETTER, max_offset=letters)
+        held = [queue(step, step), dead]
+        return [queue(step, step), *(replace(each, broker_name="broker-b") for each in held)]
+
+    before = [state(step, [queue(step, step)]) for step in range(6)]
+    back = [state(step, at_b(step, 500)) for step in range(6, 9)]
+    assert judge([*before, *back]).verdict is Verdict.OK
+    found = judge([*before, *back, state(9, at_b(9, 510))])
+    assert found.verdict is Verdict.FAILING
+    said(found, "Fails: 10 messages became dead letters")
+
+
 def test_a_group_nothing_waits_for_is_ok_from_one_state() -> None:
     found = judge([state(0, [queue(7, 7)])])
     assert found.verdict is Verdict.OK

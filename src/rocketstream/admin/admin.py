@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rocketstream.admin.messages.masking import Masking
     from rocketstream.admin.messages.service import Messages
     from rocketstream.admin.safety import AuditLog
+    from rocketstream.admin.service import SweepMemory
     from rocketstream.admin.topics import Topics
 
 DEFAULT_TIMEOUT_MS = 5_000
@@ -154,6 +155,10 @@ class Admin:
         from rocketstream.admin.changes.service import Changes
 
         return Changes(self._reach)
+
+    def _remember_in(self, memory: SweepMemory) -> None:
+        """Keep in ``memory`` what sweeps find out; a later ``Admin`` may go on with it."""
+        self._reach.memory = memory
 
     def __repr__(self) -> str:
         servers = self._reach.producer_settings["namesrv_addr"]

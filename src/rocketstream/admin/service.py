@@ -9,7 +9,7 @@ it. Its arguments are checked here and nowhere else.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # topics are listed without them
     from rocketstream.admin.messages.masking import Masking
     from rocketstream.admin.messages.shown import Showing
     from rocketstream.admin.safety import AuditLog, ChangeGate
-    from rocketstream.admin.state import QueueState
+    from rocketstream.admin.state import ClusterState, GroupState, QueueState
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -101,17 +101,40 @@ class BrokerMemory:
 
 @dataclass(slots=True)
 class SweepMemory:
-    """The memory of one ``Admin`` of its cluster.
+    """The memory of one ``Admin`` of its cluster, or of those that took it over one by one.
 
     Attributes:
         brokers: the answers of each broker, by its name.
         seen: cluster, and when it was last registered, of each broker by its name: one may vanish.
         queues: the queues each broker reported of each group, in case it falls silent.
+        routes: how many queues each broker has of a topic, by topic, while a broker is silent.
     """
 
     brokers: dict[str, BrokerMemory] = field(default_factory=dict)
     seen: dict[str, tuple[str, float]] = field(default_factory=dict)
     queues: dict[str, dict[str, frozenset[tuple[str, int]]]] = field(default_factory=dict)
+    routes: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def recall(self, groups: Iterable[GroupState], now: ClusterState, now_ms: float) -> bool:
+        """Take queues of groups at brokers that are registered no more, as a sweep before this
+        memory began told of them; return whether there were such brokers.
+
+        Args:
+            now: the first sweep since.
+            now_ms: the time of the clock that ``seen`` is by.
+        """
+        here = {broker.broker_name: broker.cluster for broker in now.brokers}
+        lost: dict[str, dict[str, frozenset[tuple[str, int]]]] = {}
+        for state in groups:
+            for queue in state.queues:
+                if queue.broker_name not in here:
+                    told = lost.setdefault(queue.broker_name, {})
+                    known = told.get(state.group, frozenset())
+                    told[state.group] = known | {(queue.topic, queue.queue_id)}
+        self.queues = {**self.queues, **lost}
+        cluster = next(iter(here.values()), "")
+        self.seen = {**self.seen, **dict.fromkeys(lost, (cluster, now_ms))}
+        return bool(lost)
 
 
 def spot(queue: QueueState) -> Spot:

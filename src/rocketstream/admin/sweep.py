@@ -39,8 +39,6 @@ from rocketstream.protocol import names
 if TYPE_CHECKING:
     from rocketstream.protocol.bodies import ConsumerRunningInfo
 
-ROUTES_MAX = 64
-"""Most topics of one group whose routes are asked for where a broker is silent."""
 FILTER_ENTRIES_IN_SWEEP = 50_000
 """Most entries of consume queues looked at for one group's filter in a sweep over all groups."""
 
@@ -116,14 +114,16 @@ class Sweep:
             lambda name: name == group, only, owners=owners, entries_max=entries_max, tps=True
         )
         found = self.look(scope)
-        self._remember_by_route(group, found)
         found.check_told([broker for broker in found.brokers if broker.knows(group)])
         if all(b.error is None for b in found.brokers) and not any(
             b.knows(group) or b.offsets is None or b.groups is None for b in found.brokers
         ):
             known = {each for broker in found.brokers for each in groups_at(broker)}
             raise joining.unknown_group(group, known)
-        return self.state_of(group, found, scope)
+        state = self.state_of(group, found, scope)
+        if topic is None:
+            self._keep_queues(found, [state], everything=False)
+        return state
 
     def cluster(
         self,
@@ -144,7 +144,8 @@ class Sweep:
         )
         before_ms = self._clock.monotonic_ms()
         try:
-            found = self.look(scope, groups is None and topics is None)
+            everything = groups is None and topics is None
+            found = self.look(scope, everything)
         except (TransportError, BrokerError, RemoteProtocolError) as error:
             taken_ms = self._clock.now_ms()
             return ClusterState(taken_ms, 0, len(self._client.name_servers), error=str(error))
@@ -152,6 +153,8 @@ class Sweep:
         states = {
             group: self.state_of(group, found, scope) for group in sorted(known) if wanted(group)
         }
+        if topics is None:
+            self._keep_queues(found, states.values(), everything=everything)
         return ClusterState(
             taken_ms=found.taken_ms,
             took_ms=round(self._clock.monotonic_ms() - before_ms),
@@ -236,6 +239,7 @@ class Sweep:
         for broker in found.brokers:
             if broker.error is not None:
                 broker.remembered = dict(self._memory.queues.get(broker.name, {}))
+        self._add_routed(found, scope)
         return found
 
     def _registered(self) -> list[BrokerAnswers]:
@@ -260,25 +264,51 @@ class Sweep:
         self._memory.seen = {
             name: self._memory.seen[name] for name in [*here, *(broker.name for broker in lost)]
         }
+        self._memory.queues = {
+            name: groups
+            for name, groups in self._memory.queues.items()
+            if name in self._memory.seen
+        }
         return lost
 
-    def _remember_by_route(self, group: str, found: Found) -> None:
-        """Take a group's queues at a silent broker without a memory from the routes of the topics
-        it consumes at others.
+    def _add_routed(self, found: Found, scope: SweepScope) -> None:
+        """Add queues at silent brokers by the routes of topics that groups consume at others.
+
+        Routes are kept for as long as a broker is silent: a name server forgets what it told.
         """
-        unheard = [b for b in found.brokers if b.error is not None and not b.remembered.get(group)]
-        told = {t for b in found.brokers if b.error is None for t in joining.topics_of(group, b)}
-        if not unheard:
+        silent = [broker for broker in found.brokers if broker.error is not None]
+        if not silent:
+            self._memory.routes = {}
             return
-        for topic in sorted(told - {names.dlq_topic(group)})[:ROUTES_MAX]:
-            try:
-                queues = self._wire.route(topic).queue_datas
-            except (BrokerError, TransportError, RouteNotFoundError):
-                continue
-            for broker in unheard:
-                ids = [range(q.read_queue_nums) for q in queues if q.broker_name == broker.name]
-                more = {(topic, queue_id) for some in ids for queue_id in some}
-                broker.remembered = {group: {*broker.remembered.get(group, ()), *more}}
+        wanted: dict[str, set[str]] = {}
+        for broker in found.brokers:
+            for group in filter(scope.wanted, groups_at(broker)):
+                topics = {*joining.topics_of(group, broker), *broker.subscribed(group)}
+                topics = {topic for topic in topics if scope.wants_topic(topic)}
+                wanted.setdefault(group, set()).update(topics - {names.dlq_topic(group)})
+        lacking: list[tuple[BrokerAnswers, str, str]] = []
+        for broker in silent:
+            for group, topics in wanted.items():
+                told = {topic for topic, _ in broker.remembered.get(group, ())}
+                lacking += [(broker, group, topic) for topic in topics - told]
+        unasked = sorted({topic for _, _, topic in lacking} - set(self._memory.routes))
+        found.requests += len(unasked)
+        routes = zip(unasked, beside(self._queues_by_route, unasked), strict=True)
+        self._memory.routes = {**self._memory.routes, **dict(routes)}
+        for broker, group, topic in lacking:
+            count = self._memory.routes.get(topic, {}).get(broker.name, 0)
+            if count:
+                queues = {(topic, queue_id) for queue_id in range(count)}
+                known = broker.remembered.get(group, ())
+                broker.remembered = {**broker.remembered, group: {*known, *queues}}
+
+    def _queues_by_route(self, topic: str) -> dict[str, int]:
+        """Return how many queues of a topic each broker has to read from."""
+        try:
+            route = self._wire.route(topic)
+        except RouteNotFoundError:
+            return {}
+        return {queue.broker_name: queue.read_queue_nums for queue in route.queue_datas}
 
     def _asking(self, broker: BrokerAnswers) -> Asking:
         return Asking(self._client, str(broker.master), self._timeout_ms)
@@ -327,14 +357,24 @@ class Sweep:
     # --- states -----------------------------------------------------------------------------------
 
     def state_of(self, group: str, found: Found, scope: SweepScope) -> GroupState:
-        state = joining.group_state(group, found.taken_ms, found.brokers, scope.topics)
-        if scope.topics is None:
-            for broker in found.brokers:
-                if broker.error is None and broker.knows(group):
-                    self._memory.queues.setdefault(broker.name, {})[group] = frozenset(
-                        (q.topic, q.queue_id) for q in state.queues if q.broker_name == broker.name
-                    )
-        return state
+        return joining.group_state(group, found.taken_ms, found.brokers, scope.topics)
+
+    def _keep_queues(
+        self, found: Found, states: Collection[GroupState], *, everything: bool
+    ) -> None:
+        """Remember the queues each broker told of; after a sweep over everything, these alone."""
+        for broker in found.brokers:
+            if broker.error is not None:
+                continue
+            told = {
+                state.group: frozenset(
+                    (q.topic, q.queue_id) for q in state.queues if q.broker_name == broker.name
+                )
+                for state in states
+                if broker.knows(state.group)
+            }
+            known = {} if everything else self._memory.queues.get(broker.name, {})
+            self._memory.queues[broker.name] = {**known, **told}
 
     def _topic_states(
         self,

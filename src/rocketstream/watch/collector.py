@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.workers import ThreadWorkers, Worker, Workers
 from rocketstream.admin.core.verdicts import judge
+from rocketstream.admin.service import SweepMemory
 from rocketstream.admin.state import ClusterState, GroupState, GroupVerdict, WhyReport
 from rocketstream.errors import (
     ClientStateError,
@@ -129,6 +130,8 @@ class Collector:
         self._worker: Worker | None = None
         self._closed = False
         self._admin: Admin | None = None
+        # Of the cluster, whichever Admin asks it: one is closed as soon as nothing answers.
+        self._memory = SweepMemory()
         self._begin_with = history.past if past is None and history is not None else past
         self._past: Past | None = None
         # Changed under its own lock, which is not held while brokers are asked.
@@ -331,6 +334,8 @@ class Collector:
         if self._begin_with is not None and not self._counts.sweeps:
             self._past = self._begin_with()  # read before this sweep overwrites it
         state = self._ask()
+        if state.error is None and self._go_on(state):
+            state = self._ask()
         counts = self._counts
         with self._lock:
             counts.sweeps += 1
@@ -345,7 +350,6 @@ class Collector:
             failing = any(broker.error is not None for broker in state.brokers)
             counts.failing_in_a_row = counts.failing_in_a_row + 1 if failing else 0
             with self._writing:
-                self._go_on(state)
                 self._model.swept(state, self._clock.now_ms())
                 due = self._times.due(
                     {group: self._model.window(group) for group in state.groups}, state.taken_ms
@@ -380,23 +384,31 @@ class Collector:
             self._drop_admin()
         return state
 
-    def _go_on(self, state: ClusterState) -> None:
-        """Continue from what was left, at the first sweep that is answered."""
+    def _go_on(self, state: ClusterState) -> bool:
+        """Continue from what was left, at the first sweep that is answered.
+
+        Returns:
+            Whether brokers are missing that were there then: the sweep did not know of them.
+        """
         past, self._past = self._past, None
         if past is None:
-            return
+            return False
         gap = gap_before(past, state, self._interval_s)
         if gap is None:
-            self._model.go_on(past)
-            return
+            with self._writing:
+                self._model.go_on(past)
+            newest = past.moments[-1].groups.values() if past.moments else ()
+            return self._memory.recall(newest, state, self._clock.monotonic_ms())
         if self._history is None:
-            return  # of another process, which may have ended long ago
-        self._model.begin_anew(gap)
+            return False  # of another process, which may have ended long ago
+        with self._writing:
+            self._model.begin_anew(gap)
         _log.warning(
             "HISTORY_NOT_TAKEN_OVER verdicts begin anew, %d s after the last sweep: %s",
             (gap.until_ms - gap.from_ms) / 1000,
             gap.reason,
         )
+        return False
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -444,6 +456,7 @@ class Collector:
                 raise ClientStateError("the collector is closed; make a new one")
             if self._admin is None:
                 self._admin = self._factory()
+                self._admin._remember_in(self._memory)
             return self._admin
 
     def _drop_admin(self) -> None:

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Protocol
 
 from rocketstream.admin.state import (
     Cause,
@@ -25,9 +25,6 @@ from rocketstream.admin.state import (
     WhyReport,
 )
 from rocketstream.watch.windows import Gap, Past, Windows
-
-FORGOTTEN_MS: Final = 24 * 3_600_000
-"""A broker no name server has known for a day was taken away on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +206,7 @@ class Model:
             former,
             state=dataclasses.replace(state, groups=groups),
             outage=None,
-            down=brokers_down(former.state, former.down, state),
+            down=brokers_down(former.down, state),
             before=former.state if former.outage is None else None,
             at_ms=state.taken_ms,
         )
@@ -349,23 +346,15 @@ def _is_partial(topic: TopicState, known: TopicState, down: Collection[str]) -> 
     return bool(gone) and (bool(topic.errors) or not gone.isdisjoint(down))
 
 
-def brokers_down(
-    before: ClusterState | None, down: Sequence[BrokerDown], now: ClusterState
-) -> tuple[BrokerDown, ...]:
+def brokers_down(down: Sequence[BrokerDown], now: ClusterState) -> tuple[BrokerDown, ...]:
     """Return the brokers that are down after a sweep, sorted by name.
 
     Args:
-        before: what the sweep before found; None at the first.
         down: the brokers that were down before.
         now: what this sweep found.
     """
     since = {each.broker_name: each.since_ms for each in down}
     errors = {each.broker_name: each.error for each in now.brokers if each.error is not None}
-    known = {each.broker_name for each in now.brokers}
-    former = {each.broker_name for each in (before.brokers if before is not None else ())}
-    for name in (former | set(since)) - known:
-        if now.taken_ms - since.get(name, now.taken_ms) < FORGOTTEN_MS:
-            errors[name] = "the name servers no longer know it"
     return tuple(
         BrokerDown(name, since.get(name, now.taken_ms), error)
         for name, error in sorted(errors.items())

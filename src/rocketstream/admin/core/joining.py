@@ -222,7 +222,7 @@ def topics_of(group: str, broker: BrokerAnswers) -> list[str]:
     are left out. The retry topic is kept: its messages would not be seen anywhere otherwise.
     """
     subscribed = broker.subscribed(group)
-    if broker.topics is None and broker.offsets is None:
+    if broker.offsets is None and (broker.topics is None or broker.error is not None):
         return []  # the broker did not answer
     found = set((broker.offsets or {}).get(group, ()))
     if subscribed:
@@ -423,7 +423,7 @@ def _lost_queues(
     group: str, broker: BrokerAnswers, topics: Collection[str] | None
 ) -> list[QueueState]:
     """Return the queues a silent broker reported earlier: their figures are unknown now."""
-    if broker.error is None or broker.topics is not None:
+    if broker.error is None or broker.offsets is not None:
         return []
     return [
         QueueState(topic, broker.name, queue_id, kind_of(group, topic), error=broker.error)

@@ -464,7 +464,7 @@ def failures_of(window: Sequence[GroupState], span_ms: int | None = None) -> Fai
     newest = window[-1]
     since_ms = window[0].taken_ms if span_ms is None else newest.taken_ms - span_ms
     oldest = next(state for state in window if state.taken_ms >= since_ms)
-    before = {_place(queue): queue for queue in oldest.queues}
+    first = _first_told([state for state in window if state.taken_ms >= oldest.taken_ms])
     # Of a queue nothing was committed of at first, only what came after counts.
     begun: dict[_Place, QueueState] = {}
     missing = {_place(each) for each in newest.queues if each.committed_offset is not None}
@@ -479,20 +479,36 @@ def failures_of(window: Sequence[GroupState], span_ms: int | None = None) -> Fai
     finished = retried = letters = expired = 0
     for queue in newest.queues:
         place = _place(queue)
-        old = before.get(place)
         if queue.kind is QueueKind.TOPIC:
             old = begun.get(place)
             if old is not None and relevant(newest, queue):
                 finished += _gain(old.committed_offset, queue.committed_offset)
                 expired += _gain(old.expired, queue.expired)
             continue
-        # The topic is made with the first message: before that its queues count as empty.
-        more = _gain(0 if old is None else old.max_offset, queue.max_offset)
+        # The topic is made with the first message: before that its queues count as empty, but only
+        # once the broker told of the group at all.
+        told = first.get(queue.broker_name, {})
+        more = _gain(told[place].max_offset if place in told else 0, queue.max_offset)
         if queue.kind is QueueKind.RETRY:
             retried += more
         else:
             letters += more
     return Failures(finished, retried, letters, expired, newest.taken_ms - oldest.taken_ms)
+
+
+def _first_told(states: Sequence[GroupState]) -> dict[str, dict[_Place, QueueState]]:
+    """Return the queues each broker told of first, by its name."""
+    found: dict[str, dict[_Place, QueueState]] = {}
+    missing = {queue.broker_name for queue in states[-1].queues}
+    for state in states:
+        if not missing:
+            break
+        here = {q.broker_name for q in state.queues if q.max_offset is not None} & missing
+        for queue in state.queues:
+            if queue.broker_name in here:
+                found.setdefault(queue.broker_name, {})[_place(queue)] = queue
+        missing -= here
+    return found
 
 
 def _gain(before: int | None, now: int | None) -> int:
