@@ -32,6 +32,11 @@ from rocketstream.dashboard.words import parts
         ("dlq", "/letters", {}),
         ("topic update orders --perm rw", "/topic/settings", {"name": "orders", "perm": "RW"}),
         ("message view orders 7F00", "/message", {"topic": "orders", "id": "7F00"}),
+        (
+            "message search orders --broker a --queue 3 --offset 7 --oldest-first",
+            "/messages",
+            {"topic": "orders", "broker": "a", "queue": "3", "offset": "7", "newest": "0"},
+        ),
         ("group list", "/", {}),
         ("broker config broker-a", None, {}),
         ("group running-info", None, {}),

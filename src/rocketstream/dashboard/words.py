@@ -75,6 +75,7 @@ _PAGES: Final = {
     ("topic", "update"): ("/topic/settings", "Settings"),
     ("topic", "status"): ("/topic", "Topic"),
     ("message", "view"): ("/message", "Message"),
+    ("message", "search"): ("/messages", "Messages"),
     ("dlq", "causes"): ("/letters", "Dead letters"),
     ("dlq", "redrive"): ("/redrive", "Send again…"),
     ("producer", "list"): ("/producers", "Producers"),
@@ -82,6 +83,7 @@ _PAGES: Final = {
 _NAMES: Final = {
     "/group/reset": ("group", "topic"),
     "/message": ("topic", "id"),
+    "/messages": ("topic",),
     "/letters": ("group",),
     "/redrive": ("group",),
 }
@@ -91,8 +93,13 @@ _TARGETS: Final = {
     "copy-of": ("copy", "copy"), "to-earliest": ("earliest", ""), "to-latest": ("latest", ""),
 }  # fmt: skip
 """The target of a reset by its option, and the field of its value."""
-_OPTIONS: Final = {"queue", "cause", "where", "tag", "key", "perm", "read-queues", "write-queues"}
-_RENAMED: Final = {"read-queues": "read", "write-queues": "write"}
+_OPTIONS: Final = {
+    "queue", "cause", "where", "tag", "key", "perm", "read-queues", "write-queues", "broker",
+    "offset", "oldest-first",
+}  # fmt: skip
+_RENAMED: Final = {"read-queues": "read", "write-queues": "write", "oldest-first": "newest"}
+_FLAGS: Final = {"to-earliest": "", "to-latest": "", "stack": "", "yes": "", "oldest-first": "0"}
+"""Options without a value, and the one that a page takes for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +165,9 @@ def _read(words: list[str]) -> tuple[list[str], dict[str, str]]:
             arguments.append(word)
             continue
         name, equals, value = word[2:].partition("=")
-        if not equals and name not in ("to-earliest", "to-latest", "stack", "yes"):
+        if name in _FLAGS:
+            value = _FLAGS[name]
+        elif not equals:
             value = words[at] if at < len(words) else ""
             at += 1
         options[name] = value

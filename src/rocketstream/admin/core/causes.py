@@ -23,7 +23,7 @@ from rocketstream.admin.core.held import (
 )
 from rocketstream.admin.core.verdicts import judge
 from rocketstream.admin.core.windows import is_filtered, relevant, stands_ms_of
-from rocketstream.admin.core.words import plural, some, span, waits
+from rocketstream.admin.core.words import named, plural, some, span, waits
 from rocketstream.admin.rows import SubscriptionRow
 from rocketstream.admin.state import (
     Cause,
@@ -50,6 +50,8 @@ EXAMINED_MIN = 50
 """With fewer messages than this nothing is concluded about a filter."""
 EVALUATED_MIN = 1_000
 """How many messages a condition must reject, if the properties it names exist: some are strict."""
+EXPRESSION_CHARS_MAX = 200
+"""A sentence quotes no expression that is longer."""
 
 
 def explain(evidence: Evidence, window: Sequence[GroupState]) -> WhyReport:
@@ -135,8 +137,9 @@ def _shared_id(evidence: Evidence) -> Iterator[Cause]:
         number = plural(1 + len(member.twins), "program")
         yield Cause(
             CauseKind.SHARED_ID,
-            f"{number} are connected as one member, {member.client_id}: each is given the same "
-            "queues, so that messages are consumed twice, or half of the queues by nobody.",
+            f"{number} are connected as one member, {named(member.client_id, 'of a strange id')}: "
+            "each is given the same queues, so that messages are consumed twice, or half of "
+            "the queues by nobody.",
             (f"connected from {some([member.address, *member.twins])}",),
             "give each an instance name of its own (instance_name, instanceName), or none, where "
             "the client makes one of its process; containers may share address and process id",
@@ -179,12 +182,12 @@ def _flapping(evidence: Evidence, window: Sequence[GroupState]) -> Iterator[Caus
         number = sum(map(len, came))
         if number < FLAPPING_MIN * max(len(at.get(host, ())) for at in seen):
             continue
-        who = sorted({client for each in came for client in each})
+        who = sorted({named(client, "a member") for each in came for client in each})
         yield Cause(
             CauseKind.FLAPPING,
-            f"{some(who, 1)} comes and goes: members at {host} connected {plural(number, 'time')} "
-            f"in {span(FLAPPING_MS)}. Each time queues change hands, wait for it, and what was in "
-            "hand is consumed again.",
+            f"{some(who, 1)} comes and goes: members at {named(host, 'one address')} connected "
+            f"{plural(number, 'time')} in {span(FLAPPING_MS)}. Each time queues "
+            "change hands, wait for it, and what was in hand is consumed again.",
             (f"{len(seen)} looks; connected in {sum(host in at for at in seen)} of them",),
             "see in its log why it restarts or loses its connection: an error at its start, its "
             "memory limit, a health check, long pauses of its process",
@@ -365,7 +368,7 @@ def _filtered(evidence: Evidence) -> Iterator[Cause]:
         tags = [tag if tag is not None else "no tag" for tag in seen.tags]
         yield Cause(
             CauseKind.FILTERED_TO_NOTHING,
-            f"The subscription {seen.expression!r} of {topic} matches nothing: none of the newest "
+            f"The subscription{_quoted(seen)} of {topic} matches nothing: none of the newest "
             f"{plural(seen.examined, 'message')} is for this group.",
             (
                 f"tags of the newest messages: {some(dict.fromkeys(tags)) or 'unknown'}",
@@ -373,6 +376,11 @@ def _filtered(evidence: Evidence) -> Iterator[Cause]:
             ),
             "compare the expression with what senders write: tags match exactly, case too",
         )
+
+
+def _quoted(seen: FilterSeen) -> str:
+    text = repr(seen.expression)
+    return f" {text}" if len(text) <= EXPRESSION_CHARS_MAX and "`" not in text else ""
 
 
 def _matches_nothing(seen: FilterSeen) -> bool:
@@ -392,7 +400,7 @@ def _condition_cause(topic: str, seen: FilterSeen, idle: str) -> Cause:
     has = some(seen.properties) if seen.properties else "unknown"
     return Cause(
         CauseKind.FILTERED_TO_NOTHING,
-        f"The condition {seen.expression!r} of {topic} matches nothing: the broker finds none of "
+        f"The condition{_quoted(seen)} of {topic} matches nothing: the broker finds none of "
         f"the newest {plural(seen.examined, 'message')} for this group.",
         (
             *((f"no message that was read has {some(absent)}",) if absent else ()),
@@ -429,6 +437,7 @@ def _letters(evidence: Evidence) -> Iterator[Cause]:
     if number < LETTERS_MIN:
         return
     group, worst = evidence.state.group, evidence.letters[0]
+    kind = named(worst.cause.partition(":")[0])  # its text is of whoever wrote the message
     lines = [
         f"{plural(each.count, 'message')}: {each.cause}"
         f"{f' at {each.where}' if each.where else ''}"
@@ -438,7 +447,7 @@ def _letters(evidence: Evidence) -> Iterator[Cause]:
     yield Cause(
         CauseKind.DEAD_LETTERS,
         f"{group} gives messages up: {number:,} of its newest became dead letters in the last "
-        f"{span(LETTERS_MS)}, most of them for: {worst.cause}.",
+        f"{span(LETTERS_MS)}{f', most of them for {kind}' if kind else ''}.",
         tuple(lines),
         f"mend the listener, then `rocketstream dlq redrive {group} --cause {worst.id}` sends them "
         f"again; `rocketstream dlq causes {group}` counts all",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rocketstream.admin.core.joining import running_queue, subscription_rows
+from rocketstream.admin.core.words import named
 from rocketstream.admin.rows import RunningQueueRow, SubscriptionRow
 from rocketstream.admin.state import GroupState, QueueKind, QueueState
 from rocketstream.errors import SubscriptionError
@@ -347,8 +348,8 @@ def not_told(evidence: Evidence) -> Iterable[str]:
         look = member.look
         if look is not None and not look.threads and any(q.cached for q in look.queues.values()):
             yield (
-                f"what the threads of {member.client_id} do: it holds messages and told no stacks, "
-                "so a slow listener or a starved pool cannot be seen"
+                f"what the threads of {named(member.client_id, 'a member')} do: it holds messages "
+                "and told no stacks, so a slow listener or a starved pool cannot be seen"
             )
 
 

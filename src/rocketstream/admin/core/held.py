@@ -20,7 +20,7 @@ from rocketstream.admin.core.evidence import (
     is_same_time,
     places,
 )
-from rocketstream.admin.core.words import plural, rate, some, span, waits
+from rocketstream.admin.core.words import named, plural, rate, some, span, waits, with_key
 from rocketstream.admin.rows import RunningQueueRow
 from rocketstream.admin.state import (
     Cause,
@@ -322,33 +322,48 @@ def _stuck_stack(group: str, first: Look, second: Look) -> str | None:
 
 
 def _pinned_cause(evidence: Evidence, each: PinnedMessage) -> Cause:
-    what = f"message {each.msg_id}" if each.msg_id else "the message"
+    what = f"message {each.msg_id}" if named(each.msg_id) else "the message"
+    who = named(each.client_id, "a member")
     later = f", {plural(each.finished_behind, 'later message')} finished meanwhile"
-    view = (
-        f"rocketstream message view {each.topic} {each.msg_id}"
-        if each.msg_id
-        else f"rocketstream group running-info {evidence.state.group} {each.client_id} --stack"
-    )
+    view = _view(each.topic, each)
+    if each.msg_id is None:
+        view = _running(evidence, each.client_id)
     return Cause(
         CauseKind.PINNED_MESSAGE,
-        f"One message is pinned: {what}{_key(each.keys)}, offset {each.queue_offset:,} of "
-        f"{where(each)}, never leaves the hands of {each.client_id}.",
+        f"One message is pinned: {what}{with_key(each.keys)}, offset {each.queue_offset:,} of "
+        f"{where(each)}, never leaves the hands of {who}.",
         (
-            f"{each.client_id} holds offset {each.queue_offset:,} of {where(each)}; the group's "
+            f"{who} holds offset {each.queue_offset:,} of {where(each)}; the group's "
             "committed offset stands there",
             f"held for {span(each.held_ms)} at least{later if each.finished_behind else ''}",
         ),
         f"{'see what the listener waits for (stack), ' if each.stack else ''}look at the message "
-        f"with `{view}`, then restart that member; what is behind the message is consumed again",
+        f"with {view}, then restart that member; what is behind the message is consumed again",
         each.stack,
     )
 
 
-def _key(keys: str | None) -> str:
-    return f" (key {keys})" if keys else ""
+def _view(topic: str, at: PinnedMessage | MessageFacts) -> str:
+    """Return the command that shows a message: by its id, or by its place where that is no name."""
+    if named(at.msg_id) and named(topic):
+        return f"`rocketstream message view {topic} {at.msg_id}`"
+    return (
+        f"`rocketstream message search {at.topic} --broker {at.broker_name} --queue {at.queue_id} "
+        f"--offset {at.queue_offset} --oldest-first`"
+    )
+
+
+def _running(evidence: Evidence, client_id: str) -> str:
+    """Return the command that shows what a member does; what all do where its id is no name."""
+    who = f" {client_id}" if named(client_id) else ""
+    return f"`rocketstream group running-info {evidence.state.group}{who} --stack`"
 
 
 # --- threads --------------------------------------------------------------------------------------
+
+
+def _who(member: Member) -> str:
+    return named(member.client_id, "a member")
 
 
 def _starved(evidence: Evidence, member: Member) -> Cause | None:
@@ -375,7 +390,7 @@ def _starved(evidence: Evidence, member: Member) -> Cause | None:
     kind = _kind(busy)
     return Cause(
         CauseKind.STARVED_POOL,
-        f"The pool of {member.client_id} is starved: all {plural(len(busy), f'listener {kind}')} "
+        f"The pool of {_who(member)} is starved: all {plural(len(busy), f'listener {kind}')} "
         f"are inside a listener that does not return; {waits(held)} for a {kind}.",
         (f"nothing was finished for {span(idle_ms)}", *_stand(busy)),
         "see what they wait for (stack): a lock, a pool of connections, a service that does "
@@ -417,7 +432,7 @@ def _slow(evidence: Evidence, member: Member) -> Cause | None:
     come = rate(arriving) if evidence.arrival_tps else "it is not known how many"
     return Cause(
         CauseKind.SLOW_LISTENER,
-        f"The listener of {member.client_id} is slow: a call takes {span(usual_ms)}, so its "
+        f"The listener of {_who(member)} is slow: a call takes {span(usual_ms)}, so its "
         f"{plural(lanes, kind)} {'finishes' if lanes == 1 else 'finish'} about {rate(pace)}.",
         (
             f"{len(busy)} of {lanes} {kind}s are inside the listener, "
@@ -473,7 +488,7 @@ def _paused(evidence: Evidence, member: Member) -> Cause | None:
         return None
     return Cause(
         CauseKind.PAUSED,
-        f"{member.client_id} is paused: {waits(sum(q.waiting or 0 for q in waiting))} in "
+        f"{_who(member)} is paused: {waits(sum(q.waiting or 0 for q in waiting))} in "
         f"{plural(len(waiting), 'queue')} of its own, it holds none and takes none.",
         (
             f"the oldest waits for {span(max(waits_ms(evidence, q) for q in waiting))}, "
@@ -503,15 +518,15 @@ def _flow_controlled(evidence: Evidence, member: Member) -> Cause | None:
     at, held = max(full.items(), key=lambda each: each[1].cached)
     return Cause(
         CauseKind.FLOW_CONTROLLED,
-        f"{member.client_id} is flow-controlled: it holds as many messages as it may in "
+        f"{_who(member)} is flow-controlled: it holds as many messages as it may in "
         f"{plural(len(full), 'queue')} and pulls no more until its listener is done with some.",
         (
             f"{plural(held.cached, 'message')}, {held.cached_mib} MiB of {at.topic} queue "
             f"{at.queue_id} are held; it may hold {look.threshold:,} messages, "
             f"{look.threshold_mib} MiB (pullThresholdForQueue, pullThresholdSizeForQueue)",
         ),
-        f"`rocketstream group running-info {evidence.state.group} {member.client_id} --stack` "
-        "shows what the listener does; raise the thresholds if messages are just big",
+        f"{_running(evidence, member.client_id)} shows what the listener does; raise the "
+        "thresholds if messages are just big",
     )
 
 
@@ -546,7 +561,7 @@ def _skewed(evidence: Evidence, window: Sequence[GroupState]) -> Iterator[Cause]
             "may help.",
             (
                 f"{max(came):,} of {sum(came):,} messages {how}",
-                f"{worst.client_id or 'its member'} has it; the other queues keep up",
+                f"{named(worst.client_id, 'its member')} has it; the other queues keep up",
                 *(("in order: one message of a queue at a time",) if orderly else ()),
             ),
             "spread the messages: a sharding key with more values, or a second part of it for the "
@@ -572,13 +587,16 @@ def _fails_in_order(evidence: Evidence, member: Member) -> Cause | None:
         if not stands or not held.cached or waits_ms(evidence, queue) < HELD_MS:
             continue
         message = _message_at(evidence, at, held.commit_offset)
-        named = f"Message {message.msg_id}{_key(message.keys)}" if message else "The message"
+        what = "The message"
+        if message is not None:
+            what = f"{f'Message {message.msg_id}' if named(message.msg_id) else what}"
+            what += with_key(message.keys)
         return Cause(
             CauseKind.POISON_MESSAGE,
-            f"{named} at offset {held.commit_offset:,} of {where(at)} fails again and again; "
+            f"{what} at offset {held.commit_offset:,} of {where(at)} fails again and again; "
             "consumed in order, nothing behind it is consumed.",
             (
-                f"{member.client_id} fails {rate(rates.failed_tps)} of {at.topic}, "
+                f"{_who(member)} fails {rate(rates.failed_tps)} of {at.topic}, "
                 f"{plural(rates.failed_hour, 'message')} in the last hour",
                 f"the committed offset stands, {waits(queue.waiting or 0)} behind",
             ),
@@ -607,17 +625,19 @@ def _poison(evidence: Evidence) -> Iterator[Cause]:
         return
     worst = poison[0]
     more = f", and {plural(len(poison) - 1, 'other')}" if len(poison) > 1 else ""
-    topic = worst.origin_topic or worst.topic
+    topic = named(worst.origin_topic) or worst.topic
+    what = f"Message {worst.msg_id}" if named(worst.msg_id) else "A message"
     yield Cause(
         CauseKind.POISON_MESSAGE,
-        f"Message {worst.msg_id}{_key(worst.keys)} of {topic} fails again and again{more}.",
+        f"{what}{with_key(worst.keys)} of {topic} fails again and again{more}.",
         (
             *(
-                f"{m.msg_id}{_key(m.keys)} was given back {plural(m.reconsume_times, 'time')}"
+                f"{m.msg_id}{f' (key {m.keys})' if m.keys else ''} was given back "
+                f"{plural(m.reconsume_times, 'time')}"
                 for m in poison[:3]
             ),
             f"{plural(state.retrying or 0, 'message')} due in the retry topic",
         ),
-        f"`rocketstream message view {topic} {worst.msg_id}` shows it; mend the listener: after "
+        f"{_view(topic, worst)} shows it; mend the listener: after "
         "its last try it becomes a dead letter (`rocketstream dlq`)",
     )

@@ -33,7 +33,7 @@ from rocketstream.admin.core.windows import (
     rates_of,
     tracks_of,
 )
-from rocketstream.admin.core.words import plural, rate, some, span, waits
+from rocketstream.admin.core.words import named, plural, rate, some, span, waits, with_key
 from rocketstream.admin.state import (
     URGENCY,
     Cause,
@@ -328,8 +328,7 @@ def _still_pinned(view: View, pinned: Sequence[PinnedMessage]) -> list[PinnedMes
 
 def _pinned(view: View, held: Sequence[PinnedMessage]) -> GroupVerdict:
     worst = max(held, key=lambda each: each.held_ms)
-    what = f"message {worst.msg_id}" if worst.msg_id else "the message"
-    keys = f" (key {worst.keys})" if worst.keys else ""
+    what = f"message {worst.msg_id}" if named(worst.msg_id) else "the message"
     more = f" {plural(len(held) - 1, 'more message')} like it." if len(held) > 1 else ""
     behind = ""
     if worst.finished_behind:
@@ -339,9 +338,10 @@ def _pinned(view: View, held: Sequence[PinnedMessage]) -> GroupVerdict:
     return GroupVerdict(
         view.now.group,
         Verdict.PINNED,
-        f"Pinned: {what}{keys} at offset {worst.queue_offset:,} of {queue_name(worst)} is in the "
-        f"hands of {worst.client_id} for {span(worst.held_ms)}{behind}; the committed offset "
-        f"stands at it, and all behind it comes again after a restart.{more}",
+        f"Pinned: {what}{with_key(worst.keys)} at offset {worst.queue_offset:,} of "
+        f"{queue_name(worst)} is in the hands of {named(worst.client_id, 'a member')} for "
+        f"{span(worst.held_ms)}{behind}; the committed offset stands at it, and all "
+        f"behind it comes again after a restart.{more}",
         since_ms=view.now.taken_ms - worst.held_ms,
         topic=worst.topic,
         broker_name=worst.broker_name,
@@ -474,7 +474,7 @@ def _one_stands(view: View) -> GroupVerdict | None:
         return None
     stood_ms, track = worst
     owner = track.queue.client_id
-    who = f"its member {owner} is connected" if owner else _connected(now)
+    who = f"its member {owner} is connected" if named(owner) else _connected(now)
     text = (
         f"One queue stands: nothing of {queue_name(track.queue)} was finished for {span(stood_ms)} "
         f"although {who} and other queues go on; {waits(track.last.waiting)} there."

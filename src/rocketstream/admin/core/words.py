@@ -6,6 +6,7 @@ Pure: values in, text out.
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -13,6 +14,9 @@ UNKNOWN: Final = "unknown"
 """Shown in place of an unknown figure."""
 NONE: Final = "-"
 """Shown where there is no figure to know."""
+
+PLAIN: Final = re.compile(r"[A-Za-z0-9_.:@#%/+=-]{1,100}")
+"""A name that no sentence, command or reader takes for anything else."""
 
 NAMED_MAX = 3
 """How many of a list of names a sentence names at most."""
@@ -123,3 +127,16 @@ def some(names: Iterable[str], most: int = NAMED_MAX) -> str:
     shown = ", ".join(found[:most])
     more = len(found) - most
     return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def named(name: str | None, otherwise: str = "") -> str:
+    """Return an id, key or name that a sender or a client chose, as sentences and commands may hold
+    it; ``otherwise`` in place of one that might say more than a name does.
+    """
+    return name if name is not None and PLAIN.fullmatch(name) else otherwise
+
+
+def with_key(keys: str | None) -> str:
+    """Return `` (key order-7)`` for a sentence; nothing for a key that is more than a name."""
+    first, *more = (keys or "").split() or [""]
+    return f" (key {first}{f' and {len(more)} more' if more else ''})" if named(first) else ""
