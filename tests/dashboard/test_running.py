@@ -27,26 +27,44 @@ async def answers(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"here"})
 
 
-def half_a_request(server: DashboardServer) -> socket.socket:
+async def reads(scope: Any, receive: Any, send: Any) -> None:
+    """An application that answers once it has the whole request."""
+    if scope["type"] == "http":
+        while (await receive()).get("more_body"):
+            pass
+    await answers(scope, receive, send)
+
+
+HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n"
+BODY = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\ntok"
+
+
+def half_a_request(server: DashboardServer, half: bytes = HEAD) -> socket.socket:
     place = urlsplit(server.url)
     client = socket.create_connection((str(place.hostname), place.port), WAIT_S)
-    client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
+    client.sendall(half)
     return client
 
 
-def test_more_half_requests_than_connections_keep_nobody_out() -> None:
-    with DashboardServer(answers) as server, ExitStack() as stack:
-        for _ in range(CONNECTIONS_MAX + 50):
-            stack.enter_context(half_a_request(server))
+@pytest.mark.parametrize("half", [HEAD, BODY])
+def test_more_half_requests_than_connections_keep_nobody_out(half: bytes) -> None:
+    with DashboardServer(reads) as server, ExitStack() as stack:
+        clients = [
+            stack.enter_context(half_a_request(server, half)) for _ in range(CONNECTIONS_MAX + 50)
+        ]
+        for client in clients[:50]:
+            _rest(client)
         for _ in range(3):
             with urllib.request.urlopen(server.url, timeout=WAIT_S) as answer:
                 assert (answer.status, answer.read()) == (200, b"here")
 
 
-def test_a_head_that_stays_away_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also the second one of a connection."""
-    monkeypatch.setattr(running, "HEAD_S", 0.05)
-    with DashboardServer(answers) as server:
+def test_a_rest_that_stays_away_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that of the second request of a connection, and of a body."""
+    monkeypatch.setattr(running, "REQUEST_S", 0.05)
+    with DashboardServer(reads) as server:
+        with half_a_request(server, BODY) as client:
+            assert _rest(client) == b""
         with half_a_request(server) as client:
             assert _rest(client) == b""
         with half_a_request(server) as client:

@@ -17,14 +17,17 @@ from rocketstream._util.loops import LoopThread
 from rocketstream.errors import ConfigurationError, PortInUseError
 
 CONNECTIONS_MAX: Final = 256
-HEAD_S: Final = 10.0
-"""The time a client has to send the head of a request."""
+HALVES_MAX: Final = CONNECTIONS_MAX // 2
+"""Most connections that wait for the rest of a request; one that is closed counts until its page
+has noticed."""
+REQUEST_S: Final = 10.0
+"""The time a client has to send a request, head and body."""
 ENDING_S: Final = 3
 HEAD_BYTES_MAX: Final = 32 * 1024
 
 
 class _Connection(H11Protocol):
-    """A connection that is closed where the head of a request stays away.
+    """A connection that is closed where the rest of a request stays away.
 
     Half a request must not keep others out: of connections that wait for the rest of one, the
     oldest is closed as soon as there are too many.
@@ -32,41 +35,41 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection (called by asyncio)."""
-        self._head: asyncio.TimerHandle | None = None
-        if len(self.connections) >= CONNECTIONS_MAX - 1:
-            self._close_oldest_head()
+        self._rest: asyncio.TimerHandle | None = None
+        self._make_room()
         super().connection_made(transport)
-        self._wait_for_head()
+        self._wait_for_rest()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes (called by asyncio)."""
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._stop_waiting()
-        elif self._head is None:
-            self._wait_for_head()
+        elif self._rest is None:
+            self._wait_for_rest()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Take the end of a connection (called by asyncio)."""
         self._stop_waiting()
         super().connection_lost(exc)
 
-    def _close_oldest_head(self) -> None:
+    def _make_room(self) -> None:
         others = [each for each in self.connections if isinstance(each, _Connection)]
-        heads = [(each._head.when(), each) for each in others if each._head is not None]
-        if heads:
-            _, oldest = min(heads, key=lambda each: each[0])
+        halves = [(each._rest.when(), each) for each in others if each._rest is not None]
+        full = len(self.connections) >= CONNECTIONS_MAX - 1
+        if halves and (full or len(halves) >= HALVES_MAX):
+            _, oldest = min(halves, key=lambda each: each[0])
             oldest._stop_waiting()
             oldest.transport.abort()
             self.connections.discard(oldest)  # else it counts until its end is told
 
-    def _wait_for_head(self) -> None:
-        self._head = self.loop.call_later(HEAD_S, self.transport.abort)
+    def _wait_for_rest(self) -> None:
+        self._rest = self.loop.call_later(REQUEST_S, self.transport.abort)
 
     def _stop_waiting(self) -> None:
-        if self._head is not None:
-            self._head.cancel()
-            self._head = None
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
 
 
 class DashboardServer:
