@@ -194,6 +194,18 @@ def test_a_page_names_who_looks_and_whether_anything_can_be_changed(tokens: dict
             assert TOKEN.search(page)
 
 
+@pytest.mark.parametrize("other", ['prefs={"theme":"dark"}', "name=J\u00f6rg", "last=a b", "x"])
+def test_cookies_of_other_programs_at_the_host_hide_no_login(
+    tokens: dict[str, str], other: str
+) -> None:
+    """Browsers send the cookies of all ports of a host."""
+    with browsing(tokens=TokenFile(Path(tokens["path"]))) as (browser, _):
+        log_in(browser, tokens["look"])
+        own = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+        headers = {b"cookie": f"{other}; {own}".encode("latin-1")}
+        assert browser.get("/topics", headers=headers).status_code == 200
+
+
 def test_anonymous_visitors_keep_one_session() -> None:
     with browsing() as (browser, _):
         first = browser.get("/")

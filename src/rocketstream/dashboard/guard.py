@@ -8,7 +8,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlsplit
@@ -309,14 +308,15 @@ def cookie_name(scope: Scope, settings: Settings) -> str:
 
 
 def cookie_value(headers: Iterable[str], name: str) -> str | None:
-    """Return the value of one cookie of a request."""
+    """Return the value of one cookie of a request.
+
+    Others may be of programs at other ports of the host, which write them as they like.
+    """
     for header in headers:
-        try:
-            morsel = SimpleCookie(header).get(name)
-        except CookieError:
-            continue
-        if morsel is not None and morsel.value:
-            return morsel.value
+        for pair in header.split(";"):
+            found, _, value = pair.strip().partition("=")
+            if found == name and value:
+                return value
     return None
 
 
