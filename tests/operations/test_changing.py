@@ -10,7 +10,13 @@ import pytest
 
 from rocketstream.admin import Admin, AuditLog, ReadOnlyError
 from rocketstream.admin.core.steps import popped_again
-from rocketstream.errors import ClientStateError, ConfigurationError, RouteNotFoundError
+from rocketstream.admin.safety import ChangingWire
+from rocketstream.errors import (
+    ClientStateError,
+    ConfigurationError,
+    RouteNotFoundError,
+    TransportError,
+)
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.kits.peer import Peer
@@ -202,6 +208,23 @@ def test_group_is_deleted_with_its_progress(cluster: EmbeddedCluster, admin: Adm
         assert G not in {row.group for row in admin.groups.all()}
         assert "%RETRY%billing" not in {row.topic for row in admin.topics.all()}
         assert peer.offset(G, T, 0, set_zero_if_not_found=False) is None
+
+
+def test_group_deletion_that_ended_half_way_is_run_again(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its retries would be consumed by the next group of that name."""
+
+    def broken(*_: object) -> None:
+        raise TransportError("cut off")
+
+    admin.topics.create("%RETRY%billing", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(ChangingWire, "delete_topic", broken)
+        with pytest.raises(TransportError):
+            admin.changes.apply(admin.changes.group_delete_plan(G))
+    assert admin.changes.apply(admin.changes.group_delete_plan(G)).differing == ()
+    assert "%RETRY%billing" not in {row.topic for row in admin.topics.all()}
 
 
 def test_dead_letters_stay_unless_asked_for(cluster: EmbeddedCluster, admin: Admin) -> None:

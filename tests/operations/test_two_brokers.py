@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,8 @@ from rocketstream.protocol.bodies import (
 )
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.headers import RegisterBrokerRequestHeader
+from rocketstream.server.broker.core.offsets import ConsumerOffsets
+from rocketstream.server.broker.handlers import offsets as offset_handlers
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.kits.peer import Peer
 
@@ -102,6 +105,30 @@ def test_broker_that_is_gone_before_anything_moved_leaves_all_as_it_is(
     with Peer(two.first.broker_addr) as peer:
         assert peer.offset(G, T, 0) == 3
         assert peer.pull(T, 0, group=G).code == 0
+
+
+@pytest.mark.parametrize("at", ["delete_topic", "store_offset"])
+def test_topic_deletion_that_ended_half_way_leaves_no_offset_once_it_is_run_again(
+    two: Two, admin: Admin, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Brokers of 4.x keep the offsets of a topic they deleted, and take commits for it."""
+    monkeypatch.setattr(ConsumerOffsets, "remove_topic", lambda *_: None)
+    monkeypatch.setattr(offset_handlers, "commit_refusal", lambda *_: None)
+    whole = getattr(ChangingWire, at)
+
+    def broken(wire: ChangingWire, *where: Any) -> None:
+        if two.second.broker_addr in where or "broker-b" in str(where):
+            raise TransportError("cut off")
+        whole(wire, *where)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ChangingWire, at, broken)
+        with pytest.raises(TransportError):
+            admin.changes.apply(admin.changes.topic_delete_plan(T))
+    assert two.stored() == (0, 3)
+    again = admin.changes.apply(admin.changes.topic_delete_plan(T))
+    assert again.differing == ()
+    assert two.stored() == (0, 0)
 
 
 def test_reset_that_ends_half_way_says_how_to_take_it_back(

@@ -6,7 +6,7 @@ Law: ``apply`` makes the steps of a plan and no others. ``core.steps`` decides w
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from rocketstream.admin.changes.resets import GroupFacts, Resets
@@ -175,7 +175,7 @@ class Changes(Resets, Transfers):
         """
         self._refuse_system_topic(topic, "deleted")
         draft = Draft("topic.delete", topic, {"topic": topic})
-        draft.steps = self._delete_steps(topic)
+        draft.steps = [*self._delete_steps(topic), *self._left_offsets(topic)]
         if not draft.steps:
             raise self._unknown_topic(topic)
         brokers = [step.where for step in draft.steps if step.kind is StepKind.DELETE_TOPIC]
@@ -269,14 +269,15 @@ class Changes(Resets, Transfers):
         settings = group_settings_at(self._reach, group)
         offsets = offsets_of_group(known.tables or {}, group)
         draft = Draft("group.delete", group, {"group": group, "dead_letters": dead_letters})
-        draft.steps = [
-            Step(StepKind.DELETE_GROUP, broker_name, group, settings.get(broker_name, {}), None)
-            for broker_name in sorted({*settings, *(queue.broker_name for queue in offsets)})
-        ]
         for topic in sorted({queue.topic for queue in offsets}):
             count = sum(1 for queue in offsets if queue.topic == topic)
             draft.losses.append(f"its progress in topic {topic}, {plural(count, 'queue')}")
         self._add_topics_of(draft, known, keeps_letters=not dead_letters)
+        # Last, or a deletion that ends half way leaves topics of a group that nobody knows.
+        draft.steps += [
+            Step(StepKind.DELETE_GROUP, broker_name, group, settings.get(broker_name, {}), None)
+            for broker_name in sorted({*settings, *(queue.broker_name for queue in offsets)})
+        ]
         if delayed := Sweep(self._reach).group(group, owners=False).delayed:
             draft.losses.append(
                 f"{plural(delayed, 'message')} it failed and is to get after a delay"
@@ -459,12 +460,15 @@ class Changes(Resets, Transfers):
         arguments = {**plan.arguments, "force": force, "losses": list(now.losses)}
         with self._changes.open(plan.operation, arguments, before) as doing:
             made: list[Step] = []
+            notes: dict[Place, str] = {}
             doing.after = made_values = []
             for step in now.steps:
                 self._make(doing, step)
                 made.append(step)
                 made_values.append(_as_values(step, step.after))
-            notes = self._forget_offsets(doing, made)
+                if step.kind is StepKind.DELETE_TOPIC and (count := self._forget(doing, step)):
+                    told = f"{plural(count, 'offset')} that the broker keeps set to 0"
+                    notes[step.where, step.name] = told
             done = self._steps_done(made, notes)
         return ChangeDone(now, tuple(done))
 
@@ -491,31 +495,31 @@ class Changes(Resets, Transfers):
             case StepKind.DELETE_GROUP:
                 change.wire.delete_group(address, step.name, offsets=True)
             case StepKind.STORE_OFFSET:
-                if step.queue is not None and isinstance(step.after, int):
+                if step.queue is not None and step.after == 0:
+                    _set_to_0(change, step.name, step.queue)
+                elif step.queue is not None and isinstance(step.after, int):
                     change.wire.store_offset(step.name, step.queue, step.after)
 
-    def _forget_offsets(self, change: Change, steps: Iterable[Step]) -> dict[Place, str]:
-        """Set offsets to 0 that a broker kept for a topic it deleted, as brokers of 4.x do.
+    def _forget(self, change: Change, step: Step) -> int:
+        """Set offsets to 0 that a broker kept for a topic it deleted, as brokers of 4.x do; return
+        how many.
 
         A topic of the same name begins at 0 again; the old offsets would skip its first messages,
         and no request deletes them for one topic.
         """
-        notes: dict[Place, str] = {}
-        for step in steps:
-            if step.kind is not StepKind.DELETE_TOPIC:
-                continue
-            count = 0
-            for group, queue, offset in self._offsets_in(step.where, step.name):
-                if offset > 0:
-                    try:
-                        change.wire.store_offset(group, queue, 0)
-                        count += 1
-                    except BrokerError as error:
-                        if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                            raise
-            if count:
-                notes[step.where, step.name] = f"{count} offsets that the broker keeps are set to 0"
-        return notes
+        kept = [each for each in self._offsets_in(step.where, step.name) if each[2] > 0]
+        return sum(_set_to_0(change, group, queue) for group, queue, _ in kept)
+
+    def _left_offsets(self, topic: str) -> list[Step]:
+        """Return the steps for offsets at brokers that have the topic no more: a deletion that
+        ended before it set them to 0 left them."""
+        return [
+            Step(StepKind.STORE_OFFSET, broker_name, group, offset, 0, queue)
+            for broker_name, raw in self._at_brokers(topic).items()
+            if raw is None
+            for group, queue, offset in self._offsets_in(broker_name, topic)
+            if offset > 0
+        ]
 
     def _offsets_in(self, broker_name: str, topic: str) -> list[tuple[str, MessageQueue, int]]:
         """Return the offsets a broker has stored for a topic: group, queue, offset."""
@@ -599,6 +603,17 @@ class Changes(Resets, Transfers):
 
 def _settings(value: Mapping[str, Any] | int | None) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def _set_to_0(change: Change, group: str, queue: MessageQueue) -> bool:
+    """Set an offset to 0; return whether the broker knows the group."""
+    try:
+        change.wire.store_offset(group, queue, 0)
+    except BrokerError as error:
+        if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+            raise
+        return False
+    return True
 
 
 def _holds(now: Mapping[str, Any] | None, after: Mapping[str, Any] | int | None) -> bool:
