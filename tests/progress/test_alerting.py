@@ -123,6 +123,19 @@ def test_a_broker_that_does_not_answer_is_one_notice_and_its_return_another() ->
     assert (back.event, back.sentence) == (Event.BROKER_BACK, "Broker broker-a answers again.")
 
 
+def test_clock_that_is_set_back_delays_no_notice_by_more_than_its_hold() -> None:
+    play = settled()
+    play.see(Verdict.STALLED, 50)
+    play.now_ms -= 60 * MINUTE_MS
+    assert play.see(Verdict.STALLED, 100) == [Event.RAISED]
+    play.now_ms -= 60 * MINUTE_MS
+    play.see(Verdict.OK, 50)
+    play.now_ms -= 60 * MINUTE_MS
+    assert play.see(Verdict.OK, 600) == [Event.RECOVERED]
+    assert play.now_ms < START_MS, "the outage began later"
+    assert play.see(Verdict.OK, 100, outage=True) == [Event.OUTAGE]
+
+
 def test_it_is_told_again_as_often_as_the_rule_says() -> None:
     play = settled(Rule(OPS, repeat_ms=10 * MINUTE_MS))
     assert play.see(Verdict.STALLED, 1_300) == [Event.RAISED, Event.REPEATED, Event.REPEATED]

@@ -137,6 +137,8 @@ class Alerting:
         self._outage_hold_ms = outage_hold_ms
         self._told: dict[str, _Told] = {}
         self._seen: dict[str, tuple[Verdict, int]] = {}
+        self._silent: dict[str, int] = {}
+        """Since when what does not answer was seen not to."""
         self._began_ms: int | None = None
 
     def remembered(self) -> dict[str, tuple[str | None, int]]:
@@ -158,9 +160,13 @@ class Alerting:
 
         During an outage no notice of a group or broker is sent: the outage already says that
         nothing is known of them.
+
+        Where the clock was set back, whatever it says was later counts as now: a hold begins anew,
+        and is not as long as the clock was ahead.
         """
-        if self._began_ms is None:
-            self._began_ms = now_ms
+        self._began_ms = now_ms if self._began_ms is None else min(self._began_ms, now_ms)
+        self._seen = {g: (verdict, min(at, now_ms)) for g, (verdict, at) in self._seen.items()}
+        self._told = {g: _Told(t.verdict, min(t.at_ms, now_ms)) for g, t in self._told.items()}
         state, verdicts = update.state, update.verdicts
         found = self._of_silence(update, now_ms)
         if update.outage is not None or state is None:
@@ -242,8 +248,12 @@ class Alerting:
         else:
             silent = {A_BROKER + each.broker_name: each for each in update.down}
         found: list[Notice] = []
+        self._silent = {
+            name: min(self._silent.get(name, each.since_ms), now_ms)
+            for name, each in silent.items()
+        }
         for name, each in silent.items():
-            if name in self._told or now_ms - each.since_ms < self._outage_hold_ms:
+            if name in self._told or now_ms - self._silent[name] < self._outage_hold_ms:
                 continue
             self._told[name] = _Told(None, now_ms)
             event = Event.BROKER_DOWN if name else Event.OUTAGE
