@@ -112,10 +112,39 @@ def test_what_is_too_old_goes(tmp_path: Path) -> None:
     day = 24 * HOUR_MS
     with History(tmp_path / "h.db") as history:
         fill(history, 600)
+    with History(tmp_path / "h.db") as history:
         fill(history, 120, begin_ms=BEGIN_MS + 31 * day)
         found = history.series("billing", since_ms=0, until_ms=BEGIN_MS + 40 * day)
     assert found
     assert min(p.at_ms for p in found) >= BEGIN_MS + 31 * day
+
+
+def test_clock_that_ran_ahead_costs_nothing_of_the_past_and_of_what_comes(tmp_path: Path) -> None:
+    with History(tmp_path / "h.db") as history:
+        end_ms = fill(history, 3 * 3_600)
+        before = all_of(history)
+        fill(history, 1_800, begin_ms=end_ms + 400 * 24 * HOUR_MS)
+        assert all_of(history) == before
+        end_ms = fill(history, 2 * 3_600, begin_ms=end_ms + 10_000)
+    with contextlib.closing(sqlite3.connect(tmp_path / "h.db")) as file:
+        slots = "SELECT count(*) FROM slots_{} WHERE slot * {} <= {}"
+        found = [
+            file.execute(slots.format(step, step, end_ms)).fetchone()[0]
+            for step in (10_000, 60_000, 600_000)
+        ]
+    assert found[0] <= 370, "an hour, and what came since the last roll"
+    assert found[1] >= 5 * 60 - 2
+    assert found[2] >= 5 * 6 - 2
+
+
+def test_clock_that_leapt_and_stays_decides_after_a_day_what_is_too_old(tmp_path: Path) -> None:
+    with History(tmp_path / "h.db") as history:
+        end_ms = fill(history, 3 * 3_600)
+        for hour in range(24):
+            history.add(lagging(end_ms + (400 * 24 + hour) * HOUR_MS, 3))
+        assert all_of(history) != []
+        history.add(lagging(end_ms + 401 * 24 * HOUR_MS, 3))
+        assert all_of(history) == []
 
 
 def test_fewer_points_keep_the_peak(tmp_path: Path) -> None:

@@ -59,6 +59,9 @@ _ROLLED = (
     "max(queues_unknown)"
 )
 
+LEAP_MS: Final = 24 * 3_600_000
+"""A clock that leaps forward by more may be wrong: for so long nothing is too old by it."""
+
 
 @dataclass(frozen=True, slots=True)
 class PastVerdict:
@@ -112,6 +115,8 @@ class History:
         self._closed = False
         self._readers: list[sqlite3.Connection] = []
         self._before: ClusterState | None = None
+        self._trusted_ms = 0
+        """From when on the clock decides what is too old, after it leapt forward."""
         self._ids: dict[tuple[str, str], int] = {}
         self._bytes_max = bytes_max
         self._failing = False
@@ -219,6 +224,10 @@ class History:
             rolled = False
             for fine, coarse in itertools.pairwise(LEVELS):
                 rolled |= _roll(connection, fine, coarse, state.taken_ms)
+            if before is not None and state.taken_ms - before.taken_ms > LEAP_MS:
+                self._trusted_ms = state.taken_ms + LEAP_MS
+            elif before is not None and state.taken_ms < before.taken_ms:
+                self._trusted_ms = 0
             if rolled:
                 self._prune(connection, state.taken_ms)
 
@@ -237,12 +246,13 @@ class History:
     def _prune(self, connection: sqlite3.Connection, now_ms: int) -> None:
         """Delete points that are too old, and the oldest tenth of each level where the file is
         full."""
-        for level in LEVELS:
-            _forget(connection, level, (now_ms - level.keep_ms) // level.step_ms)
-        connection.execute(
-            "DELETE FROM verdicts WHERE at_ms < ? OR id <= (SELECT max(id) FROM verdicts) - ?",
-            (now_ms - LEVELS[-1].keep_ms, VERDICTS_MAX),
-        )
+        if now_ms >= self._trusted_ms:
+            for level in LEVELS:
+                _forget(connection, level, (now_ms - level.keep_ms) // level.step_ms)
+            connection.execute(
+                "DELETE FROM verdicts WHERE at_ms < ? OR id <= (SELECT max(id) FROM verdicts) - ?",
+                (now_ms - LEVELS[-1].keep_ms, VERDICTS_MAX),
+            )
         used, free = _pages(connection)
         if used > self._pages_max * 0.9:
             self._shorten(connection)
@@ -498,7 +508,9 @@ def _stored(found: Point) -> tuple[int | None, ...]:
 def _roll(connection: sqlite3.Connection, fine: Level, coarse: Level, now_ms: int) -> bool:
     """Make coarse slots of the fine ones whose time is over; return whether there were any."""
     f, c = fine.step_ms, coarse.step_ms
-    row = connection.execute(f"SELECT max(slot) FROM slots_{c}").fetchone()
+    end = now_ms // c
+    # Later slots are of a clock that ran ahead.
+    row = connection.execute(f"SELECT max(slot) FROM slots_{c} WHERE slot < ?", (end,)).fetchone()
     last = row[0]
     # Only while the fine level still has the whole stretch: a coarse slot must not be made of a
     # rest.
@@ -506,7 +518,6 @@ def _roll(connection: sqlite3.Connection, fine: Level, coarse: Level, now_ms: in
     if first is None:
         return False
     begin = max(first * f // c, -1 if last is None else last + 1)
-    end = now_ms // c
     if begin >= end:
         return False
     span = (begin * c // f, end * c // f)
