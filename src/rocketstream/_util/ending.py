@@ -35,7 +35,7 @@ async def take_all(*steps: Callable[[], Awaitable[object]]) -> None:
 
 
 def is_being_cancelled() -> bool:
-    """Whether the current task is to end: a CancelledError is then not somebody else's."""
+    """Whether the current task is to end: a CancelledError is then its own."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
