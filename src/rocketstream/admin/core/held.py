@@ -344,7 +344,7 @@ def _pinned_cause(evidence: Evidence, each: PinnedMessage) -> Cause:
 
 
 def _view(topic: str, at: PinnedMessage | MessageFacts) -> str:
-    """Return the command that shows a message: by its id, or by its place where that could be a command."""
+    """Return the command that shows a message, by its place where its id could be a command."""
     if named(at.msg_id) and named(topic):
         return f"`rocketstream message view {topic} {at.msg_id}`"
     return (
@@ -354,7 +354,7 @@ def _view(topic: str, at: PinnedMessage | MessageFacts) -> str:
 
 
 def _running(evidence: Evidence, client_id: str) -> str:
-    """Return the command that shows what a member does; what all do where its id could be a command."""
+    """Return the command that shows what a member does, or all where its id could be one."""
     who = f" {client_id}" if named(client_id) else ""
     return f"`rocketstream group running-info {evidence.state.group}{who} --stack`"
 
