@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from rocketstream import LitePullConsumer, PushConsumer
-from rocketstream.protocol.subscription import build_subscription, subscription_hint
+from rocketstream.errors import SubscriptionError
+from rocketstream.protocol.subscription import (
+    build_subscription,
+    parse_subscription,
+    subscription_hint,
+)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +43,22 @@ def test_tags_that_are_hardly_meant_are_told_with_what_was_probably_meant(
 @pytest.mark.parametrize("expression", ["*", None, "", "a", "a || b", "k=", "my tag"])
 def test_other_tags_are_not_commented_on(expression: str | None) -> None:
     assert subscription_hint(build_subscription("T", expression, 0)) is None
+
+
+@pytest.mark.parametrize("expression", ["||", " ", "\t", " || "])
+@pytest.mark.parametrize("kind", [PushConsumer, LitePullConsumer])
+def test_tags_without_a_name_are_refused(kind: Any, expression: str) -> None:
+    """Covers C-100: a broker takes blanks, and the group would get nothing in silence."""
+    consumer = kind("g", namesrv_addr="127.0.0.1:1")
+    with pytest.raises(SubscriptionError, match="names no tag"):
+        consumer.subscribe("T", expression)
+
+
+def test_a_broker_takes_blanks_of_other_clients_as_apaches_does() -> None:
+    """Covers C-100: a subscription that selects nothing, and no error."""
+    taken = parse_subscription("T", " ", 0)
+    assert taken.sub_string == " "
+    assert not taken.tags_set
 
 
 def test_conditions_may_have_commas() -> None:

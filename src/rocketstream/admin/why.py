@@ -49,7 +49,7 @@ from rocketstream.admin.wire.looking import Asking
 from rocketstream.errors import RocketMQError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
-from rocketstream.protocol.subscription import build_subscription
+from rocketstream.protocol.subscription import parse_subscription
 
 if TYPE_CHECKING:
     from rocketstream.protocol.message_ext import MessageExt
@@ -284,7 +284,7 @@ class _Asking:
                 self.admin._client, self.masters[queue.broker_name], self.admin._timeout_ms
             )
             part = replace(queue, committed_offset=start, min_offset=low)
-            wanted = build_subscription(seen.topic, seen.expression, 0)
+            wanted = parse_subscription(seen.topic, seen.expression, 0)
             try:
                 configs = self.admin._wire.ask(asking.address, questions.TOPICS)
                 config = configs.get(seen.topic)

@@ -21,7 +21,7 @@ _JAVA_SPACE = "".join(map(chr, range(0x21)))
 def build_subscription(
     topic: str, expression: str | None, version_ms: int, expression_type: str = EXPRESSION_TAG
 ) -> SubscriptionData:
-    """Return the subscription of a topic.
+    """Return the subscription of a topic, as a user of ours may give it.
 
     Args:
         topic: topic to subscribe.
@@ -30,8 +30,29 @@ def build_subscription(
         expression_type: TAG or SQL92.
 
     Raises:
-        SubscriptionError: the expression holds no tag, the condition is blank or does not compile,
-            or the type is unknown.
+        SubscriptionError: as ``parse_subscription``; or blanks alone, which brokers take and which
+            select nothing (C-100).
+    """
+    made = parse_subscription(topic, expression, version_ms, expression_type)
+    if made.expression_type == EXPRESSION_TAG and made.sub_string != SUB_ALL and not made.tags_set:
+        raise _no_tag(made.sub_string)
+    return made
+
+
+def parse_subscription(
+    topic: str, expression: str | None, version_ms: int, expression_type: str = EXPRESSION_TAG
+) -> SubscriptionData:
+    """Return the subscription of a topic, as Apache's programs take it.
+
+    Args:
+        topic: topic to subscribe.
+        expression: ``*``, empty or None for all; tags joined by ``||``; a condition for SQL92.
+        version_ms: creation time, ms; a later one replaces an earlier one at the broker.
+        expression_type: TAG or SQL92.
+
+    Raises:
+        SubscriptionError: the expression is separators alone, the condition is blank or does not
+            compile, or the type is unknown.
     """
     if expression is not None and not isinstance(expression, str):
         raise SubscriptionError(
@@ -53,12 +74,16 @@ def build_subscription(
         return SubscriptionData(topic, SUB_ALL, set(), set(), version_ms)
     pieces = [piece for piece in expression.split("||") if piece]
     if not pieces:
-        raise SubscriptionError(
-            f"subscription exception: {expression!r} names no tag; give TagA || TagB, or * for all",
-            expression=expression,
-        )
+        raise _no_tag(expression)
     tags = {tag for piece in pieces if (tag := piece.strip(_JAVA_SPACE))}
     return SubscriptionData(topic, expression, tags, {java_hash(tag) for tag in tags}, version_ms)
+
+
+def _no_tag(expression: str) -> SubscriptionError:
+    return SubscriptionError(
+        f"subscription exception: {expression!r} names no tag; give TagA || TagB, or * for all",
+        expression=expression,
+    )
 
 
 def tags_hint(tags: str) -> str | None:

@@ -21,7 +21,7 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader
 from rocketstream.protocol.properties import PROPERTY_KEYS, PROPERTY_TAGS
 from rocketstream.protocol.sql92 import Expression
-from rocketstream.protocol.subscription import build_subscription
+from rocketstream.protocol.subscription import parse_subscription
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.consumer_filters import compiled_of
 from rocketstream.server.broker.core.long_poll import HeldPull, LongPolls, OffsetAccept
@@ -410,7 +410,7 @@ def _given_subscription(header: PullMessageRequestHeader) -> SubscriptionData:
     """Return the subscription in the pull itself."""
     expression_type = header.expression_type or "TAG"
     try:
-        return build_subscription(
+        return parse_subscription(
             header.topic, header.subscription, header.sub_version, expression_type
         )
     except SubscriptionError as error:
