@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rocketstream import Message, MessageQueue, SendResult, SendStatus
+from rocketstream.admin import Admin
 from rocketstream.errors import (
     ConfigurationError,
     ConnectError,
@@ -264,6 +265,22 @@ def test_a_topic_nobody_can_create_has_no_route(cluster: Cluster, names: Names) 
             producer.send_async(Message(names.topic, b"x")).result(WAIT_S)
         with pytest.raises(RouteNotFoundError):
             producer.fetch_publish_message_queues(names.topic)
+
+
+def test_a_topic_that_may_not_be_written_is_not_to_be_created(
+    cluster: Cluster, names: Names
+) -> None:
+    """Covers C-136, C-457: it has no route for a send, and making it anew would not help."""
+    cluster.create_topic(names.topic, 1)
+    with Admin(cluster.namesrv_addr) as admin:
+        admin.changes.apply(admin.changes.topic_update_plan(names.topic, perm=4))
+    with (
+        Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer,
+        pytest.raises(
+            RouteNotFoundError, match=f"topic is there.*topic update {names.topic} --perm rw"
+        ),
+    ):
+        producer.send(Message(names.topic, b"x"))
 
 
 def test_an_unreachable_name_server_is_named(closed_port: int) -> None:

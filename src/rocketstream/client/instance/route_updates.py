@@ -102,15 +102,20 @@ class RouteUpdates:
             ConnectError: no name server answered.
         """
         self._groups.producer_topics.add(topic)
-        await self.update(topic)
+        is_there = await self.update(topic)
         if topic not in self._routes.publish_table:
             await self.update(topic, (create_topic_key, queue_nums))
         if topic not in self._routes.publish_table:
             self._groups.producer_topics.discard(topic)
             asked = ", ".join(self._api.name_servers.addresses)
+            to_do = (
+                "the topic is there, but no queue that can be written: its permission has no W "
+                f"(rocketstream topic update {topic} --perm rw), or its master is away"
+                if is_there
+                else "create the topic or check its name"
+            )
             raise RouteNotFoundError(
-                f"No route info of this topic: {topic}; name servers asked: {asked}; create the "
-                "topic or check its name",
+                f"No route info of this topic: {topic}; name servers asked: {asked}; {to_do}",
                 topic=topic,
             )
 
