@@ -154,9 +154,9 @@ class Message:
 
     Raises:
         ConfigurationError: an argument of another type, a property that cannot be set, a blank in
-            one of several keys, more than
-            one of the ways to delay, a time that is not a whole number from 0 on, a flag of more
-            than 32 bits, a name that no lite topic can have, or one together with a delay.
+            one of several keys, more than one of the ways to delay, a time or level that is not a
+            whole number from 0 on, a flag of more than 32 bits, a name that no lite topic can have,
+            or one together with a delay.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -204,7 +204,10 @@ class Message:
             if words:
                 own[PROPERTY_KEYS] = words
         if delay_level:
-            own[PROPERTY_DELAY] = str(_checked("delay_level", delay_level, int))
+            level = _checked("delay_level", delay_level, int)
+            if not 0 < level < 2**31:  # below, brokers deliver at once; above, Java cannot read it
+                raise _wrong("delay_level", level, "a whole number from 0 on, a broker's level")
+            own[PROPERTY_DELAY] = str(level)
         if delay_time_sec or delay_time_ms or deliver_time_ms:
             self._set_timer(delay_level, delay_time_sec, delay_time_ms, deliver_time_ms)
         if lite_topic is not None:

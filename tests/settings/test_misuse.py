@@ -261,6 +261,8 @@ def test_a_property_that_is_no_text_is_named() -> None:
         ({"delay_time_sec": 1.5}, "delay_time_sec must be a whole number from 0 on; given is 1.5"),
         ({"deliver_time_ms": "5"}, "deliver_time_ms must be a whole number from 0 on; given is '5"),
         ({"delay_level": "3"}, "delay_level must be a whole number; given is '3'"),
+        ({"delay_level": -1}, "delay_level must be a whole number from 0 on, .*; given is -1"),
+        ({"delay_level": 2**31}, "delay_level must be a whole number from 0 on, .*is 2147483648"),
         ({"wait_store_msg_ok": "false"}, "wait_store_msg_ok must be True or False; given is 'f"),
         ({"wait_store_msg_ok": 0}, "wait_store_msg_ok must be True or False; given is 0"),
         ({"properties": "a=b"}, "properties must be a dict of str to str; given is 'a=b'"),
