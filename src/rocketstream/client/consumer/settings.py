@@ -61,7 +61,8 @@ class PushConsumerSettings:
         adjust_thread_pool_nums_threshold: without effect, as in the original (C-131).
         post_subscription_when_pull: send the expression with each pull.
         max_reconsume_times: retries before the dead-letter topic; -1 is 16, in order no end.
-        suspend_current_queue_time_ms: pause of a queue whose orderly listener asks for one.
+        suspend_current_queue_time_ms: pause of a queue whose orderly listener asks for one; less
+            than 10 counts as 10, more than 30,000 as 30,000.
         consume_timeout_minutes: age at which a message still in its listener is sent back.
         await_termination_ms_when_shutdown: how long ``shutdown`` waits for running listeners.
         local_retry_delay_ms: pause before messages whose send-back failed are consumed again.
