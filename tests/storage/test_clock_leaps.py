@@ -92,6 +92,21 @@ def test_broken_file_begins_anew(tmp_path: Path) -> None:
     assert clock_at(tmp_path).now_ms(START_MS, 0.0) == START_MS
 
 
+def test_the_end_of_what_was_held_back_is_no_damage(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ends between two looks, seldom at one: the next start reads what was saved since."""
+    clock = clock_at(tmp_path)
+    leapt_ms = START_MS + HOUR_MS
+    assert clock.now_ms(leapt_ms, 0.0) == START_MS
+    later_ms = RESERVED_MS + 3
+    assert clock.now_ms(leapt_ms + later_ms, later_ms) == leapt_ms + later_ms
+    clock.save(later_ms)
+    caplog.clear()
+    clock_at(tmp_path, leapt_ms + later_ms)
+    assert not caplog.records
+
+
 def test_a_leap_is_not_forgotten_when_the_disk_fails_for_a_moment(tmp_path: Path) -> None:
     """What leapt before is still held back at the next start that can read of it."""
     files = FaultyFiles()

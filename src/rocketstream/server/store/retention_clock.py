@@ -70,8 +70,8 @@ class RetentionClock:
         leap = wall_ms - self._wall_ms - passed
         self._wall_ms, self._monotonic_ms = wall_ms, monotonic_ms
         if self.held_ms:
-            self._left_ms -= passed
-            if self._left_ms <= 0:
+            self._left_ms = max(self._left_ms - passed, 0.0)
+            if not self._left_ms:
                 self.held_ms = 0
         if abs(leap) >= LEAP_MS_MIN:
             _log.warning(
