@@ -205,6 +205,8 @@ def test_servers_can_be_apart(start: Starter, tmp_path: Path) -> None:
         (("--only", "namesrv", "--join", "127.0.0.1:9876"), "give one"),
         (("--join", "nowhere"), "'nowhere'"),
         (("--join", ";"), "no address in ';'"),
+        (("--dashboard-write",), "--dashboard-write needs --dashboard"),
+        (("--dashboard-port", "0"), "--dashboard, which is not given"),
     ],
 )
 def test_servers_that_fit_together_are_asked_for(

@@ -6,7 +6,7 @@ Standard output gets one line when clients can connect; the servers live in ``ro
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +28,7 @@ from rocketstream.cli.commands import (
     option,
     shows,
 )
+from rocketstream.cli.dashboard import DEFAULT_PORT as DASHBOARD_PORT
 from rocketstream.cli.failure import EXIT_FAILED, say
 from rocketstream.cli.output import json_line, print_line
 from rocketstream.errors import RocketMQError
@@ -167,7 +168,9 @@ _store = option("--store DIR", "Directory of the message store.", DIRECTORY, def
     "--dashboard",
     "Also serve the dashboard of this cluster, on loopback; see `rocketstream dashboard`.",
 )
-@option("--dashboard-port N", "Port of --dashboard; 0 takes a free one.", PORT, default=8976)
+@option(
+    "--dashboard-port N", "Port of --dashboard; 0 takes a free one.", PORT, default=DASHBOARD_PORT
+)
 @option("--dashboard-write", "Let groups be changed from the dashboard.")
 def serve(store: Path, flush: str, **given: Any) -> None:
     """Run a name server and a broker until Ctrl-C or SIGTERM.
@@ -180,6 +183,7 @@ def serve(store: Path, flush: str, **given: Any) -> None:
     from rocketstream.server.broker.core.schedule import DEFAULT_DELAY_LEVELS
     from rocketstream.server.embedded import EmbeddedCluster, EmbeddedSettings
 
+    _check_dashboard(given)
     tls = _tls(given)
     settings = EmbeddedSettings(
         host=given["host"],
@@ -211,6 +215,15 @@ def serve(store: Path, flush: str, **given: Any) -> None:
             _show(beside, info.namesrv_addr, port, write, info.store_dir)
 
         _run(cluster, flush, shown if given["dashboard"] else None)
+
+
+def _check_dashboard(given: Mapping[str, Any]) -> None:
+    if given["dashboard"]:
+        return
+    if given["dashboard_write"]:
+        raise BadParameter("--dashboard-write needs --dashboard")
+    if given["dashboard_port"] != DASHBOARD_PORT:
+        raise BadParameter("--dashboard-port is the port of --dashboard, which is not given")
 
 
 def _retention(kept_ms: int | None, delete_at: Sequence[int]) -> RetentionConfig:
