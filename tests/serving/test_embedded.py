@@ -120,6 +120,24 @@ def test_topic_is_routed_when_create_topic_returns(
         rocketmq_cluster.create_topic("bad topic")
 
 
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"queues": 0}, "queues must be a whole number from 1 to 65536, not 0"),
+        ({"queues": 65_537}, "queues must be"),
+        ({"queues": "3"}, "queues must be"),
+        ({"perm": 8}, "perm must be a whole number from 0 to 7, not 8"),
+        ({"perm": -1}, "perm must be"),
+    ],
+)
+def test_a_topic_is_made_of_numbers_a_broker_takes(
+    rocketmq_cluster: EmbeddedCluster, settings: dict[str, Any], named: str
+) -> None:
+    """As by request 17, which would refuse them: sends to such a topic end the connection."""
+    with pytest.raises(ConfigurationError, match=named):
+        rocketmq_cluster.create_topic("T1", **settings)
+
+
 def test_restart_keeps_messages_topics_groups_and_offsets(tmp_path: Path) -> None:
     """Covers C-327 to C-329, C-350: everything is back, in upstream's files."""
     with start(tmp_path / "s") as cluster, Peer(cluster.broker_addr) as broker:

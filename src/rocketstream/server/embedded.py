@@ -14,9 +14,12 @@ from typing import Self, Unpack
 from rocketstream._util.ending import CUT_SHORT
 from rocketstream._util.loops import LoopThread, new_event_loop
 from rocketstream._util.workers import ThreadWorkers
+from rocketstream.checks import check_range
 from rocketstream.errors import ClientStateError, ForkedClientError
+from rocketstream.limits import TOPIC_QUEUES_MAX
 from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.bodies import TopicConfig
+from rocketstream.protocol.codes import Perm
 from rocketstream.protocol.names import check_topic
 from rocketstream.server.broker import Broker
 from rocketstream.server.broker.acl import AclFiles, NameServerGuard, random_account
@@ -204,7 +207,7 @@ class EmbeddedCluster:
             perm: 6 to read and write, 4 to read, 2 to write.
 
         Raises:
-            ConfigurationError: the name is not accepted.
+            ConfigurationError: a name or number that is not accepted.
         """
         if self._thread is None:
             raise ClientStateError(NOT_RUNNING)
@@ -310,6 +313,8 @@ class EmbeddedCluster:
     async def create_topic_async(self, name: str, queues: int = 4, perm: int = 6) -> None:
         """Create or change a topic on the cluster's own loop, as ``create_topic`` does."""
         check_topic(name)
+        check_range("queues", queues, 1, TOPIC_QUEUES_MAX)
+        check_range("perm", perm, 0, Perm.READ | Perm.WRITE | Perm.INHERIT)  # as code 17 takes it
         config = TopicConfig(name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
         if not self._brokers:
             _ = self.broker  # raises an error that names the missing server
