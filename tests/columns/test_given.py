@@ -91,6 +91,13 @@ def test_one_value_is_that_of_all_messages_and_a_sequence_has_one_for_each() -> 
     assert rows([b"x"], keys=["k"]) == [{"body": b"x", "keys": "k"}]
 
 
+def test_some_messages_may_have_one_key_and_others_several() -> None:
+    """As ``Message(keys=)`` takes both: blanks part the keys of one text."""
+    keys = ["k", ["l", "m"], ("n",), None, "o p"]
+    found = [row["keys"] for row in rows([b"x"] * 5, keys=keys)]
+    assert found == [["k"], ["l", "m"], ["n"], None, ["o", "p"]]
+
+
 def test_rows_come_some_thousands_at_a_time_with_their_own_values() -> None:
     count = 2 * ROWS + 1
     given = Given([b"x"] * count, {"keys": [str(number) for number in range(count)]})

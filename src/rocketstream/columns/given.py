@@ -125,6 +125,8 @@ def _array(name: str, values: Any) -> Any:
             found = pa.array([None if v is None else list(v.items()) for v in values], _MAP)
         elif hasattr(values, "__arrow_c_stream__"):
             found = pa.chunked_array(values)
+        elif name == "keys" and any(isinstance(each, list | tuple) for each in values):
+            found = pa.array([each.split() if isinstance(each, str) else each for each in values])
         else:
             found = pa.array(values)
         if isinstance(found, pa.ChunkedArray):
