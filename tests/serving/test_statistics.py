@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -10,11 +12,16 @@ from rocketstream.server.broker.core.days import DayCounts, Mornings
 from rocketstream.server.broker.core.sampled import (
     INTERVALS_MS,
     SAMPLES,
+    STEP,
     Pace,
     SampledTotals,
     Totals,
 )
+from rocketstream.server.broker.statistics import BrokerStatistics
+from rocketstream.server.store import MessageStore
 from rocketstream.server.store.put_times import PutTimes
+from rocketstream.testing import ManualClock
+from rocketstream.transport.sharing import Sharing
 
 TODAY = datetime(2026, 3, 1, tzinfo=UTC).toordinal()
 
@@ -221,3 +228,28 @@ def test_the_file_of_counts_is_one_line_unless_people_are_to_read_it() -> None:
     assert b"\n" not in days.encode()
     assert b"\n\t" in days.encode(pretty=True)
     assert DayCounts.decode(days.encode()) == DayCounts.decode(days.encode(pretty=True)) == days
+
+
+def test_a_sample_in_steps_goes_on_where_groups_come_meanwhile() -> None:
+    """It was thrown away, with a traceback, and a busy broker told rates of minutes ago."""
+    clock = ManualClock()
+    steps: list[Any] = []
+    statistics = BrokerStatistics(cast("MessageStore", NothingPut()), clock)
+    statistics.sharing = cast("Sharing", SimpleNamespace(start=steps.append))
+    for number in range(2 * STEP):
+        statistics.pulled("T", number, "g", 6, 1, 0.0)
+    clock.advance(INTERVALS_MS[Pace.MINUTE])
+    statistics.sample()
+    next(steps[0])
+    statistics.pulled("T", 0, "new", 1, 1, 0.0)
+    assert sum(1 for _ in steps[0]) == 1
+    assert statistics.pulled_per_second("T", "g", 2 * STEP) > 0
+
+
+class NothingPut:
+    """A store nothing is put into."""
+
+    put_times = PutTimes()
+
+    def counted(self) -> list[tuple[str, int, tuple[int, int, int]]]:
+        return []

@@ -180,7 +180,7 @@ class BrokerStatistics:
         for topic, queue_id, counted in self._store.counted():
             yield (topic, queue_id), Totals(*counted)
         for table in (self._pulled, self._sent_back):
-            for key, tally in table.items():
+            for key, tally in tuple(table.items()):  # in steps: groups and topics come meanwhile
                 yield key, tally.totals()
 
     # --- showing ---------------------------------------------------------------------------------
