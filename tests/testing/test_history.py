@@ -554,12 +554,14 @@ def test_a_producer_killed_in_a_send_may_have_used_all_its_tries(copies: int, tw
     assert kinds(history) == ({AnomalyKind.STORED_TWICE} if twice else set())
 
 
-@pytest.mark.parametrize(("crash_at", "twice"), [(700.0, False), (5_000.0, True)])
-def test_a_crash_excuses_a_copy_only_at_once(crash_at: float, twice: bool) -> None:
+@pytest.mark.parametrize(
+    ("tries", "crash_at", "twice"), [(1, 700.0, False), (1, 5_000.0, True), (3, 700.0, False)]
+)
+def test_a_crash_excuses_a_copy_only_at_once(tries: int, crash_at: float, twice: bool) -> None:
     """A broker that forgets its progress stores delayed messages anew after each crash."""
     history: History = [
-        SendInvoked(0.0, "k", TOPIC, due_ms=500.0),
-        SendAcknowledged(1.0, "k"),
+        SendInvoked(0.0, "k", TOPIC, due_ms=500.0, tries=tries),
+        SendAcknowledged(1.0, "k", tries=tries),
         MessageStored(600.0, "k", QUEUE, 0),
         BrokerDied(crash_at, "b"),
         MessageStored(9_000.0, "k", QUEUE, 1),
