@@ -348,6 +348,18 @@ def test_a_redrive_as_shown_sends_the_letters_of_its_plan_and_no_later_ones(
         admin.letters.redrive(GROUP, as_shown=plan)
 
 
+def test_plan_that_another_redrive_overtook_leaves_the_place_where_that_one_ended(
+    admin: Admin, letters: Letters
+) -> None:
+    letters.put(3)
+    plan = admin.letters.redrive_plan(GROUP)
+    letters.put(5)
+    assert admin.letters.redrive(GROUP).sent == 8
+    overtaken = admin.letters.redrive(GROUP, as_shown=plan)
+    assert (overtaken.sent, overtaken.is_complete) == (0, True)
+    assert admin._client.query_consumer_offset(PROGRESS_GROUP, QUEUE) == 8
+
+
 def test_a_redrive_as_shown_fills_its_limit_with_no_other_letters(
     admin: Admin, letters: Letters
 ) -> None:

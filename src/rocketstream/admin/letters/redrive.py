@@ -613,9 +613,12 @@ class _Place:
         self._stays.add(letter.message_queue)
 
     def ended(self, ranges: Ranges) -> None:
-        """Note that all ranges are done, also where they end in letters that no longer exist."""
-        for queue, (_, end) in ranges.items():
-            if queue not in self._stays:
+        """Note that all ranges are done, also where they end in letters that no longer exist.
+
+        Where there was nothing to go through, another redrive has been there, and may be farther.
+        """
+        for queue, (begin, end) in ranges.items():
+            if begin < end and queue not in self._stays:
                 self._changed[queue] = end
 
     def save(self) -> None:
