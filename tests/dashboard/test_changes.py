@@ -470,6 +470,20 @@ def test_ending_the_dashboard_ends_what_is_under_way(namesrv: str, tmp_path: Pat
     assert held(namesrv, origin) < 40
 
 
+def test_search_of_a_topic_of_many_queues_goes_on(namesrv: str, tmp_path: Path) -> None:
+    topic = "wide"
+    with Admin(namesrv) as admin, Producer("p", namesrv_addr=namesrv) as producer:
+        admin.topics.create(topic, 64)
+        for number in range(300):
+            queue = MessageQueue(topic, "broker-a", number % 64)
+            producer.send(Message(topic, "x"), message_queue=queue)
+    with browsing_live(namesrv, tmp_path) as (browser, _):
+        text = browser.get("/messages", params={"topic": topic, "newest": "1"}).text
+        begin = text.rindex('href="', 0, text.index("resume=")) + len('href="')
+        answer = browser.get(html.unescape(text[begin : text.index('"', begin)]))
+        assert answer.status_code == 200, answer.text
+
+
 def test_messages_are_found_shown_and_followed(namesrv: str, tmp_path: Path) -> None:
     group, topic = moved_group(namesrv)
     with browsing_live(namesrv, tmp_path) as (browser, rig):

@@ -156,13 +156,13 @@ class Ask:
     user: User
     form: FormData | None = None
 
-    def value(self, name: str, default: str = "") -> str:
+    def value(self, name: str, default: str = "", most: int = FIELD_CHARS_MAX) -> str:
         """Return a parameter of the address, stripped.
 
         Raises:
-            PageError: the value is longer than any sensible one.
+            PageError: the value has more than ``most`` characters.
         """
-        return _bounded(name, self.request.query_params.get(name, default))
+        return _bounded(name, self.request.query_params.get(name, default), most)
 
     def need(self, name: str) -> str:
         """Return a parameter of the address; it must be present.
@@ -466,9 +466,9 @@ def _json_value(value: Any) -> Markup:
     return Markup.escape(json.dumps(value, separators=(",", ":")))
 
 
-def _bounded(name: str, text: str) -> str:
-    if len(text) > FIELD_CHARS_MAX:
-        raise PageError(400, f"{name} has {len(text):,} characters; {FIELD_CHARS_MAX:,} are taken")
+def _bounded(name: str, text: str, most: int = FIELD_CHARS_MAX) -> str:
+    if len(text) > most:
+        raise PageError(400, f"{name} has {len(text):,} characters; {most:,} are taken")
     return text.strip()
 
 

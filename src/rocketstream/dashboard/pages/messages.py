@@ -33,6 +33,8 @@ FIELDS: Final = (
     "topic", "id", "key", "since", "until", "broker", "queue", "offset", "tag", "text", "sql",
     "newest", "resume",
 )  # fmt: skip
+RESUME_CHARS_MAX: Final = 20_000
+"""The word that a search is continued with has some 33 characters for each queue."""
 TRACK_KEPT_MS: Final = 5_000
 TRACE_KEPT_MS: Final = 5_000
 TOPICS_MAX: Final = 500
@@ -75,7 +77,8 @@ def search(found: Mapping[str, str], most: int) -> Callable[[Admin], SearchPage]
 
 async def list_page(ask: Ask) -> Response:
     """Return the search form and the messages found; of a topic alone the newest."""
-    form = {name: ask.value(name) for name in FIELDS}
+    form = {name: ask.value(name) for name in FIELDS if name != "resume"}
+    form["resume"] = ask.value("resume", most=RESUME_CHARS_MAX)
     is_search = any(form[name] for name in FIELDS if name != "topic")
     topics = sorted(ask.update().topics)[:TOPICS_MAX]
     found: SearchPage | None = None
