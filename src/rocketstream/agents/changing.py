@@ -19,6 +19,7 @@ from mcp.types import InputRequiredResult
 from pydantic import Field
 
 from rocketstream._util.clock import Clock
+from rocketstream._util.unseen import spelled_out
 from rocketstream._util.when import moment_ms
 from rocketstream.admin import LetterFilter, RedrivePlan
 from rocketstream.admin.aio import Admin
@@ -446,7 +447,9 @@ def _text_of(preview: Preview) -> str:
         *_some(preview.warnings, "Warning: "),
         *_some(preview.problems, "AGAINST IT: "),
     ]
-    return "\n".join([*map(seen, parts), f"The same as: {seen(preview.command, TEXT_CHARS_MAX)}"])
+    command = f"The same as: {seen(preview.command, TEXT_CHARS_MAX)}"
+    # A line break of an argument, or of what others wrote, begins no line of the question.
+    return "\n".join(spelled_out(line) for line in [*map(seen, parts), command])
 
 
 def _some(lines: Sequence[str], mark: str) -> list[str]:
