@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -483,3 +484,22 @@ def test_the_urls_user_is_an_accounts_key() -> None:
     assert transport.config.secret_key == "12345678"
     several = kombu.Connection("rocketmq://", transport_options={"namesrv_addr": "a:1;b:2"})
     assert several.transport.config.namesrv_addr == "a:1;b:2"
+
+
+def test_transport_waits_in_a_process_of_more_than_1_024_descriptors() -> None:
+    resource = pytest.importorskip("resource")
+    fcntl = pytest.importorskip("fcntl")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    near, far = socket.socketpair()
+    try:
+        far_up = socket.socket(fileno=fcntl.fcntl(far.fileno(), fcntl.F_DUPFD_CLOEXEC, 1_024))
+        far_up.setblocking(False)
+        transport = Transport.__new__(Transport)
+        transport._bell = (far_up, near)
+        with near, far, far_up:
+            assert transport._wait(0), "the time is up"
+            near.send(b"!")
+            assert not transport._wait(WAIT_S)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

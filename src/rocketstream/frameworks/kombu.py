@@ -10,7 +10,7 @@ own; its messages cross threads here.
 from __future__ import annotations
 
 import logging
-import select
+import selectors
 import socket
 import threading
 from collections import deque
@@ -480,7 +480,9 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         if bell is None:  # nothing is consumed
             threading.Event().wait(timeout)
             return True
-        came, _, _ = select.select([bell[0]], [], [], timeout)
+        with selectors.DefaultSelector() as selector:  # select() knows no descriptor above 1,023
+            selector.register(bell[0], selectors.EVENT_READ)
+            came = selector.select(timeout)
         self._quieten()
         return not came
 
