@@ -13,6 +13,7 @@ from rocketstream.admin import Admin
 from rocketstream.admin.state import ClusterState
 from rocketstream.dashboard import Cluster, Settings, create_app
 from rocketstream.errors import ConfigurationError, ConnectError
+from rocketstream.testing.clock import ManualClock
 from tests.dashboard.rig import HOST, Rig, shop
 
 PAGES = ("/", "/topics", "/messages", "/letters", "/spark", "/brokers", "/group?name=billing")
@@ -27,7 +28,7 @@ def cluster(name: str, state: ClusterState | Exception | None = None) -> tuple[C
 @contextmanager
 def browsing_several(**states: Any) -> Iterator[TestClient]:
     clusters = [cluster(name, state)[0] for name, state in states.items()]
-    app = create_app(*clusters, settings=Settings(may_write=True))
+    app = create_app(*clusters, settings=Settings(may_write=True, clock=ManualClock()))
     with TestClient(app, HOST, headers={"accept": "text/html"}, follow_redirects=False) as browser:
         yield browser
 

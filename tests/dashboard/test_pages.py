@@ -261,3 +261,12 @@ def test_health_is_told_without_a_login() -> None:
     with browsing() as (browser, rig):
         rig.clock.advance(250)
         assert browser.get("/healthz").json() == {"status": "ok", "ageMs": 250}
+
+
+def test_collection_that_sweeps_no_more_is_not_healthy() -> None:
+    with browsing() as (browser, rig):
+        rig.clock.advance(60_000)
+        assert browser.get("/healthz").status_code == 200
+        rig.clock.advance(1)
+        answer = browser.get("/healthz")
+        assert (answer.status_code, answer.json()["status"]) == (503, "stale")

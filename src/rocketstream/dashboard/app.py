@@ -33,6 +33,9 @@ from rocketstream.watch.series import TopicRates
 
 __all__ = ["Cluster", "create_app"]
 
+STALE_INTERVALS: Final = 5
+STALE_MS: Final = 60_000
+"""A collection whose newest state is older than so many of its intervals, and than this, hangs."""
 PAGES: Final = (
     *overview.ROUTES,
     *group.ROUTES,
@@ -171,7 +174,10 @@ def _health(site: Site) -> dict[str, Any]:
     if update.state is None:
         return {"status": "starting"}
     age_ms = site.now_ms - update.state.taken_ms
-    return {"status": "ok" if update.outage is None else "outage", "ageMs": age_ms}
+    if update.outage is not None:
+        return {"status": "outage", "ageMs": age_ms}
+    stale_ms = max(STALE_INTERVALS * site.collector.cost().interval_s * 1_000, STALE_MS)
+    return {"status": "ok" if age_ms <= stale_ms else "stale", "ageMs": age_ms}
 
 
 async def metrics(ask: Ask) -> Response:
