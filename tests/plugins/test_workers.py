@@ -39,6 +39,22 @@ def test_a_run_whose_worker_died_after_many_files_comes_to_its_end(tmp_path: Pat
     assert "1 failed, 40 passed" in done.stdout
 
 
+def test_files_of_spark_come_first_and_the_others_as_they_stand(tmp_path: Path) -> None:
+    """One worker has them all: begun last, they would be run while the others have ended."""
+    for name, mark in (("a", ""), ("b", "spark"), ("c", ""), ("d", "spark")):
+        marked = f"import pytest\n\n\n@pytest.mark.{mark}\n" if mark else ""
+        (tmp_path / f"test_{name}.py").write_text(f"{marked}def test_one(): pass\n", "utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = spark\n", "utf-8")
+    done = subprocess.run(
+        [*PYTEST, "--collect-only", "-q", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    files = [line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line]
+    assert files == ["test_b.py", "test_d.py", "test_a.py", "test_c.py"]
+
+
 def test_programs_of_tests_hear_ctrl_c_though_the_run_was_begun_in_the_background(
     tmp_path: Path,
 ) -> None:

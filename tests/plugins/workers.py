@@ -6,6 +6,8 @@ A shell without job control has the programs it starts with ``&`` ignore Ctrl-C,
 inherits it: commands that must end by it would never end. So it is heard again here, in the
 process that starts all others.
 
+The files of Spark go to one worker, and come first.
+
 Of a worker that died, xdist hands out again the files it had finished as well, as files without a
 test: workers that are given those last wait for ever. They are taken out here.
 """
@@ -47,6 +49,11 @@ class _Files(LoadFileScheduling):  # type: ignore[misc]  # of xdist, which is un
             del files[name]
         died_in: str | None = super().remove_node(node)
         return died_in
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put Spark's files first: what one worker has alone must not begin last."""
+    items.sort(key=lambda item: not starts_spark(item.path))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -107,10 +107,10 @@ class LitePullConsumerBase(ConsumerBase[LitePullConsumerImpl, LitePullConsumerSe
             ClientStateError: running with queues assigned, or topics are subscribed.
             ConfigurationError: a bad topic name, or a blank expression.
         """
-        subscription = self._subscription(topic, expression)
         text = MessageSelector.of(expression).expression
         if not text or text.isspace():
             raise ConfigurationError("expression must not be empty (Java: subExpression)")
+        subscription = self._subscription(topic, expression)
         if self.state is not ServiceState.CREATE_JUST and self._plan.assigned is not None:
             raise ClientStateError(
                 "call set_sub_expression_for_assign() before assign(); queues are assigned already"
