@@ -280,8 +280,15 @@ class Message:
 
     @property
     def delay_level(self) -> int:
-        """Delay level, 0 for none."""
-        return int(self.properties.get(PROPERTY_DELAY, "0"))
+        """Delay level, 0 for none.
+
+        Raises:
+            ConfigurationError: somebody has put a text into the properties that is no level.
+        """
+        text = self.properties.get(PROPERTY_DELAY, "0")
+        if not (text.isascii() and text.isdigit() and len(text) < 11):
+            raise _wrong(f"property {PROPERTY_DELAY}", text, "a whole number from 0 on, in digits")
+        return int(text)
 
     @property
     def wait_store_msg_ok(self) -> bool:

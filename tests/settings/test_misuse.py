@@ -523,6 +523,15 @@ def test_a_listener_that_assigns_what_a_message_is_found_by_fails_and_the_queue_
 # --- legal, and hardly meant ----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("text", ["1.5", "-1", "", " 1", "²", "9" * 5_000])
+def test_a_delay_put_into_the_properties_is_a_level_or_refused(text: str) -> None:
+    """Python's ValueError came out of the send."""
+    message = Message("T", b"x")
+    message.properties["DELAY"] = text
+    with pytest.raises(ConfigurationError, match="property DELAY must be a whole number from 0 on"):
+        MessagePreparer(ProducerSettings("g"), SYSTEM_CLOCK).one(message)
+
+
 def test_a_delay_level_beyond_the_usual_ones_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """Covers C-403: brokers take their longest, which whoever means seconds does not expect."""
     makes = MessagePreparer(ProducerSettings("g"), SYSTEM_CLOCK)
