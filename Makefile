@@ -26,11 +26,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
-# Tests wait more than they compute; a file stays in one process, so what its tests share is made once.
+# Tests wait as much as they compute: one worker more than there are cores. A file stays in one process, so what its
+# tests share is made once.
 WORKERS ?= 2
-PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-# Beside Apache's programs the tests mostly wait: for them one worker more than there are cores.
-WAITING := -n $(shell expr $(WORKERS) + 1) --dist loadfile --no-loadscope-reorder
+PARALLEL := -n $(shell expr $(WORKERS) + 1) --dist loadfile --no-loadscope-reorder
 # What a suite has no test in is not collected for it: that takes longer than many a suite's tests.
 LONG     = $(shell grep -rlE "mark\.long\b" tests --include="test_*.py")
 # Cases of both faces run against Apache's brokers as well.
@@ -93,7 +92,7 @@ format: $(STAMP)
 interop: $(STAMP)
 	@$(BIN)/python scripts/need_java.py && $(BIN)/python scripts/shared_classes.py
 	@$(BIN)/python -m tests.kits.apache.rehearsal
-	$(PYTEST) $(APACHE) -m interop $(WAITING) $(MORE)
+	$(PYTEST) $(APACHE) -m interop $(PARALLEL) $(MORE)
 
 simulate: $(STAMP)
 	$(BIN)/python -m tests.scenarios --seeds $(SEEDS) --processes $(WORKERS) $(MORE)
