@@ -283,7 +283,7 @@ class Message:
         """Delay level, 0 for none.
 
         Raises:
-            ConfigurationError: somebody has put a text into the properties that is no level.
+            ConfigurationError: the properties hold another text than a level.
         """
         text = self.properties.get(PROPERTY_DELAY, "0")
         if not (text.isascii() and text.isdigit() and len(text) < 11):
