@@ -175,7 +175,8 @@ class Changes(Resets, Transfers):
         """
         self._refuse_system_topic(topic, "deleted")
         draft = Draft("topic.delete", topic, {"topic": topic})
-        draft.steps = [*self._delete_steps(topic), *self._left_offsets(topic)]
+        told = self._at_brokers(topic)
+        draft.steps = [*self._delete_steps(topic, told), *self._left_offsets(topic, told)]
         if not draft.steps:
             raise self._unknown_topic(topic)
         brokers = [step.where for step in draft.steps if step.kind is StepKind.DELETE_TOPIC]
@@ -314,11 +315,15 @@ class Changes(Resets, Transfers):
                 topic=topic,
             )
 
-    def _delete_steps(self, topic: str) -> list[Step]:
-        """Return the steps that remove a topic: from its brokers, then from every name server."""
+    def _delete_steps(self, topic: str, told: Mapping[str, Mapping[str, Any] | None]) -> list[Step]:
+        """Return the steps that remove a topic: from its brokers, then from every name server.
+
+        Args:
+            told: its settings by broker, as of ``_at_brokers``.
+        """
         steps = [
             Step(StepKind.DELETE_TOPIC, broker_name, topic, topic_settings(raw), None)
-            for broker_name, raw in self._at_brokers(topic).items()
+            for broker_name, raw in told.items()
             if raw is not None
         ]
         steps += [
@@ -387,7 +392,7 @@ class Changes(Resets, Transfers):
             *((topic, "waiting to be popped again") for topic in popped),
             (dead, "given up, its dead letters"),
         ):
-            steps = self._delete_steps(topic)
+            steps = self._delete_steps(topic, self._at_brokers(topic))
             held = sum(
                 sum(self._held(step.where, topic).values())
                 for step in steps
@@ -510,12 +515,12 @@ class Changes(Resets, Transfers):
         kept = [each for each in self._offsets_in(step.where, step.name) if each[2] > 0]
         return sum(_set_to_0(change, group, queue) for group, queue, _ in kept)
 
-    def _left_offsets(self, topic: str) -> list[Step]:
+    def _left_offsets(self, topic: str, told: Mapping[str, Mapping[str, Any] | None]) -> list[Step]:
         """Return the steps for offsets at brokers that have the topic no more: a deletion that
         ended before it set them to 0 left them."""
         return [
             Step(StepKind.STORE_OFFSET, broker_name, group, offset, 0, queue)
-            for broker_name, raw in self._at_brokers(topic).items()
+            for broker_name, raw in told.items()
             if raw is None
             for group, queue, offset in self._offsets_in(broker_name, topic)
             if offset > 0
