@@ -106,13 +106,18 @@ def test_a_directory_has_the_dead_letters_of_one_landing(tmp_path: Path) -> None
     assert not (tmp_path / "u" / "_ingest.json").exists()
 
 
+def forget(table: Path, name: str) -> None:
+    """Leave a table's marker as an earlier version wrote it, without one setting."""
+    marker = table / "_ingest.json"
+    told = json.loads(marker.read_text())
+    del told[name]
+    marker.write_text(json.dumps(told))
+
+
 def test_a_table_and_its_dead_letters_of_an_earlier_version_are_taken(tmp_path: Path) -> None:
     """Their markers have no name in common yet; a table is no place for dead letters."""
     table = begun(tmp_path / "t")
-    marker = tmp_path / "t" / "_ingest.json"
-    told = json.loads(marker.read_text())
-    del told["landing"]
-    marker.write_text(json.dumps(told))
+    forget(tmp_path / "t", "landing")
     (tmp_path / "bad" / "_checkpoint").mkdir(parents=True)
     table = dataclasses.replace(table, dead_letters=Target("parquet", str(tmp_path / "bad")))
     prepare_target(table)
@@ -154,10 +159,7 @@ def test_a_table_is_known_by_the_meaning_of_its_settings(tmp_path: Path) -> None
 def test_a_table_is_known_by_the_option_that_selects_its_messages(tmp_path: Path) -> None:
     """In any case of its name; a marker of an earlier version does not tell a condition."""
     first = begun(tmp_path / "t")
-    marker = tmp_path / "t" / "_ingest.json"
-    told = json.loads(marker.read_text())
-    del told["condition"]
-    marker.write_text(json.dumps(told))
+    forget(tmp_path / "t", "condition")
     first = dataclasses.replace(first, source={"sql": "a > 1"})
     prepare_target(first)
     prepare_target(dataclasses.replace(first, source={"SQL": "a  > 1"}))

@@ -258,10 +258,9 @@ def prepare_target(plan: IngestPlan, session: SparkSession | None = None) -> Ing
     if place is None or place_of(plan.checkpoint, session) is None:
         return plan
     text = place.read(_MARKER)
-    landing = _landing_in(text)
     if text is not None and resumes(plan, session):
         begun = _as_begun(plan, _read_marker(text, place))
-        _mark(begun, landing, place, session)  # topics or columns may have become more
+        _mark(begun, text, place, session)  # topics or columns may have become more
         return begun
     if text is not None and any(name[:1].isdigit() for name in place.under(LOG).names()):
         raise ConfigurationError(
@@ -276,7 +275,7 @@ def prepare_target(plan: IngestPlan, session: SparkSession | None = None) -> Ing
             "its files are not hidden by the table's log",
             path=str(place),
         )
-    _mark(plan, landing, place, session)
+    _mark(plan, text, place, session)
     return plan
 
 
@@ -338,12 +337,14 @@ def _is_more(then: Any, now: Any) -> bool:
     return then.items() <= now.items()
 
 
-def _mark(plan: IngestPlan, landing: str, place: Place, session: SparkSession | None) -> None:
-    """Write down what is landed where; refuse dead letters beside those of another landing.
+def _mark(plan: IngestPlan, text: str | None, place: Place, session: SparkSession | None) -> None:
+    """Write down what is landed where, unless ``text``, the marker there, tells it already.
 
-    Their query goes on at the checkpoint in their directory. Of another landing that is behind
-    messages which this one leaves out of its table, and they would be nowhere.
+    Dead letters beside those of another landing are refused: their query goes on at the checkpoint
+    in their directory. Of another landing that is behind messages which this one leaves out of its
+    table, and they would be nowhere.
     """
+    landing = _landing_in(text)
     target = plan.dead_letters
     letters = None if target is None or not target.is_path else place_of(target.place, session)
     told = None if letters is None else letters.read(_LETTERS_MARKER)
@@ -360,7 +361,7 @@ def _mark(plan: IngestPlan, landing: str, place: Place, session: SparkSession | 
             "has read is not looked at again, and could be in neither table; give a new directory",
             path=str(letters),
         )
-    _write_marker(plan, landing, place)
+    _write_marker(plan, landing, text, place)
     if letters is not None and told is None:
         letters.write(_LETTERS_MARKER, json.dumps({_LANDING: landing}) + "\n")
 
@@ -387,9 +388,9 @@ def _read_marker(text: str, place: Place) -> dict[str, Any]:
     return found
 
 
-def _write_marker(plan: IngestPlan, landing: str, place: Place) -> None:
+def _write_marker(plan: IngestPlan, landing: str, there: str | None, place: Place) -> None:
     text = json.dumps({**plan.identity(), _LANDING: landing}, indent=2) + "\n"
-    if place.read(_MARKER) != text:
+    if text != there:
         place.write(_MARKER, text)
 
 
@@ -414,7 +415,8 @@ def resolve_bodies(session: SparkSession, plan: IngestPlan) -> IngestPlan:
     check_plan(found)
     place = _marked(found, session)
     if place is not None:
-        _write_marker(found, _landing_in(place.read(_MARKER)), place)
+        text = place.read(_MARKER)
+        _write_marker(found, _landing_in(text), text, place)
     return found
 
 
