@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from rocketstream import MessageListenerOrderly, TransactionListener, aio
+from rocketstream._util.ending import is_being_cancelled
 from rocketstream._util.loops import LoopThread
 from rocketstream.client.consumer.offsets.user_store import AsyncOffsetStoreView
 
@@ -71,16 +72,11 @@ class Caller:
                 done.set_result(await answer if inspect.isawaitable(answer) else answer)
             except BaseException as error:  # it is the thread's
                 done.set_exception(error)
-                if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+                if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                     raise
             finally:
                 for var, token in changed.items():
                     var.reset(token)
-
-
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 class AsyncioFace:

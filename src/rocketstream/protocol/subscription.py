@@ -23,11 +23,7 @@ def build_subscription(
 ) -> SubscriptionData:
     """Return the subscription of a topic, as a user of ours may give it.
 
-    Args:
-        topic: topic to subscribe.
-        expression: ``*``, empty or None for all; tags joined by ``||``; a condition for SQL92.
-        version_ms: creation time, ms; a later one replaces an earlier one at the broker.
-        expression_type: TAG or SQL92.
+    Arguments are those of ``parse_subscription``.
 
     Raises:
         SubscriptionError: as ``parse_subscription``; or blanks alone, which brokers take and which

@@ -543,14 +543,17 @@ def _refusal(key: str, name: str, ours: list[str], why: str | None) -> Configura
     return ConfigurationError(text, option=key)
 
 
-READ_OPTIONS: Final = (
-    *TOPIC_OPTIONS,
+_BEGIN_OPTIONS: Final = (
     "group",
     "commitOffsets",
     "groupMember",
     "otherTopics",
     *START_OPTIONS,
     STRATEGY_OPTION,
+)
+READ_OPTIONS: Final = (
+    *TOPIC_OPTIONS,
+    *_BEGIN_OPTIONS,
     *END_OPTIONS,
     "tags",
     "sql",
@@ -566,15 +569,7 @@ READ_OPTIONS: Final = (
     *CONNECT_OPTIONS,
 )
 """Every option of a read, spelled as documented."""
-STREAM_OPTIONS: Final = (
-    "group",
-    "commitOffsets",
-    "groupMember",
-    "otherTopics",
-    *START_OPTIONS,
-    STRATEGY_OPTION,
-    *LIMIT_OPTIONS,
-)
+STREAM_OPTIONS: Final = (*_BEGIN_OPTIONS, *LIMIT_OPTIONS)
 """The options that say where a stream begins, how it goes on, and for whom."""
 
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 from rocketstream.limits import CLIENT_EXPIRED_MS, GROUPS_MAX
 from rocketstream.protocol.bodies import ConsumerData, SubscriptionData
-from rocketstream.server.broker.core.room import LEAVE_SOME, check_room
+from rocketstream.server.broker.core.room import check_room
+
+_LEAVE_SOME = "end some of their clients first"
 
 
 @dataclass(slots=True)
@@ -77,7 +79,7 @@ class ConsumerMembers:
         Raises:
             BrokerError: the group is new, and as many have members as the broker keeps.
         """
-        check_room("consumer group", data.group_name, self._groups, GROUPS_MAX, remedy=LEAVE_SOME)
+        check_room("consumer group", data.group_name, self._groups, GROUPS_MAX, remedy=_LEAVE_SOME)
         group = self._groups.get(data.group_name)
         if group is None:
             group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
@@ -172,7 +174,7 @@ class ProducerMembers:
         Raises:
             BrokerError: the group is new, and as many have members as the broker keeps.
         """
-        check_room("producer group", group, self._groups, GROUPS_MAX, remedy=LEAVE_SOME)
+        check_room("producer group", group, self._groups, GROUPS_MAX, remedy=_LEAVE_SOME)
         self._groups.setdefault(group, {})[member.channel] = member
         known = self._clients.get(member.client_id)
         if known is None or known.access_key == member.access_key:

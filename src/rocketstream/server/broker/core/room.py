@@ -10,8 +10,6 @@ from collections.abc import Collection
 from rocketstream.errors import BrokerError
 from rocketstream.protocol.codes import ResponseCode
 
-LEAVE_SOME = "end some of their clients first"
-
 
 def check_room(
     kind: str,
