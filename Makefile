@@ -66,7 +66,7 @@ test: $(STAMP)
 
 test-long: $(STAMP)
 	@$(BIN)/python scripts/need_java.py && $(BIN)/python scripts/shared_classes.py
-	$(PYTEST) $(LONG) -m "long and not interop" $(PARALLEL) $(MORE)
+	$(PYTEST) $(LONG) -m "long and not interop" $(PARALLEL) --spark-workers 2 $(MORE)
 
 test-pythons:
 	@$(PYTHON) scripts/pythons.py $(PYTHONS)

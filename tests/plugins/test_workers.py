@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
+
+import pytest
 
 DIES_ONCE = """
 import os
@@ -21,6 +24,13 @@ def test_one():
     program = "import signal; print(signal.getsignal(signal.SIGINT).__name__)"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert said.stdout.strip() == "default_int_handler"
+"""
+TELLS_WORKER = """
+import os, pytest
+
+{mark}def test_one():
+    with open({ran!r}, "a") as told:
+        told.write("{kind} %d\\n" % os.getpid())
 """
 PYTEST = [sys.executable, "-m", "pytest", "-p", "tests.plugins.workers", "-p", "no:cacheprovider"]
 
@@ -39,20 +49,29 @@ def test_a_run_whose_worker_died_after_many_files_comes_to_its_end(tmp_path: Pat
     assert "1 failed, 40 passed" in done.stdout
 
 
-def test_files_of_spark_come_first_and_the_others_as_they_stand(tmp_path: Path) -> None:
-    """One worker has them all: begun last, they would be run while the others have ended."""
-    for name, mark in (("a", ""), ("b", "spark"), ("c", ""), ("d", "spark")):
-        marked = f"import pytest\n\n\n@pytest.mark.{mark}\n" if mark else ""
-        (tmp_path / f"test_{name}.py").write_text(f"{marked}def test_one(): pass\n", "utf-8")
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = spark\n", "utf-8")
+@pytest.mark.parametrize("spark_workers", [1, 2])
+def test_the_first_workers_alone_run_the_files_of_spark_before_any_other(
+    tmp_path: Path, spark_workers: int
+) -> None:
+    """Begun last, they would be run while the others have ended."""
+    ran = tmp_path / "ran"
+    for number in range(16):
+        kind = "spark" if number >= 8 else "other"
+        mark = "@pytest.mark.spark\n" if kind == "spark" else ""
+        text = TELLS_WORKER.format(mark=mark, ran=str(ran), kind=kind)
+        (tmp_path / f"test_{number:02}.py").write_text(text, "utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 60\nmarkers = spark\n", "utf-8")
+    workers = ["-n", "3", "--dist", "loadfile", "--spark-workers", str(spark_workers)]
     done = subprocess.run(
-        [*PYTEST, "--collect-only", "-q", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=100,
+        [*PYTEST, *workers, str(tmp_path)], capture_output=True, text=True, timeout=100
     )
-    files = [line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line]
-    assert files == ["test_b.py", "test_d.py", "test_a.py", "test_c.py"]
+    assert "16 passed" in done.stdout, done.stdout
+    of_worker = defaultdict[str, list[str]](list)
+    for kind, worker in map(str.split, ran.read_text("utf-8").splitlines()):
+        of_worker[worker].append(kind)
+    have_spark = [kinds for kinds in of_worker.values() if "spark" in kinds]
+    assert 1 <= len(have_spark) <= spark_workers
+    assert all(kinds == sorted(kinds, reverse=True) for kinds in have_spark)
 
 
 def test_programs_of_tests_hear_ctrl_c_though_the_run_was_begun_in_the_background(

@@ -6,7 +6,7 @@ A shell without job control has the programs it starts with ``&`` ignore Ctrl-C,
 inherits it: commands that must end by it would never end. So it is heard again here, in the
 process that starts all others.
 
-The files of Spark go to one worker, and come first.
+The files of Spark go to one worker, or as many as ``--spark-workers`` says, which run them first.
 
 Of a worker that died, xdist hands out again the files it had finished as well, as files without a
 test: workers that are given those last wait for ever. They are taken out here.
@@ -22,7 +22,7 @@ from typing import Any, Final
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-SPARK: Final = "spark"
+SPARK_WORKERS: Final = "--spark-workers"
 
 
 @cache
@@ -35,12 +35,21 @@ def starts_spark(file: Path) -> bool:
 class _Files(LoadFileScheduling):  # type: ignore[misc]  # of xdist, which is untyped
     """Hands out files, of a worker that died those it had not finished.
 
-    One worker has all of Spark's: two sessions at a time take longer than one after the other.
+    The first workers alone have Spark's: where files share one session, two sessions at a time
+    take longer than one after the other.
     """
 
-    def _split_scope(self, nodeid: str) -> str:
-        file: str = super()._split_scope(nodeid)
-        return SPARK if starts_spark(self.config.rootpath / file) else file
+    def _assign_work_unit(self, node: Any) -> None:
+        """Give a worker the next file that is for it, or send it home."""
+        root = self.config.rootpath
+        is_for_spark = node in self.nodes[: self.config.getoption(SPARK_WORKERS)]
+        fits = (name for name in self.workqueue if starts_spark(root / name) is is_for_spark)
+        if name := next(fits, None):
+            self.workqueue.move_to_end(name, last=False)
+        elif not is_for_spark:
+            node.shutdown()
+            return
+        super()._assign_work_unit(node)
 
     def remove_node(self, node: Any) -> str | None:
         """Take a worker out; returns the test it died in."""
@@ -51,9 +60,11 @@ class _Files(LoadFileScheduling):  # type: ignore[misc]  # of xdist, which is un
         return died_in
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put Spark's files first: what one worker has alone must not begin last."""
-    items.sort(key=lambda item: not starts_spark(item.path))
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option."""
+    parser.addoption(
+        SPARK_WORKERS, type=int, default=1, help="how many workers run the files of Spark"
+    )
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -22,10 +22,10 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts what /proc shows"),
 ]
 
-BATCHES = 300
+BATCHES = 200
 WARM_BATCHES = 60
 BATCH_ROWS = 2
-RESTARTS = 20
+RESTARTS = 16
 WARM_RESTARTS = 4
 ROWS_A_START = 8
 DEADLINE_S = 300
