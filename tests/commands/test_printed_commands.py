@@ -15,9 +15,18 @@ import pytest
 import rocketstream
 from rocketstream.cli.app import app
 from rocketstream.cli.commands import Commands
+from rocketstream.errors import RocketMQError
 
 SOURCE = Path(rocketstream.__file__).parent
+ROOT = Path(__file__).parents[2]
 PRINTED = re.compile(r"`(rocketstream [a-z][^`]*)`")
+IN_A_SHELL = re.compile(r"^```(?:bash|sh|shell|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CALLED = re.compile(r"(?:^|\$ |&& |; |\| )(rocketstream [a-z].*)", re.MULTILINE)
+AFTER = re.compile(r" (?:#|>|2>|&|&&|<)(?: |$)")
+"""What a shell takes for itself."""
+VALUE = re.compile(r"(?<= )[A-Z]{2,}\b")
+FILES = ("does not exist", "cannot be read", "No such file")
+"""In a refusal: of a file that a page takes for granted."""
 FILLED = "3"
 """In the place of a value: a name, a number and a span of each."""
 
@@ -30,6 +39,29 @@ def printed() -> tuple[tuple[str, str], ...]:
         for path in sorted(SOURCE.rglob("*.py"))
         for node, text in texts(ast.parse(path.read_text()))
         for command in PRINTED.findall(text)
+    )
+
+
+@cache
+def in_pages() -> tuple[tuple[str, str], ...]:
+    """Where a command stands in a page, in backticks or in a block for a shell, and the command.
+
+    Words in capitals stand for a value.
+    """
+    found = []
+    for path in (
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ):
+        text = path.read_text("utf-8")
+        for block in IN_A_SHELL.finditer(text):
+            lines = block[1].replace("\\\n", " ")
+            found += [(path, call[1]) for call in CALLED.finditer(lines)]
+        found += [(path, command) for command in PRINTED.findall(text)]
+    return tuple(
+        (str(path.relative_to(ROOT)), VALUE.sub(FILLED, AFTER.split(command)[0]))
+        for path, command in found
     )
 
 
@@ -73,10 +105,13 @@ def refusal(command: str) -> str | None:
         return None
     except click.ClickException as error:
         return error.format_message()
+    except RocketMQError as error:
+        return str(error)
 
 
 def test_commands_that_are_printed_are_found_at_all() -> None:
     assert len(printed()) > 60
+    assert len(in_pages()) > 140
 
 
 @pytest.mark.parametrize(
@@ -88,10 +123,12 @@ def test_a_command_that_cannot_be_run_is_seen(command: str) -> None:
 
 
 def test_each_can_be_run_as_it_is_printed() -> None:
-    """The names of a command alone stand for the command as such."""
+    """The names of a command alone stand for the command as such; pages name files of their own."""
     wrong = []
-    for place, command in printed():
+    for place, command in printed() + in_pages():
         said = refusal(command)
-        if said is not None and not said.startswith(("Missing", "Usage")):
+        if said is None or said.startswith(("Missing", "Usage")):
+            continue
+        if not any(words in said for words in FILES):
             wrong.append(f"{place}: `{command}`: {said}")
     assert not wrong, "\n".join(wrong)
