@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp, Message
 
 from rocketstream import limits
 from rocketstream.dashboard import TokenFile
@@ -118,6 +120,36 @@ def test_a_form_that_hides_its_size_is_refused_like_one_that_tells_it() -> None:
         assert answer.status_code == 413
         assert f"{limits.DASHBOARD_BODY_BYTES_MAX:,} bytes at most" in answer.text
         assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_a_form_whose_sender_goes_away_is_nothing_to_speak_of() -> None:
+    came: list[Message] = [
+        {"type": "http.request", "body": b"form_", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> Message:
+        return came.pop(0)
+
+    async def send(message: Message) -> None:
+        raise AssertionError(message)
+
+    async def ask(app: ASGIApp) -> None:
+        await app(scope, receive, send)
+
+    with browsing() as (browser, _):
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/logout",
+            "query_string": b"",
+            "headers": [
+                (b"host", b"127.0.0.1"),
+                (b"content-type", b"application/x-www-form-urlencoded"),
+            ],
+        }
+        asyncio.run(ask(browser.app))
+    assert not came
 
 
 def test_without_a_login_a_page_leads_to_it_and_back(tokens: dict[str, str]) -> None:

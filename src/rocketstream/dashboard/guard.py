@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -169,6 +170,8 @@ class Guard:
             await self._app(scope, _Bounded(receive), send_guarded)
         except _TooLargeError:  # no answer has begun: pages read a form before they answer
             await too_large()(scope, receive, send_guarded)
+        except ClientDisconnect:
+            pass  # in the middle of a form: nobody is left to be answered
 
     # --- refusing ---------------------------------------------------------------------------------
 
