@@ -7,6 +7,7 @@ import gc
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Coroutine, Generator, Iterator
 from types import coroutine
 from typing import Any
@@ -393,6 +394,27 @@ def test_a_signal_handler_may_shut_down_what_is_being_started(
     assert not starter.is_alive()
     assert state(client) is ServiceState.SHUTDOWN_ALREADY
     assert not engines._engines
+
+
+def test_loops_that_ended_without_a_shutdown_are_not_kept(broker: FakeBroker) -> None:
+    clients = [aio.Producer(f"p{number}", namesrv_addr=broker.address) for number in range(3)]
+
+    async def run(client: aio.Producer) -> None:
+        await client.start()
+        if client is clients[-1]:
+            await client.shutdown()
+
+    for client in clients[:-1]:
+        asyncio.run(run(client))
+    assert len(engines._engines) == 1
+    asyncio.run(run(clients[-1]))
+    assert not engines._engines
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        del client
+        clients.clear()
+        gc.collect()
+    assert sum("was dropped without" in str(each.message) for each in said) == 2
 
 
 def test_an_end_that_was_put_off_comes_also_when_the_start_fails() -> None:

@@ -214,6 +214,7 @@ async def loop_engine(config: ClientConfig, clock: Clock = SYSTEM_CLOCK) -> Engi
     client_id = config.client_id()
     key = (*_key(config), id(loop))
     with _lock:
+        _forget(lambda engine: engine.thread is None and engine.loop.is_closed())
         engine = _engines.get(key)
         if engine is not None:
             engine.users += 1
@@ -231,8 +232,12 @@ async def loop_engine(config: ClientConfig, clock: Clock = SYSTEM_CLOCK) -> Engi
 def forget_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Drop the engines of a loop that ended without their being released; nothing is closed."""
     with _lock:
-        for key in [key for key, engine in _engines.items() if engine.loop is loop]:
-            del _engines[key]
+        _forget(lambda engine: engine.loop is loop)
+
+
+def _forget(is_over: Callable[[Engine], bool]) -> None:
+    for key in [key for key, engine in _engines.items() if is_over(engine)]:
+        del _engines[key]
 
 
 async def _make(config: ClientConfig, client_id: str, clock: Clock) -> tuple[MQClientInstance, int]:
