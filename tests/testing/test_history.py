@@ -603,6 +603,40 @@ def test_a_repetition_needs_a_cause(cause: Event) -> None:
     assert kinds([*history, cause], rules) == set()
 
 
+@pytest.mark.parametrize("cause", [ProcessDied(5_000.0, "m"), MemberJoined(5_000.0, "g", "n")])
+def test_a_call_that_never_comes_back_excuses_no_second_one(cause: Event) -> None:
+    delivery = consumed("k", 10.0, 0)[0]
+    history: History = [GROUP, *sent("k", 0.0, 0), delivery, *consumed("k", 8_000.0, 0)]
+    rules = Rules(rebalance_ms=1_000.0)
+    assert kinds(history, rules) == {AnomalyKind.REPEATED}
+    assert AnomalyKind.REPEATED not in kinds([*history, cause], rules)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "twice"),
+    [(SendOutcome.REJECTED, True), (SendOutcome.NOT_SENT, True), (SendOutcome.UNKNOWN, False)],
+)
+def test_what_was_said_not_to_be_stored_excuses_no_copy_of_the_next_try(
+    outcome: SendOutcome, twice: bool
+) -> None:
+    history: History = [
+        SendInvoked(0.0, "k", TOPIC),
+        SendFailed(10.0, "k", outcome),
+        MessageStored(5.0, "k", QUEUE, 0),
+        *sent("k", 5_000.0, 1),
+    ]
+    assert kinds(history) == ({AnomalyKind.STORED_TWICE} if twice else set())
+
+
+@pytest.mark.parametrize(("calm_at", "lost"), [(0.0, True), (20.0, False)])
+def test_a_group_that_begins_at_the_end_gets_what_is_sent_once_it_has_its_queues(
+    calm_at: float, lost: bool
+) -> None:
+    group = dataclasses.replace(GROUP, from_first=False)
+    history: History = [group, CalmBegan(calm_at), *sent("k", 10.0, 0), RunEnded(90_000.0)]
+    assert kinds(history) == ({AnomalyKind.LOST} if lost else set())
+
+
 def test_what_a_listener_took_back_must_come_again_before_it_is_passed() -> None:
     group = dataclasses.replace(GROUP, orderly=True)
     kept = [*consumed("k0", 10.0, 0), *consumed("k1", 20.0, 1)]

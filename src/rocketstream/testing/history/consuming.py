@@ -131,8 +131,8 @@ def _repeated(
 ) -> Iterator[Anomaly]:
     """Check that a message repeats only after a crash, a change of owner or a reset.
 
-    One that failed too, where it comes back from another place: a client that could not send it
-    back keeps it here, and counts the try.
+    Of a call that never came back, its member must be gone. One that failed too, where it comes
+    back from another place: a client that could not send it back keeps it here, and counts the try.
     """
     comes_back_elsewhere = group.declared.sends_back and not group.declared.orderly
     before: dict[int, Delivery] = {}
@@ -142,7 +142,7 @@ def _repeated(
         event = delivery.event
         earlier = before.get(event.offset)
         before[event.offset] = delivery
-        if earlier is None or earlier.success is None:
+        if earlier is None or (earlier.success is None and earlier.end < NEVER):
             continue
         kept_here = event.reconsume_times > earlier.event.reconsume_times
         if not earlier.success and (kept_here or not comes_back_elsewhere):
@@ -336,7 +336,7 @@ def _never_consumed(
         if key in dead or any(delivery.success for delivery in deliveries):
             continue
         copies = [s for s in copies_in_topic(send) if s.offset >= stories.begin(s.queue)]
-        if not declared.from_first:
+        if not declared.from_first and not stories.is_calm_at(send.invoked[0].at):
             copies = [s for s in copies if s.offset >= starts.get(s.queue, NEVER)]
             if not copies:
                 continue
@@ -355,10 +355,10 @@ def _late(
     stories: Stories, rules: Rules, group: GroupStory, by_key: dict[str, list[Delivery]]
 ) -> Iterator[Anomaly]:
     """Check that a message sent when all was calm was delivered at once."""
-    if stories.calm is None:
-        return
     for key, send in stories.sends.items():
-        if not send.invoked or not send.acknowledged or send.invoked[0].at < stories.calm.at:
+        if not send.acknowledged or not send.invoked:
+            continue
+        if not stories.is_calm_at(send.invoked[0].at):
             continue
         stored_at = send.acknowledged[0].at
         first = min((d.event.at for d in by_key.get(key, ())), default=NEVER)

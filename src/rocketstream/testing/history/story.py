@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from rocketstream.errors import SendOutcome
 from rocketstream.model import MessageQueue
 from rocketstream.testing.history.events import (
     BrokerDied,
@@ -58,8 +59,9 @@ class SendStory:
 
     @property
     def tries(self) -> int:
-        """Return how often its producer may have written it."""
-        told = sum(ack.tries for ack in self.acknowledged) + sum(f.tries for f in self.failed)
+        """Return how often its producer may have written it: not where it was told otherwise."""
+        unsure = [each for each in self.failed if each.outcome is SendOutcome.UNKNOWN]
+        told = sum(ack.tries for ack in self.acknowledged) + sum(each.tries for each in unsure)
         untold = len(self.invoked) - len(self.acknowledged) - len(self.failed)
         return told + max(untold, 0) * max((send.tries for send in self.invoked), default=1)
 
@@ -222,6 +224,10 @@ class Stories:
                 for pause in pauses
             )
         )
+
+    def is_calm_at(self, at: float) -> bool:
+        """Return whether all was calm by then: each queue of each group had its owner."""
+        return self.calm is not None and at >= self.calm.at
 
     def has_run(self, broker: str, begin: float, ms: float) -> float:
         """Return when a broker has run for ``ms`` since ``begin``; pauses do not count."""
