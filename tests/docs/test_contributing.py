@@ -1,4 +1,4 @@
-"""The recipes for whoever changes something: the files they name are there."""
+"""The files that pages and the recipes for whoever changes something name are there."""
 
 from __future__ import annotations
 
@@ -8,6 +8,21 @@ from tests.docs.pages import ROOT
 
 RECIPES = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Recipes")[1]
 NAMED = sorted(set(re.findall(r"`([\w./]+(?:/|\.py|\.md|\.yml))`", RECIPES.split("\n## ")[0])))
+
+
+def test_every_path_under_a_folder_of_ours_that_a_page_names_is_there() -> None:
+    """By itself or as the file of a test; a star stands for several."""
+    folders = "tests|src|scripts|benchmarks|examples|docs|demo"
+    named = [
+        (page.name, found.rstrip("."))
+        for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+        for found in re.findall(
+            rf"(?<![\w/.-])`?((?:{folders})/[\w./*-]+)", page.read_text("utf-8")
+        )
+        if page.name != "coverage.md"  # names files by their folder under tests/
+    ]
+    assert len(named) > 100
+    assert [(page, name) for page, name in named if not any(ROOT.glob(name))] == []
 
 
 def test_every_file_a_recipe_names_is_there() -> None:
