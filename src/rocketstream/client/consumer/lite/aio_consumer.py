@@ -619,6 +619,9 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
     async def committed(self, message_queue: MessageQueue) -> int:
         """Return the group's committed offset of a queue, -1 if there is none.
 
+        An offset committed here counts from when it is noted, before the broker has it (C-518); a
+        broker may tell 0 where there is none, while the queue's first message is young (C-195).
+
         Raises:
             RocketMQError: the store cannot be asked.
             ClientStateError: not running.

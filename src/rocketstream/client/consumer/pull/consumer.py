@@ -82,6 +82,8 @@ class PullConsumerBase(ConsumerBase[PullConsumerImpl, PullConsumerSettings]):
     def fetch_message_queues_in_balance(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a registered topic that the group has allotted to this member.
 
+        None of a topic that is not in ``register_topics``, nor before the first rebalance.
+
         Raises:
             ClientStateError: not running.
         """
@@ -265,7 +267,9 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin, AsyncClient[PullConsumerIm
     async def fetch_consume_offset(
         self, message_queue: MessageQueue, from_store: bool = False
     ) -> int:
-        """Return the group's offset of a queue, -1 if there is none.
+        """Return the group's offset of a queue, -1 if there is none; a broker may tell 0 instead.
+
+        It does so while the queue's first message is there and young (C-195).
 
         Args:
             message_queue: the queue.
