@@ -13,6 +13,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -117,6 +118,8 @@ def cited_in(text: str) -> set[int]:
 def citations(file: Path) -> Iterator[tuple[str, int]]:
     """Yield (place, number) of one test file; a place is ``file::test`` or the file."""
     text = file.read_text(encoding="utf-8")
+    if not cited_in(text):
+        return
     lines = text.splitlines()
     name = file.relative_to(ROOT / "tests").as_posix()
     owner = [name] * (len(lines) + 2)
@@ -138,6 +141,7 @@ def citations(file: Path) -> Iterator[tuple[str, int]]:
             yield place, number
 
 
+@cache
 def tests_by_behaviour() -> dict[int, list[str]]:
     """Return the places that cite each number, sorted."""
     places: dict[int, set[str]] = defaultdict(set)

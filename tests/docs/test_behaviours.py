@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ def entries() -> list[tuple[int, str]]:
     return found
 
 
+@cache
 def sources() -> list[Path]:
     """Every text of the repository that may cite a behaviour."""
     found = [
