@@ -119,6 +119,18 @@ def test_a_body_that_is_no_such_message_is_null_among_others() -> None:
     assert rows[4]["state"] == "7"
 
 
+def test_a_time_that_is_none_to_protobuf_is_null_among_others() -> None:
+    """Nanoseconds in the place of seconds, once by mistake: the others still land."""
+    made = [message_class(SET, NAME)() for _ in range(5)]
+    made[0].at.seconds = 1_764_000_000 * 10**9
+    made[1].at.seconds = 253_402_300_800
+    made[2].at.seconds = 253_402_300_799
+    made[3].took.seconds = -(2**63)
+    made[4].took.seconds = -315_576_000_000
+    found = decode(SET, NAME, [each.SerializeToString() for each in made])
+    assert found.is_valid().to_pylist() == [False, False, True, False, True]
+
+
 def test_a_required_field_that_is_missing_is_seen() -> None:
     old = nested("Old", field("id", "INT32", 1, required=True), field("note", "STRING", 2))
     old_set = descriptor_set(file_of("old.proto", old, "proto2"))

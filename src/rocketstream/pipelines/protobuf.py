@@ -60,6 +60,11 @@ _WRAPPERS: Final = {
 _AS_JSON: Final = frozenset(
     f"google.protobuf.{name}" for name in ("Any", "Struct", "Value", "ListValue", "FieldMask")
 )
+_TIMESTAMP_SECONDS: Final = range(-62_135_596_800, 253_402_300_800)
+_DURATION_SECONDS: Final = range(-315_576_000_000, 315_576_000_001)
+"""As ``timestamp.proto`` and ``duration.proto`` have them: years 1 to 9999, and 10,000 years.
+Greater ones, such as nanoseconds in the place of seconds, may not fit a column.
+"""
 _FIELD: Final = descriptor_pb2.FieldDescriptorProto
 _TYPE_NAMES: Final = {number: name[5:] for name, number in _FIELD.Type.items()}
 
@@ -165,9 +170,9 @@ def _message_kind(descriptor: Any, inside: tuple[str, ...]) -> _Kind:
         kind = _SCALARS[_WRAPPERS[name]]
         return _Kind(kind.ddl, kind.arrow, lambda message: kind.value(message.value))
     if name == "google.protobuf.Timestamp":
-        return _Kind("TIMESTAMP", pa.timestamp("us", tz="UTC"), _micros)
+        return _Kind("TIMESTAMP", pa.timestamp("us", tz="UTC"), _timestamp)
     if name == "google.protobuf.Duration":
-        return _Kind("INTERVAL DAY TO SECOND", pa.duration("us"), _micros)
+        return _Kind("INTERVAL DAY TO SECOND", pa.duration("us"), _duration)
     if name in _AS_JSON:
         as_json = functools.partial(
             json_format.MessageToJson, indent=None, descriptor_pool=descriptor.file.pool
@@ -226,7 +231,17 @@ def _single_kind(field: Any, inside: tuple[str, ...]) -> _Kind:
     return _SCALARS[_SAME_AS.get(name, name)]
 
 
-def _micros(message: Any) -> int:
+def _timestamp(message: Any) -> int:
+    return _micros(message, _TIMESTAMP_SECONDS)
+
+
+def _duration(message: Any) -> int:
+    return _micros(message, _DURATION_SECONDS)
+
+
+def _micros(message: Any, allowed: range) -> int:
+    if message.seconds not in allowed:
+        raise ValueError(f"{message.seconds} seconds are out of range")
     return int(message.seconds * 1_000_000 + int(message.nanos / 1_000))
 
 
