@@ -127,6 +127,36 @@ def test_one_json_object_and_rfc_8259s_white_space_around_it_is_a_row(spark: Any
     assert sorted(good) == [*range(len(ONE_OBJECT))]
 
 
+ONE_VALUE = [b'{"a":[1,2]}', b"null", b'\r\n "x"\t', b'"],[1"', b"[[1],2]", b"{}"]
+NO_VALUE = [b"", b" ", b"{", b'{"a":1} x', b'{"a":1}{"b":2}', b"1 2", b"1,2", b'{"a":1}]', b"1],[2",
+            b'1],"b":[2', b"1,", b"1]", b'{"a":1,"a":2}', b"NaN", b"\xff"]  # fmt: skip
+ONE_LINE = [b"1,x", b"1,x\n", b"1,x\r\n", b'1,"x"\n']
+NO_LINE = [b"", b"\n", b"2", b"y,x", b"1,x,z", b"1,x\n2,x", b"1,\xff"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "good", "bad"),
+    [
+        ((None, "variant"), ONE_VALUE, NO_VALUE),
+        (("csv", "a INT, b STRING"), ONE_LINE, NO_LINE),
+    ],
+)
+def test_one_value_or_one_line_is_a_row(
+    spark: Any, arguments: tuple[Any, ...], good: list[bytes], bad: list[bytes]
+) -> None:
+    """Where a body has more, what follows the first would be in no table."""
+    sent = [*good, *bad]
+    rows = [("t", "b", 0, n, "m", None, None, body, None) for n, body in enumerate(sent)]
+    shaped = shape(spark.createDataFrame(rows, SOURCE_SCHEMA), bodies_of(*arguments))
+    found = shaped.where("_malformed IS NULL").orderBy("_queueOffset").collect()
+    assert [sent[row._queueOffset] for row in found] == good
+    if arguments[0] == "csv":
+        assert {(row.a, row.b) for row in found} == {(1, "x")}
+    else:
+        texts = [row.body.toJson() for row in found]
+        assert list(map(json.loads, texts)) == list(map(json.loads, good))
+
+
 def test_a_table_grows_by_a_column_and_a_topic(
     spark: Any, shared_cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:

@@ -386,8 +386,13 @@ def _as_variant(messages: DataFrame, bodies: Bodies) -> _Shaped:
     from pyspark.sql import functions as F  # noqa: N812
 
     text, valid, raw = _text_and_raw()
-    value = F.try_parse_json(F.when(valid, text))
-    return messages, [value.alias("body")], F.when(value.isNull(), raw)
+    # The parser stops at the end of the first value, as that of ``_as_json`` does.
+    mark = uuid.uuid4().hex
+    listed = F.concat(F.lit("["), F.when(valid, text), F.lit(f',"{mark}"]'))
+    found = messages.withColumn("_read", F.try_parse_json(listed))
+    alone = F.try_variant_get("_read", "$[1]", "string") == mark
+    value = F.when(alone, F.try_variant_get("_read", "$[0]", "variant"))
+    return found, [value.alias("body")], F.when(value.isNull(), raw)
 
 
 def _as_json(messages: DataFrame, bodies: Bodies) -> _Shaped:
@@ -426,9 +431,12 @@ def _as_csv(messages: DataFrame, bodies: Bodies) -> _Shaped:
     schema = parse_schema(bodies.schema or "")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED, **bodies.options}
     ddl = _with_raw(schema).toDDL()
-    parsed = messages.withColumn("_parsed", F.from_csv(text, F.lit(ddl), options))
+    # ``from_csv`` takes what ends the line for a part of the last column, and an empty line for a
+    # record of nulls.
+    line = F.regexp_replace(text, r"\r?\n\z", "")
+    parsed = messages.withColumn("_parsed", F.from_csv(line, F.lit(ddl), options))
     record = F.col("_parsed")
-    bad = ~valid | record.isNull() | record.getField(MALFORMED).isNotNull()
+    bad = ~valid | (line == "") | record.isNull() | record.getField(MALFORMED).isNotNull()
     return parsed, _fields(record, schema), F.when(bad, raw)
 
 
