@@ -15,7 +15,14 @@ import pytest
 from rocketstream.errors import ConfigurationError, SparkQueryError
 from rocketstream.pipelines.backfill import BackfillPlan, backfill, check_target, resolve_ranges
 from rocketstream.pipelines.bodies import METADATA, SOURCE_SCHEMA, bodies_of, shape
-from rocketstream.pipelines.ingest import IngestPlan, ingest, resolve_bodies, resumes
+from rocketstream.pipelines.ingest import (
+    IngestPlan,
+    begin_letters,
+    ingest,
+    prepare_target,
+    resolve_bodies,
+    resumes,
+)
 from rocketstream.pipelines.targets import Target
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.kits.spark.support import Sent, send
@@ -106,6 +113,45 @@ def test_a_stream_lands_with_dead_letters_query_and_without_repeats(
     again = ingest(spark, plan)
     assert (again.rows, again.landed, again.malformed) == (2, 0, 1)
     assert spark.read.parquet(str(tmp_path / "dead")).count() == 2
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_dead_letters_that_are_wanted_later_begin_where_the_table_goes_on(
+    spark: Any, shared_cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path, start: str
+) -> None:
+    """The table leaves out from there what does not decode: it would be nowhere, or twice."""
+    topic = new_topic(queues=2)
+    source = {"nameServer": shared_cluster.namesrv_addr, "startingOffsets": start}
+    plan = IngestPlan((topic,), source, parquet(tmp_path / "table"), bodies_of(None, "id INT"))
+    ingest(spark, plan)
+    send(shared_cluster, topic, 0, [Sent(b"in the table")])
+    assert ingest(spark, plan).malformed == 1
+    for queue_id in range(2):
+        send(shared_cluster, topic, queue_id, [*orders(0, 1), Sent(b"dead")])
+    plan = dataclasses.replace(plan, dead_letters=parquet(tmp_path / "dead"))
+    assert ingest(spark, plan).landed == 2
+    send(shared_cluster, topic, 0, [Sent(b"dead, too")])
+    ingest(spark, plan)
+    dead = [bytes(row.body) for row in spark.read.parquet(str(tmp_path / "dead")).collect()]
+    assert sorted(dead) == [b"dead", b"dead", b"dead, too"]
+
+
+def test_dead_letters_begin_no_later_than_their_table(
+    spark: Any, shared_cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """Each query would look for itself where latest is, the one for dead letters as the second."""
+    topic = new_topic(queues=1)
+    source = {"nameServer": shared_cluster.namesrv_addr, "startingOffsets": "latest"}
+    plan = IngestPlan(
+        (topic,), source, parquet(tmp_path / "table"), bodies_of(None, "id INT"),
+        dead_letters=parquet(tmp_path / "dead"),
+    )  # fmt: skip
+    found = begin_letters(prepare_target(plan), None)
+    send(shared_cluster, topic, 0, [Sent(b"dead")])
+    again = begin_letters(prepare_target(plan), None)
+    assert again == found
+    assert ingest(spark, again).landed == 0
+    assert spark.read.parquet(str(tmp_path / "dead")).count() == 1
 
 
 ONE_OBJECT = [b'\n{"id":1}', b'\t{"id":1}', b'\r\n{"id":1}\r\n', b' {"id":1} ', b"{}",

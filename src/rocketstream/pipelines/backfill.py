@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.pipelines.bodies import MALFORMED, SOURCE_SCHEMA, infer_bodies, shape
+from rocketstream.pipelines.checkpoints import offsets_json
 from rocketstream.pipelines.ingest import Plan, spark_errors
 from rocketstream.pipelines.places import Place, place_of
 from rocketstream.pipelines.sink_log import LOG
@@ -220,8 +221,8 @@ def _read(session: SparkSession, plan: BackfillPlan, ranges: Sequence[QueueRange
     # Every queue is named: one left out would be read from its beginning.
     others = _other_ends(plan, ends)
     begins, ends = others | begins, others | ends
-    options["startingOffsets"] = _offsets_json(begins)
-    options["endingOffsets"] = _offsets_json(ends)
+    options["startingOffsets"] = offsets_json(begins)
+    options["endingOffsets"] = offsets_json(ends)
     return session.read.format("rocketmq").schema(SOURCE_SCHEMA).options(**options).load()
 
 
@@ -238,14 +239,6 @@ def _other_ends(plan: BackfillPlan, named: Mapping[MessageQueue, int]) -> dict[M
     read = read_options(plan.options, "batch")
     with contextlib.closing(Cluster(read)) as cluster:
         return cluster.max_offsets([q for q in cluster.queues() if q not in named])
-
-
-def _offsets_json(offsets: Mapping[MessageQueue, int]) -> str:
-    tree: dict[str, dict[str, dict[str, int]]] = {}
-    for queue, offset in sorted(offsets.items()):
-        by_broker = tree.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})
-        by_broker[str(queue.queue_id)] = offset
-    return json.dumps(tree)
 
 
 def _check_columns(plan: BackfillPlan, table: DataFrame) -> None:

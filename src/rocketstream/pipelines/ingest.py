@@ -5,6 +5,7 @@ Law: mistakes that can be found without Spark are found before Spark starts (``p
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -19,6 +20,7 @@ from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstream import errors
+from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.errors import ConfigurationError, RocketMQError, SparkQueryError
 from rocketstream.pipelines.bodies import (
     MALFORMED,
@@ -28,13 +30,17 @@ from rocketstream.pipelines.bodies import (
     infer_bodies,
     shape,
 )
+from rocketstream.pipelines.checkpoints import begun, offsets_json, planned, reached
 from rocketstream.pipelines.databases import check_database, without_secrets
 from rocketstream.pipelines.places import Place, place_of
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
 from rocketstream.pipelines.sink_log import LOG
 from rocketstream.pipelines.targets import CHECKPOINT, Target, as_dead_letters, prepare_stream
+from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.positions import Resolver
 from rocketstream.spark.listener.queries import STARTS_MAX, is_given_up
-from rocketstream.spark.options.reading import STREAM_OPTIONS, named_as_documented
+from rocketstream.spark.options import read_options
+from rocketstream.spark.options.reading import AT_EARLIEST, STREAM_OPTIONS, named_as_documented
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +54,8 @@ _DEAD_LETTERS = "_dead_letters"
 _LETTERS_MARKER: Final = "_dead_letters.json"
 _LANDING: Final = "landing"
 """The key, in the markers of a table and its dead letters, of the name both have in common."""
+_LETTERS: Final = "lettersFrom"
+"""The key, in the marker of a table, of the offsets from which each target has dead letters."""
 _OWN_KEY = "_ownKey"
 VIEW: Final = "messages"
 """The name of the view that a query given as ``sql`` selects from."""
@@ -119,6 +127,9 @@ class IngestPlan(Plan):
         Columns that identify a message: rows that repeat them within the watermark are left out.
     dead_letters : Target or None
         Where messages that do not decode go, as they came; None keeps them in the table.
+    letters_from : str or None
+        The offsets from which they are looked for, from :func:`begin_letters`; None for those of
+        the source.
     """
 
     once: bool = True
@@ -127,6 +138,7 @@ class IngestPlan(Plan):
     watermark: tuple[str, str] | None = None
     dedup_keys: tuple[str, ...] = ()
     dead_letters: Target | None = None
+    letters_from: str | None = None
 
     @property
     def checkpoint(self) -> str:
@@ -158,16 +170,7 @@ def resumes(plan: IngestPlan, session: SparkSession | None = None) -> bool:
     ConfigurationError
         Its directory cannot be reached.
     """
-    return _last_batch(place_of(plan.checkpoint, session), "offsets") >= 0
-
-
-def _last_batch(checkpoint: Place | None, log: str) -> int:
-    """Return the last micro-batch in a log of a checkpoint; -1 where there is none.
-
-    Spark keeps the last hundred: the first one does not stay for ever.
-    """
-    names = [] if checkpoint is None else checkpoint.under(log).names()
-    return max((int(name) for name in names if name.isdigit()), default=-1)
+    return planned(place_of(plan.checkpoint, session)) >= 0
 
 
 def _marked(plan: IngestPlan, session: SparkSession | None) -> Place | None:
@@ -361,7 +364,7 @@ def _mark(plan: IngestPlan, text: str | None, place: Place, session: SparkSessio
             "has read is not looked at again, and could be in neither table; give a new directory",
             path=str(letters),
         )
-    _write_marker(plan, landing, text, place)
+    _write_marker(plan, landing, text, place, _letters_in(text))
     if letters is not None and told is None:
         letters.write(_LETTERS_MARKER, json.dumps({_LANDING: landing}) + "\n")
 
@@ -388,8 +391,23 @@ def _read_marker(text: str, place: Place) -> dict[str, Any]:
     return found
 
 
-def _write_marker(plan: IngestPlan, landing: str, there: str | None, place: Place) -> None:
-    text = json.dumps({**plan.identity(), _LANDING: landing}, indent=2) + "\n"
+def _letters_in(text: str | None) -> dict[str, str | None]:
+    """Return where the dead letters of a table begin, by their targets, as its marker tells."""
+    try:
+        return {} if text is None else dict(json.loads(text).get(_LETTERS, {}))
+    except (ValueError, TypeError, AttributeError):  # damaged; whoever needs more of it says so
+        return {}
+
+
+def _write_marker(
+    plan: IngestPlan,
+    landing: str,
+    there: str | None,
+    place: Place,
+    letters: Mapping[str, str | None],
+) -> None:
+    told = {**plan.identity(), _LANDING: landing} | ({_LETTERS: letters} if letters else {})
+    text = json.dumps(told, indent=2) + "\n"
     if text != there:
         place.write(_MARKER, text)
 
@@ -416,8 +434,49 @@ def resolve_bodies(session: SparkSession, plan: IngestPlan) -> IngestPlan:
     place = _marked(found, session)
     if place is not None:
         text = place.read(_MARKER)
-        _write_marker(found, _landing_in(text), text, place)
+        _write_marker(found, _landing_in(text), text, place, _letters_in(text))
     return found
+
+
+def begin_letters(plan: IngestPlan, session: SparkSession | None) -> IngestPlan:
+    """Return the plan with the offsets from which dead letters are looked for; blocks.
+
+    They are found once, and written down before a query runs: those at which the table goes on, or
+    begins. Their query would look for ``latest`` after the table's, and what does not decode is
+    left out by that one, so it could be in neither.
+
+    Raises
+    ------
+    RocketMQError
+        The brokers do not tell the offsets.
+    """
+    target, place = plan.dead_letters, _marked(plan, session)
+    if target is None or place is None:
+        return plan
+    name, text = f"{target.kind}:{target.place}", place.read(_MARKER)
+    told = _letters_in(text)
+    if name not in told:
+        kept = place_of(_kept_letters(plan, target), session)
+        told[name] = None if planned(kept) >= 0 else _beginning(plan, session)
+        _write_marker(plan, _landing_in(text), text, place, told)
+    return dataclasses.replace(plan, letters_from=told[name])
+
+
+def _beginning(plan: IngestPlan, session: SparkSession | None) -> str:
+    """Return the offsets at which the table's query goes on, or begins."""
+    if (at := reached(place_of(plan.checkpoint, session))) is not None:
+        return offsets_json(at)
+    options = read_options(plan.options, "stream")
+    if options.start == AT_EARLIEST:  # which is the same at any time
+        return "earliest"
+    with contextlib.closing(Cluster(options)) as cluster:
+        resolver = Resolver(cluster, options, SYSTEM_CLOCK.now_ms())
+        return offsets_json(cluster.patiently(lambda: resolver.begins(cluster.queues())))
+
+
+def _kept_letters(plan: IngestPlan, target: Target) -> str:
+    """Return the checkpoint of the query for dead letters."""
+    return target.checkpoint(None) if target.is_path else plan.checkpoint + _DEAD_LETTERS
 
 
 def start_query(session: SparkSession, plan: IngestPlan) -> StreamingQuery:
@@ -480,13 +539,16 @@ def start_dead_letters(session: SparkSession, plan: IngestPlan) -> StreamingQuer
     # The table's query reports the group; this one may begin where the group is.
     source = {**named_as_documented(plan.source), "commitOffsets": "false"}
     source.pop("groupMember", None)
+    if plan.letters_from is not None:
+        source = {name: v for name, v in source.items() if not name.startswith("starting")}
+        source["startingOffsets"] = plan.letters_from
     messages = _read_stream(session, dataclasses.replace(plan, source=source))
     shaped = shape(messages, plan.bodies, with_body=True)
     dead = shaped.where(F.col(MALFORMED).isNotNull()).select("body", *METADATA)
     if target.kind == "rocketmq":
         dead = as_dead_letters(dead)
     dead = prepare_stream(dead, target)
-    kept_in = target.checkpoint(None) if target.is_path else plan.checkpoint + _DEAD_LETTERS
+    kept_in = _kept_letters(plan, target)
     return _start(dead, plan, target, kept_in, f"dead letters {' '.join(plan.topics)}", ())
 
 
@@ -498,8 +560,8 @@ def _start(
     name: str,
     partition_by: tuple[str, ...],
 ) -> StreamingQuery:
-    begun = _begun(checkpoint, table.sparkSession) if target.kind == "jdbc" else None
-    writer = target.stream(table, begun).queryName(name).outputMode("append")
+    at = place_of(checkpoint, table.sparkSession) if target.kind == "jdbc" else None
+    writer = target.stream(table, begun(at)).queryName(name).outputMode("append")
     writer = writer.option("checkpointLocation", checkpoint)
     if partition_by and target.is_path:
         writer = writer.partitionBy(*partition_by)
@@ -508,13 +570,6 @@ def _start(
     elif plan.every_ms:
         writer = writer.trigger(processingTime=f"{plan.every_ms} milliseconds")
     return writer.start()
-
-
-def _begun(checkpoint: str, session: SparkSession) -> int | None:
-    """Return the micro-batch that was planned and not committed; None where there is none."""
-    place = place_of(checkpoint, session)
-    planned = _last_batch(place, "offsets")
-    return planned if planned > _last_batch(place, "commits") else None
 
 
 def _read_stream(session: SparkSession, plan: IngestPlan) -> DataFrame:
@@ -551,7 +606,7 @@ def ingest(
     """
     totals = IngestProgress()
     stopping = stop or threading.Event()
-    plan = resolve_bodies(session, prepare_target(plan, session))
+    plan = begin_letters(resolve_bodies(session, prepare_target(plan, session)), session)
     for starts_left in reversed(range(STARTS_MAX)):
         failed = _run(session, plan, totals, on_progress, stopping)
         if failed is None:
