@@ -17,6 +17,7 @@ from kombu.exceptions import ChannelError, OperationalError
 from rocketstream import Message, Producer
 from rocketstream.errors import ConfigurationError, ConnectError, SendError, SendOutcome
 from rocketstream.frameworks.kombu import Transport, group_of, topic_of
+from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.testing import make_test_certificates
@@ -71,6 +72,10 @@ class Taken:
         while len(self.messages) < count:
             self._connection.drain_events(timeout=WAIT_S)
         return self.messages
+
+    def take_one(self, timeout: float) -> None:
+        self._consumer.qos(prefetch_count=len(self.messages) + 1)
+        self._connection.drain_events(timeout=timeout)
 
     def cancel(self) -> None:
         self._consumer.cancel()
@@ -251,6 +256,32 @@ def test_a_connection_that_closes_gives_back_what_is_not_acknowledged(
         assert sorted(m.payload for m in Taken(connection, topic).wait(2)) == [0, 7]
         with pytest.raises(TimeoutError):
             connection.drain_events(timeout=0.3)
+
+
+def test_messages_that_wait_in_a_queue_that_moves_are_its_new_consumers_alone(
+    cluster: Cluster, topic: str
+) -> None:
+    with connect(cluster) as connection, connect(cluster) as other:
+        publish(connection, topic, *range(20))
+        first = Taken(connection, topic, prefetch_count=1)
+        begun = first.wait(1)[0].payload
+        second = Taken(other, topic)
+        second.wait(9)
+        wait_until(lambda: len(_queues(first, topic)) == 1, "a queue moved", WAIT_S)
+        for taken in (first, second):
+            with suppress(TimeoutError):
+                while True:
+                    taken.take_one(0.3)
+        kept = [message.payload for message in first.messages[1:]]
+        moved = [message.payload for message in second.messages]
+        assert not set(kept) & set(moved)
+        assert {*kept, *moved, begun} == set(range(20))
+
+
+def _queues(taken: Taken, name: str) -> list[MessageQueue]:
+    """Return the queues of a topic a consumer has now."""
+    queues = taken.channel._inboxes[name]._intake._consumer.assigned_queues()
+    return [mq for mq in queues if mq.topic == topic_of(name)]
 
 
 def test_messages_of_a_cancelled_consumer_can_still_be_acknowledged(

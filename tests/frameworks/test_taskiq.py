@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -18,11 +18,11 @@ from taskiq.message import BrokerMessage, TaskiqMessage
 from rocketstream import ClientConfig
 from rocketstream.errors import ClientStateError, ConfigurationError, SendError, SendOutcome
 from rocketstream.frameworks.taskiq import DELAY_LEVELS_S, RocketMQBroker
-from rocketstream.model import Message
+from rocketstream.model import Message, MessageQueue
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.server.broker.core.schedule import DEFAULT_DELAY_LEVELS
-from tests.frameworks.faststream_support import dead, sent_by_hand
-from tests.frameworks.seen import WAIT_S, Seen, committed
+from tests.frameworks.faststream_support import dead, sent_by_hand, stored
+from tests.frameworks.seen import WAIT_S, Seen, committed, until
 from tests.kits.client.fake_broker import TOPIC, FakeBroker, stored_as
 from tests.kits.cluster import Cluster
 
@@ -160,6 +160,59 @@ def test_a_worker_that_ends_gives_back_what_it_did_not_do(cluster: Cluster, topi
         assert names == [0, 7, 20, 21, 22, 23]
 
     asyncio.run(scenario())
+
+
+def test_a_worker_that_ends_leaves_what_it_did_not_begin_untried(
+    cluster: Cluster, topic: str
+) -> None:
+    """Sent back each time a worker ends, a task that waits long would become a dead letter."""
+
+    async def scenario() -> None:
+        async with started(made(cluster, topic)) as first:
+            for number in range(20):
+                await first.kick(_message(f"{number}"))
+            (begun,) = await taken(first, 1)
+        async with started(made(cluster, topic)) as second:
+            names = sorted(int(_name(found)) for found in await taken(second, 20))
+            retried = await asyncio.to_thread(stored, cluster, f"%RETRY%{workers(topic)}")
+        assert names == list(range(20))
+        assert [message.body for message in retried] == [begun.data]
+
+    asyncio.run(scenario())
+
+
+def test_tasks_that_wait_in_a_queue_that_moves_are_done_by_its_new_worker_alone(
+    cluster: Cluster, topic: str
+) -> None:
+    async def scenario() -> None:
+        async with started(made(cluster, topic)) as first, started(made(cluster, topic)) as second:
+            for number in range(20):
+                await first.kick(_message(f"{number}"))
+            (begun,) = await taken(first, 1)
+            others = {_name(found) for found in await taken(second, 9)}
+            await until(lambda: len(_queues(first, topic)) == 1)
+            moved = others | {_name(found) for found in await _at_hand(second)}
+            kept = {_name(found) for found in await _at_hand(first)}
+            assert not kept & moved
+            assert len(kept | moved | {_name(begun)}) == 20
+
+    asyncio.run(scenario())
+
+
+def _queues(broker: RocketMQBroker, topic: str) -> list[MessageQueue]:
+    """Return the queues of a topic a worker has now."""
+    assert broker._intake is not None
+    return [mq for mq in broker._intake._consumer.assigned_queues() if mq.topic == topic]
+
+
+async def _at_hand(broker: RocketMQBroker) -> list[AckableMessage]:
+    """Take whatever is there; nothing more comes for a moment."""
+    found: list[AckableMessage] = []
+    with suppress(TimeoutError):
+        while True:
+            async with asyncio.timeout(0.3):
+                found += await taken(broker, 1)
+    return found
 
 
 def test_a_task_that_is_not_acknowledged_in_time_comes_again(

@@ -31,7 +31,7 @@ UNACKED_MAX = 1_000
 UNACKED_LIMIT_S = 15 * 60.0
 """How long a framework may keep a message: the push consumer's own default."""
 
-_DONE, _BY_COUNT, _SOON, _DEAD = None, 0, 1, -1
+_DONE, _BY_COUNT, _SOON, _DEAD, _UNTOUCHED = None, 0, 1, -1, -2
 _NEVER_MINUTES = 60.0 * 24 * 365
 """The consumer's own limit counts from another moment: only ours decides."""
 _SETTLING_MS = 500
@@ -79,17 +79,38 @@ class Delivery:
         answer: done when it is settled, with the delay level to come again at, None for done.
     """
 
-    __slots__ = ("answer", "begun", "message")
+    __slots__ = ("_context", "answer", "begun", "message")
 
-    def __init__(self, message: MessageExt, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, message: MessageExt, context: ConsumeConcurrentlyContext | None) -> None:
+        loop = asyncio.get_running_loop()
         self.message: MessageExt = message
         self.begun: asyncio.Future[None] = loop.create_future()
         self.answer: asyncio.Future[int | None] = loop.create_future()
+        self._context = context
 
-    def begin(self) -> None:
-        """The framework takes it now."""
+    @property
+    def has_moved(self) -> bool:
+        """Whether its queue goes to another member, which gets it: begun here, it would be done
+        twice. From any thread."""
+        return self._context is not None and self._context._is_leaving
+
+    def begin(self) -> bool:
+        """The framework takes it now; return False if it is another member's by now."""
+        if self.has_moved:
+            self.leave()
+            return False
         if not self.begun.done():
             self.begun.set_result(None)
+        return True
+
+    def leave(self) -> None:
+        """Leave it where it is, if it has not begun: whoever has its queue next gets it.
+
+        Frameworks begin the messages of a queue in its order, so nothing behind it is done.
+        """
+        if not self.begun.done():
+            self.begun.set_result(None)
+            self._settle(_UNTOUCHED)
 
     def done(self) -> None:
         """It is consumed."""
@@ -110,7 +131,8 @@ class Delivery:
         self._settle(_DEAD)
 
     def _settle(self, level: int | None) -> None:
-        self.begin()
+        if not self.begun.done():
+            self.begun.set_result(None)
         if not self.answer.done():
             self.answer.set_result(level)
 
@@ -198,12 +220,15 @@ class Intake:
         self._consumer.suspend()
 
     async def close(self) -> None:
-        """Leave the group. Messages not settled come again in a second, to any member of the group.
+        """Leave the group. Messages not settled come again, to any member of the group.
 
-        They are sent back, not merely left: messages settled behind them would come again as well.
+        Those begun are sent back and come in a second: messages settled behind them would come
+        again as well if they were merely left. The others are left where they are, and not counted
+        as tried.
         """
         self._closing = True
         for delivery in tuple(self._open):
+            delivery.leave()
             delivery.soon()
         await self._consumer.shutdown(_SETTLING_MS)
 
@@ -211,17 +236,25 @@ class Intake:
         self, messages: list[MessageExt], context: ConsumeConcurrentlyContext
     ) -> ConsumeConcurrentlyStatus:
         """Be the listener: return once the message is settled, or its time is up."""
-        level = await self._settled(messages[0], self._limit_s)
+        level: int | None = _UNTOUCHED
+        if not self._closing:
+            level = await self._settled(Delivery(messages[0], context), self._limit_s)
         if level is None:
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-        context.delay_level_when_next_consume = level
+        if level == _UNTOUCHED:
+            context._untouched = True
+        else:
+            context.delay_level_when_next_consume = level
         return ConsumeConcurrentlyStatus.RECONSUME_LATER
 
     async def _hand_over_in_order(
         self, messages: list[MessageExt], _: ConsumeOrderlyContext
     ) -> ConsumeOrderlyStatus:
         """Be the listener of queues kept in order: their next message waits for this return."""
-        level = await self._settled(messages[0], None)
+        delivery = Delivery(messages[0], None)
+        if self._closing:
+            await delivery.answer  # until it is cancelled: the queue's next owner gets the message
+        level = await self._settled(delivery, None)
         if level == _DEAD:
             try:
                 await self._consumer.send_message_back(messages[0], _DEAD)
@@ -232,11 +265,8 @@ class Intake:
             return ConsumeOrderlyStatus.SUCCESS
         return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
-    async def _settled(self, message: MessageExt, limit_s: float | None) -> int | None:
+    async def _settled(self, delivery: Delivery, limit_s: float | None) -> int | None:
         """Hand a message out; return how it was settled, or by count when its time is up."""
-        delivery = Delivery(message, asyncio.get_running_loop())
-        if self._closing:
-            await delivery.answer  # until it is cancelled: the queue's next owner gets the message
         self._open.add(delivery)
         try:
             self._take(delivery)
@@ -245,8 +275,8 @@ class Intake:
         except TimeoutError:
             logger.warning(
                 "message %s of %s was not acknowledged within %g s and comes again",
-                message.msg_id,
-                message.topic,
+                delivery.message.msg_id,
+                delivery.message.topic,
                 limit_s,
             )
             return _BY_COUNT

@@ -127,12 +127,15 @@ class _Inbox:
         Raises:
             Empty: nothing is here.
         """
-        try:
-            delivery = self._arrived.popleft()
-        except IndexError:
-            raise Empty from None
-        self.call(delivery.begin)
-        return delivery
+        while True:
+            try:
+                delivery = self._arrived.popleft()
+            except IndexError:
+                raise Empty from None
+            if not delivery.has_moved:
+                self.call(delivery.begin)
+                return delivery
+            self.call(delivery.leave)
 
     def call(self, function: Any) -> None:
         """Call a function on the intake's loop; after the loop's end there is nothing to call."""

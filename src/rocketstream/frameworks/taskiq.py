@@ -177,7 +177,8 @@ class RocketMQBroker(AsyncBroker):
             self._intake = intake
         while True:
             delivery = await self._arrived.get()
-            delivery.begin()
+            if not delivery.begin():
+                continue
             try:
                 self.formatter.loads(delivery.message.body)
             except Exception as error:  # anybody may send anything to a topic

@@ -26,6 +26,12 @@ ACK_ALL = 2**31 - 1
 """The context's ackIndex before the listener touches it."""
 
 
+class HeldQueue(Protocol):
+    """A queue this member has, or is giving up."""
+
+    leaving: bool
+
+
 class ConsumeConcurrentlyContext:
     """The words of a listener about its batch, besides the status.
 
@@ -37,12 +43,18 @@ class ConsumeConcurrentlyContext:
             broker decides by the number of retries, else this delay level.
     """
 
-    __slots__ = ("_ack_index", "_delay_level", "message_queue")
+    __slots__ = ("_ack_index", "_delay_level", "_held", "_untouched", "message_queue")
 
-    def __init__(self, message_queue: MessageQueue) -> None:
+    def __init__(self, message_queue: MessageQueue, held: HeldQueue | None = None) -> None:
         self.message_queue: MessageQueue = message_queue
         self._ack_index = ACK_ALL
         self._delay_level = 0
+        self._held = held
+        self._untouched = False
+
+    @property
+    def _is_leaving(self) -> bool:
+        return self._held is not None and self._held.leaving
 
     def __repr__(self) -> str:
         return (

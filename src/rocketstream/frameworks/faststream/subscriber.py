@@ -202,7 +202,8 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         """
         self._check_pulled_by_hand()
         try:
-            delivery = await asyncio.wait_for(self._arrived.get(), timeout)
+            async with asyncio.timeout(timeout):
+                delivery = await self._next()
         except TimeoutError:
             return None
         return await self._parsed(delivery)
@@ -211,7 +212,14 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         """Yield messages as they come, to be settled by the caller."""
         self._check_pulled_by_hand()
         while True:
-            yield await self._parsed(await self._arrived.get())
+            yield await self._parsed(await self._next())
+
+    async def _next(self) -> Delivery:
+        """Return the next delivery; the caller's from now on."""
+        while True:
+            delivery = await self._arrived.get()
+            if delivery.begin():
+                return delivery
 
     def _check_pulled_by_hand(self) -> None:
         if self.calls:
@@ -223,7 +231,6 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
             raise ClientStateError("the subscriber is not started; await subscriber.start() first")
 
     async def _parsed(self, delivery: Delivery) -> RocketMQMessage:
-        delivery.begin()
         parser, decoder = self._get_parser_and_decoder()
         context = self._outer_config.context
         with delivered(delivery):

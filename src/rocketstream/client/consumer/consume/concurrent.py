@@ -31,7 +31,7 @@ from rocketstream.client.consumer.queue import AssignedQueue
 from rocketstream.client.consumer.send_back import DroppedMessages, FailedMessages
 from rocketstream.client.consumer.settings import PushConsumerSettings
 from rocketstream.client.hooks import ConsumeMessageContext
-from rocketstream.model import ConsumeConcurrentlyStatus, MessageQueue
+from rocketstream.model import ConsumeConcurrentlyStatus
 from rocketstream.protocol.message_ext import MessageExt
 
 _Around = tuple[ConsumeConcurrentlyContext | None, ConsumeMessageContext | None]
@@ -39,6 +39,11 @@ _SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 _LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 FLUSH_INTERVAL_MS = 5
 """Finished messages of a run that takes longer are taken out of the process queue this often."""
+
+
+def _is_untouched(around: _Around) -> bool:
+    context, _ = around
+    return context is not None and context._untouched
 
 
 class ConsumeRun:
@@ -85,11 +90,11 @@ class ConcurrentService(ListenerService):
         self._runs: deque[ConsumeRun] = deque()
         """Runs with chunks nobody has taken; the first one's are being taken."""
 
-    def _around(self, mq: MessageQueue, batch: list[MessageExt]) -> _Around:
+    def _around(self, queue: AssignedQueue, batch: list[MessageExt]) -> _Around:
         """Return the listener's context and the hooks', each only where it is wanted."""
-        context = None
+        context, mq = None, queue.message_queue
         if self.listener.takes_context:
-            context = ConsumeConcurrentlyContext(self.observer.seen_queue(mq))
+            context = ConsumeConcurrentlyContext(self.observer.seen_queue(mq), queue)
         return context, self.observer.before(batch, mq) if self.observer.hooks else None
 
     def _settle(
@@ -103,13 +108,14 @@ class ConcurrentService(ListenerService):
     ) -> int:
         """Take finished messages out, send failed ones back; return how many those are.
 
-        Of a queue that was dropped meanwhile nothing counts (C-262 to C-264).
+        Of a queue that was dropped meanwhile nothing counts (C-262 to C-264), and what a framework
+        left untouched stays what it was: the next to have the queue gets it.
         """
         context, hooked = around
         status = checked_status(answer, error, batch, _LATER)
         if hooked is not None:
             self.observer.after(hooked, answer, status, error, took_ms)
-        if queue.dropped:
+        if queue.dropped or _is_untouched(around):
             return 0
         ack_index = ACK_ALL if context is None else context.ack_index
         good = acknowledged(status, ack_index, len(batch))
@@ -196,7 +202,7 @@ class ConsumeMessageConcurrentlyService(ConcurrentService):
                 if message._properties is not None:
                     set_start_property(message)
             if not plain:
-                around = self._around(mq, batch)
+                around = self._around(queue, batch)
             error: BaseException | None = None
             answer: Any = None
             calls += 1
@@ -279,7 +285,7 @@ class AsyncConsumeService(ConcurrentService):
                 pool.start_one()
             started_ms = self._clock.now_ms()
             mark_started(batch, started_ms)
-            around: _Around = (None, None) if plain else self._around(mq, batch)
+            around: _Around = (None, None) if plain else self._around(queue, batch)
             error: BaseException | None = None
             answer: Any = None
             calls += 1
@@ -300,7 +306,7 @@ class AsyncConsumeService(ConcurrentService):
             else:
                 took_ms = ended_ms - started_ms
                 failed += self._settle(queue, batch, answer, error, around, took_ms)
-            if queue.dropped:
+            if queue.dropped or _is_untouched(around):
                 break
             done += len(batch)
             if ended_ms - flushed_ms >= FLUSH_INTERVAL_MS:
