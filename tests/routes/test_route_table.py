@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from rocketstream.errors import BrokerError
+from rocketstream.limits import BROKER_EXPIRED_MS
 from rocketstream.protocol.bodies import DataVersion, QueueData, TopicConfig
 from rocketstream.server.nameserver.core.routes import (
     TOPICS_PER_STEP,
@@ -228,6 +229,34 @@ def test_deleted_topic_is_no_topic_of_its_brokers_any_more() -> None:
     assert table.add_write_permission("a") == 1
     table.unregister(BrokerIdentity("C1", "a", 0, "a0:1"))
     assert table.topics() == []
+
+
+def test_an_address_that_leaves_under_other_names_stays() -> None:
+    """It was forgotten but for its place in the routes, which nothing ended any more."""
+    table = RouteTable()
+    register(table, "T", name="a")
+    table.unregister(BrokerIdentity("C1", "a", 1, "a0:1"))
+    table.unregister(BrokerIdentity("C1", "b", 0, "a0:1"))
+    assert table.topics() == ["T"]
+    table.expire(NOW + BROKER_EXPIRED_MS + 1)
+    assert table.topics() == []
+    assert table.cluster_info().broker_addr_table == {}
+
+
+def test_a_master_and_a_slave_that_move_to_a_cluster_are_in_no_other() -> None:
+    """They were in both, and when they had left, the first cluster still had them."""
+    table = RouteTable()
+    register(table, "T", name="a")
+    register(table, name="a", broker_id=1)
+    register(table, "T", name="a", cluster="C2")
+    register(table, name="a", cluster="C2", broker_id=1)
+    info = table.cluster_info()
+    assert info.cluster_addr_table == {"C2": ["a"]}
+    assert info.broker_addr_table["a"].cluster == "C2"
+    assert table.topics_of_cluster("C2") == ["T"]
+    for broker_id in (0, 1):
+        table.unregister(BrokerIdentity("C2", "a", broker_id, f"a{broker_id}:1"))
+    assert table.cluster_info().cluster_addr_table == {}
 
 
 def test_settings_have_bounds() -> None:

@@ -159,11 +159,15 @@ class RouteTable:
             self.unregister(former)
 
     def _join(self, identity: BrokerIdentity) -> bool:
-        self._clusters.setdefault(identity.cluster, set()).add(identity.name)
         data = self._brokers.get(identity.name)
         if data is None:
             data = BrokerData(identity.cluster, identity.name, {})
             self._brokers[identity.name] = data
+        elif data.cluster != identity.cluster:
+            # A master and its slaves move one after another; upstream has them in both for ever.
+            self._leave_cluster(data)
+            data.cluster = identity.cluster
+        self._clusters.setdefault(identity.cluster, set()).add(identity.name)
         # A slave that became master registers the same address under another id.
         for other in [i for i, a in data.broker_addrs.items() if a == identity.address]:
             if other != identity.id:
@@ -215,8 +219,15 @@ class RouteTable:
     # --- leaving ---------------------------------------------------------------------------------
 
     def unregister(self, identity: BrokerIdentity) -> None:
-        """Remove one address; after its last address the broker and its topics are removed too."""
-        self._live.pop(identity.address, None)
+        """Remove one address; after its last address the broker and its topics are removed too.
+
+        Under other names than it registered with last nothing is removed: a broker would be left
+        that no connection's end and no silence removes. Upstream takes the address alone.
+        """
+        live = self._live.get(identity.address)
+        if live is None or live.identity != identity:
+            return
+        del self._live[identity.address]
         self._filter_servers.pop(identity.address, None)
         data = self._brokers.get(identity.name)
         if data is None:
@@ -224,16 +235,20 @@ class RouteTable:
         if data.broker_addrs.get(identity.id) == identity.address:
             del data.broker_addrs[identity.id]
         if not data.broker_addrs:
-            self._drop_broker(identity.name, data.cluster)
+            self._drop_broker(data)
 
-    def _drop_broker(self, name: str, cluster: str) -> None:
+    def _drop_broker(self, data: BrokerData) -> None:
+        name = data.broker_name
         del self._brokers[name]
-        members = self._clusters.get(cluster, set())
-        members.discard(name)
-        if not members:
-            self._clusters.pop(cluster, None)
+        self._leave_cluster(data)
         for topic in self._topics_of.pop(name, ()):
             self._drop_queue_data(topic, name)
+
+    def _leave_cluster(self, data: BrokerData) -> None:
+        members = self._clusters[data.cluster]
+        members.remove(data.broker_name)
+        if not members:
+            del self._clusters[data.cluster]
 
     def _drop_queue_data(self, topic: str, broker_name: str) -> None:
         queues = self._queues[topic]
