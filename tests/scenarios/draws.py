@@ -16,7 +16,7 @@ EXPLAINS_SHARE = 0.25
 
 ADMINISTERING = "administering"
 FAILOVER, OPERATING, RETENTION = "failover", "operating", "retention"
-REMADE = "remade"
+NAMING, REMADE = "naming", "remade"
 """The scenarios whose options are not drawn as those of others are; in failover one broker and one
 name server are always there."""
 TOLD = ("client killed", "clock jump", "name server killed", "queue added")
@@ -86,6 +86,12 @@ def draw_options(seed: int, scenario: str) -> Options:
             drawn, fault_ms=servers.choice((10_000, 20_000)),
             fault_interval_ms=servers.choice((1_000, 20_000, 20_000)),
             queues=servers.choice((1, 2, 3)),
+        )  # fmt: skip
+    if scenario == NAMING:
+        kinds = [kind for kind in drawn.faults if "flip" not in kind]
+        return replace(
+            drawn, faults=tuple(sorted({*kinds, "name server killed"})),
+            fault_ms=servers.choice((5_000, 10_000)), fault_interval_ms=1_000, messages=20,
         )  # fmt: skip
     if scenario == REMADE:
         return replace(drawn, faults=TOLD)

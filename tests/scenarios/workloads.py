@@ -11,8 +11,9 @@ from tests.scenarios.administering import Accountant, Registrar
 from tests.scenarios.asking import SimAnsweringGroup, SimAsker
 from tests.scenarios.auditing import Auditor, Bungler
 from tests.scenarios.changing import SimChangingGroup, drawn_settings
-from tests.scenarios.draws import ADMINISTERING, FAILOVER, OPERATING, REMADE, RETENTION
+from tests.scenarios.draws import ADMINISTERING, FAILOVER, NAMING, OPERATING, REMADE, RETENTION
 from tests.scenarios.groups import SimBroadcastGroup, SimLiteGroup, SimPullGroup
+from tests.scenarios.naming import Troupe
 from tests.scenarios.operating import Operator, Stranger
 from tests.scenarios.reading import SimAllottedGroup, SimReaderGroup, SimScheduledGroup
 from tests.scenarios.remaking import WAYS, SimRemaker, SimReuser
@@ -304,6 +305,18 @@ class Remade(Scenario):
         self.producers.append(SimRemaker(self.world, reusers, chance.choice((500.0, 2_000.0))))
 
 
+class Naming(Scenario):
+    """Brokers that are played at the name servers, beside real ones that a group is served by."""
+
+    def fill(self) -> None:
+        """Add a producer, a group, and the process that plays."""
+        self.add_producers(1, pause_ms=self.pace_ms(1))
+        self.groups.append(
+            SimGroup(self.world, Manners("crowd", TOPIC, self.world.options.members))
+        )
+        self.producers.append(Troupe(self.world))
+
+
 class Sending(Scenario):
     """Messages sent by every call there is, with settings that are drawn, and a group."""
 
@@ -329,6 +342,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "clustering": Clustering,
     "delayed": Delayed,
     FAILOVER: Failover,
+    NAMING: Naming,
     OPERATING: Operating,
     "orderly": Orderly,
     "pulling": Pulling,
