@@ -16,7 +16,7 @@ EXPLAINS_SHARE = 0.25
 
 ADMINISTERING = "administering"
 FAILOVER, OPERATING, RETENTION = "failover", "operating", "retention"
-NAMING, REMADE = "naming", "remade"
+NAMING, REMADE, SELECTING = "naming", "remade", "selecting"
 """The scenarios whose options are not drawn as those of others are; in failover one broker and one
 name server are always there."""
 TOLD = ("client killed", "clock jump", "name server killed", "queue added")
@@ -92,6 +92,11 @@ def draw_options(seed: int, scenario: str) -> Options:
         return replace(
             drawn, faults=tuple(sorted({*kinds, "name server killed"})),
             fault_ms=servers.choice((5_000, 10_000)), fault_interval_ms=1_000, messages=20,
+        )  # fmt: skip
+    if scenario == SELECTING:
+        return replace(
+            drawn, faults=tuple(sorted({*drawn.faults, "broker stopped"})),
+            fault_ms=servers.choice((10_000, 20_000)), fault_interval_ms=1_000,
         )  # fmt: skip
     if scenario == REMADE:
         return replace(drawn, faults=TOLD)

@@ -11,12 +11,21 @@ from tests.scenarios.administering import Accountant, Registrar
 from tests.scenarios.asking import SimAnsweringGroup, SimAsker
 from tests.scenarios.auditing import Auditor, Bungler
 from tests.scenarios.changing import SimChangingGroup, drawn_settings
-from tests.scenarios.draws import ADMINISTERING, FAILOVER, NAMING, OPERATING, REMADE, RETENTION
+from tests.scenarios.draws import (
+    ADMINISTERING,
+    FAILOVER,
+    NAMING,
+    OPERATING,
+    REMADE,
+    RETENTION,
+    SELECTING,
+)
 from tests.scenarios.groups import SimBroadcastGroup, SimLiteGroup, SimPullGroup
 from tests.scenarios.naming import Troupe
 from tests.scenarios.operating import Operator, Stranger
 from tests.scenarios.reading import SimAllottedGroup, SimReaderGroup, SimScheduledGroup
 from tests.scenarios.remaking import WAYS, SimRemaker, SimReuser
+from tests.scenarios.selecting import Chooser
 from tests.scenarios.sending import SimVariedProducer
 
 
@@ -317,6 +326,23 @@ class Naming(Scenario):
         self.producers.append(Troupe(self.world))
 
 
+class Selecting(Scenario):
+    """Groups that select by conditions, and one whose condition changes all the time."""
+
+    def fill(self) -> None:
+        """Add producers, groups that keep their conditions, and the process that changes its."""
+        chance, members = self.chance, self.world.options.members
+        self.add_producers(1, pause_ms=self.pace_ms(1), batched=chance.choice((0.0, 0.3)))
+        stay_ms = chance.choice((0.0, 3_000.0))
+        northern = Manners(
+            "northern", TOPIC, members, where=("shop", "north"), failing=0.2, stay_ms=stay_ms
+        )
+        self.groups.append(SimGroup(self.world, northern))
+        southern = Manners("southern", TOPIC, 1, where=("shop", "south"), stay_ms=stay_ms)
+        self.groups.append(SimLiteGroup(self.world, southern))
+        self.producers.append(Chooser(self.world, TOPIC))
+
+
 class Sending(Scenario):
     """Messages sent by every call there is, with settings that are drawn, and a group."""
 
@@ -349,6 +375,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "reading": Reading,
     REMADE: Remade,
     RETENTION: Retention,
+    SELECTING: Selecting,
     "sending": Sending,
     "transactions": Transactions,
 }
