@@ -7,6 +7,7 @@ import pytest
 from rocketstream import MessageQueue, OffsetOption
 from rocketstream.client.consumer.lite_topics.topics import (
     TELL_ALL_AGAIN_MS,
+    WRITTEN_MS,
     LiteRun,
     LiteRuns,
     LiteTopics,
@@ -84,17 +85,22 @@ def test_brokers_come_and_go_with_the_route() -> None:
     topics.told_all("a", topics.mark("a"), 1)
 
 
-def test_names_are_placed_anew_at_a_lost_broker_until_something_was_finished() -> None:
-    """A broker keeps where a group begins in memory until it finishes a first message."""
+def test_names_are_placed_anew_at_a_lost_broker_until_an_offset_is_surely_written() -> None:
+    """Brokers keep where a group begins in memory, and for some seconds its first offset too."""
     topics = served("x")
     topics.add(["c"], None)
     topics.add(["moved"], OffsetOption.MAX_OFFSET)
-    assert topics.to_place("x") == []
-    topics.placed("x", ["a"])
+    assert topics.to_place("x", 0) == []
+    topics.placed("x", ["a"], 5)
+    topics.placed("x", ["a", "moved"], 5 + WRITTEN_MS)  # the first time counts
     topics.forgot("x")
-    assert sorted(topics.to_place("x")) == ["b", "c"]
+    assert topics.to_place("x", 4 + WRITTEN_MS) == ["a", "b", "c"]
+    assert topics.to_place("x", 5 + WRITTEN_MS) == ["b", "c"]
     topics.remove(["b"])
-    assert topics.to_place("x") == ["c"]
+    assert topics.to_place("x", 6 + WRITTEN_MS) == ["c"]
+    topics.remove(["a"])
+    topics.add(["a"], None)
+    assert topics.to_place("x", 7 + WRITTEN_MS) == ["a", "c"]
 
 
 def test_a_name_is_subscribed_once() -> None:
@@ -151,15 +157,15 @@ def test_what_is_hidden_no_more_is_not_begun() -> None:
 
 def test_nothing_is_asked_for_beyond_the_bounds() -> None:
     held = lite_runs(messages=6, one_answer=2)
-    assert held.has_room(unconfirmed=0, asked=2)
-    assert not held.has_room(unconfirmed=0, asked=3)
-    assert not held.has_room(unconfirmed=5, asked=0)
+    assert held.has_room(2, unconfirmed=0, asked=4)
+    assert not held.has_room(2, unconfirmed=0, asked=5)
+    assert not held.has_room(2, unconfirmed=5, asked=0)
     whole = run("a", count=4)
     held.add(whole)
-    assert held.has_room(unconfirmed=0, asked=0)
-    assert not held.has_room(unconfirmed=1, asked=0)
+    assert held.has_room(2, unconfirmed=0, asked=0)
+    assert not held.has_room(2, unconfirmed=1, asked=0)
     held.advance(whole, 3)
-    assert held.has_room(unconfirmed=3, asked=0)
+    assert held.has_room(2, unconfirmed=3, asked=0)
     held.finish(whole)
     assert (held.message_count, held.size_bytes) == (0, 0)
 
@@ -168,9 +174,17 @@ def test_bytes_are_bounded_too() -> None:
     one = run("a")
     held = LiteRuns(100, 2 * one.size, 2)
     held.add(one)
-    assert held.has_room(0, 0)
+    assert held.has_room(2, 0, 0)
     held.add(run("b"))
-    assert not held.has_room(0, 0)
+    assert not held.has_room(2, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "size"), [(0, 32), (1, 32), (2, 24), (3, 16), (48, 1), (49, 1)]
+)
+def test_every_broker_can_be_asked_at_once(brokers: int, size: int) -> None:
+    held = lite_runs(messages=48, one_answer=32)
+    assert held.answer_size(brokers) == size
 
 
 def test_what_is_left_of_a_run_is_hidden_anew_in_time() -> None:

@@ -147,6 +147,15 @@ def test_no_more_is_asked_for_than_may_be_unfinished(broker: FakeBroker) -> None
         assert len(broker.wait_for(ACK, 32)) == 32
 
 
+def test_a_broker_that_holds_a_question_keeps_no_other_from_being_asked() -> None:
+    """With as little room as may be set, the second one would never be asked."""
+    with lite_broker("broker-a") as one, lite_broker("broker-b") as other:
+        one.others = [other]
+        with consumer(one, Listener(), "a", max_cache_message_count=32, pull_batch_size=32):
+            sizes = [wait_pop(each).ext["maxMsgNum"] for each in (one, other)]
+    assert sizes == ["16", "16"]
+
+
 def test_what_comes_of_a_lite_topic_nobody_wants_is_given_back(broker: FakeBroker) -> None:
     """It was unsubscribed while the answer was on its way."""
     listener = Listener()

@@ -124,7 +124,8 @@ class LiteBrokers:
             # The names of now: one that is added meanwhile is not placed yet, and a broker that has
             # it in the whole set may begin at its end, past messages nobody has consumed.
             mark, names = topics.mark(broker), topics.wanted
-            await self._place(broker, topics.to_place(broker))
+            now_ms = self._instance.clock.monotonic_ms()
+            await self._place(broker, topics.to_place(broker, now_ms))
             await self._tell(broker, "COMPLETE_ADD", names)
             topics.told_all(broker, mark, self._instance.clock.monotonic_ms())
 
@@ -204,7 +205,7 @@ class LiteBrokers:
                 (placed if has_one else fresh).append(name)
         await self._tell_of(broker, "PARTIAL_ADD", fresh, OffsetOption.MIN_OFFSET)
         await self._tell_of(broker, "PARTIAL_ADD", placed)
-        self._topics.placed(broker, placed)
+        self._topics.placed(broker, placed, self._instance.clock.monotonic_ms())
 
     async def _each(self, tell: Callable[[str], Awaitable[None]], *, strict: bool = False) -> None:
         """Tell every broker; one that is out of reach learns of it when it is back.
@@ -494,7 +495,7 @@ class Acknowledger:
                 outages.failed(("an acknowledgement", "in lite topic", run.lite_topic), error)
                 return
             else:
-                self._topics.placed(broker, [run.lite_topic])
+                self._topics.placed(broker, [run.lite_topic], clock.monotonic_ms())
                 return
 
     async def _hide(self, run: LiteRun, offset: int, hidden_ms: int) -> bool:

@@ -109,6 +109,7 @@ class LitePushConsumerImpl(ConsumerInner):
         """No question is asked any more."""
         self._receiving: dict[str, asyncio.Task[None]] = {}
         self._asked = 0
+        """Messages that answers on their way may have."""
         self._attempts = itertools.count(1)
         self._began_ms = self.clock.now_ms()
         self._back = asyncio.Event()
@@ -220,14 +221,15 @@ class LitePushConsumerImpl(ConsumerInner):
             try:
                 if self.topics.is_due(broker, self.clock.monotonic_ms()):
                     await self.brokers.tell_all(broker)
-                if not self._has_room():
+                size = self.runs.answer_size(len(self._receiving))
+                if not self._has_room(size):
                     await self._wait(self.acknowledger.news, ROOM_MS)
                     continue
-                self._asked += 1
+                self._asked += size
                 try:
-                    await self._receive(broker, attempt)
+                    await self._receive(broker, size, attempt)
                 finally:
-                    self._asked -= 1
+                    self._asked -= size
             except RocketMQError as error:
                 outages.failed(("lite topics of", self.topic, "at", broker), error)
                 if not isinstance(error, TransportError):
@@ -240,10 +242,10 @@ class LitePushConsumerImpl(ConsumerInner):
                 attempt = self._next_attempt()
                 outages.worked("lite topics of", self.topic, "at", broker)
 
-    async def _receive(self, broker: str, attempt: str) -> None:
+    async def _receive(self, broker: str, size: int, attempt: str) -> None:
         settings = self.settings
         runs = await self.brokers.receive(
-            broker, settings.pull_batch_size, settings.invisible_ms, settings.poll_ms, attempt
+            broker, size, settings.invisible_ms, settings.poll_ms, attempt
         )
         wanted = [run for run in runs if self.topics.is_wanted(run.lite_topic)]
         # Before: the listener is on other threads, and may begin within ``submit``.
@@ -255,9 +257,9 @@ class LitePushConsumerImpl(ConsumerInner):
             runs = [run for run in runs if run not in wanted]
         self._give_back(runs)
 
-    def _has_room(self) -> bool:
+    def _has_room(self, size: int) -> bool:
         with self.service.mutex:
-            return self.runs.has_room(self.acknowledger.count, self._asked)
+            return self.runs.has_room(size, self.acknowledger.count, self._asked)
 
     @staticmethod
     async def _wait(event: asyncio.Event, time_ms: float) -> None:

@@ -18,6 +18,9 @@ from rocketstream.protocol.message_ext import MessageExt
 
 TELL_ALL_AGAIN_MS = 60_000
 """Every broker is told the whole set this often: three times before it would forget."""
+WRITTEN_MS = 60_000
+"""Brokers write offsets every few seconds: one that is killed has forgotten the newest ones, and a
+group's first one in a lite topic with them."""
 RENEWALS = 3
 """A run is hidden anew this often in the time it stays hidden, so that one may be lost."""
 
@@ -27,12 +30,13 @@ class _Broker:
     """One broker: what it was told, and where the group may have no offset.
 
     Attributes:
-        unplaced: lite topics in which the group may have no offset there.
+        unplaced: lite topics in which the group may have no offset there, or may lose it again:
+            when it was seen to have one, None before.
         told_ms: when it was told everything; None if it must be told now.
         change: counts what made that untrue; an answer to an earlier question says nothing.
     """
 
-    unplaced: set[str] = field(default_factory=set)
+    unplaced: dict[str, float | None] = field(default_factory=dict)
     told_ms: float | None = None
     change: int = 0
 
@@ -70,21 +74,22 @@ class LiteTopics:
         self._wanted.update(dict.fromkeys(names))
         if begins_at_oldest(option):
             for broker in self._brokers.values():
-                broker.unplaced.update(names)
+                broker.unplaced.update(dict.fromkeys(names))
 
     def remove(self, names: Collection[str]) -> None:
         """Subscribe these lite topics no more."""
         for name in names:
             self._wanted.pop(name, None)
-        for broker in self._brokers.values():
-            broker.unplaced.difference_update(names)
+            for broker in self._brokers.values():
+                broker.unplaced.pop(name, None)
 
     # --- brokers ----------------------------------------------------------------------------------
 
     def serve(self, brokers: Collection[str]) -> None:
         """Take in which brokers carry the parent topic."""
         self._brokers = {
-            name: self._brokers.get(name) or _Broker(set(self._wanted)) for name in brokers
+            name: self._brokers.get(name) or _Broker(dict.fromkeys(self._wanted))
+            for name in brokers
         }
 
     @property
@@ -124,7 +129,7 @@ class LiteTopics:
 
     # --- where the group begins -------------------------------------------------------------------
 
-    def to_place(self, name: str) -> list[str]:
+    def to_place(self, name: str, now_ms: float) -> list[str]:
         """Return the lite topics where the group may have no offset at a broker.
 
         While it is to be told the whole set anew: these are to be placed before.
@@ -132,12 +137,19 @@ class LiteTopics:
         broker = self._brokers.get(name)
         if broker is None or broker.told_ms is not None:
             return []
-        return sorted(broker.unplaced.intersection(self._wanted))
+        broker.unplaced = {
+            lite_topic: since
+            for lite_topic, since in broker.unplaced.items()
+            if since is None or now_ms - since < WRITTEN_MS
+        }
+        return sorted(broker.unplaced)
 
-    def placed(self, name: str, lite_topics: Iterable[str]) -> None:
+    def placed(self, name: str, lite_topics: Iterable[str], now_ms: float) -> None:
         """The group has an offset in these: it was there before, or has finished a message."""
-        if name in self._brokers:
-            self._brokers[name].unplaced.difference_update(lite_topics)
+        unplaced = self._brokers[name].unplaced if name in self._brokers else {}
+        for lite_topic in lite_topics:
+            if unplaced.get(lite_topic, now_ms) is None:
+                unplaced[lite_topic] = now_ms
 
 
 def begins_at_oldest(option: OffsetOption | None) -> bool:
@@ -236,14 +248,22 @@ class LiteRuns:
 
     # --- arrival ----------------------------------------------------------------------------------
 
-    def has_room(self, unconfirmed: int, asked: int) -> bool:
+    def answer_size(self, brokers: int) -> int:
+        """Return how many messages to ask each broker for, so that all can be asked at once.
+
+        A question is held for long: one broker's must not keep another from ever being asked.
+        """
+        return max(1, min(self._answer_max, self._count_max // max(brokers, 1)))
+
+    def has_room(self, size: int, unconfirmed: int, asked: int) -> bool:
         """Whether one more answer may be asked for.
 
         Args:
+            size: how many messages it may have.
             unconfirmed: messages whose acknowledgement the broker has not confirmed.
-            asked: answers that are on their way.
+            asked: messages that answers on their way may have.
         """
-        messages = self.message_count + unconfirmed + (asked + 1) * self._answer_max
+        messages = self.message_count + unconfirmed + asked + size
         return messages <= self._count_max and self.size_bytes < self._bytes_max
 
     def add(self, run: LiteRun) -> None:
