@@ -39,6 +39,14 @@ def drawn_settings(chance: random.Random) -> tuple[tuple[str, int | bool], ...]:
     return tuple((name, chance.choice(SETTINGS[name])) for name in names)
 
 
+async def wait(world: World, seconds: float) -> None:
+    """Let time pass, but not beyond the faults."""
+    for _ in range(int(seconds / SLICE_S) + 1):
+        if world.healed:
+            return
+        await asyncio.sleep(min(seconds, SLICE_S))
+
+
 class SimChangingGroup(SimGroup):
     """Push consumers that change while they run.
 
@@ -67,12 +75,7 @@ class SimChangingGroup(SimGroup):
                     await consumer.update_core_pool_size(chance.randint(1, 8))
 
     async def _wait(self, chance: random.Random) -> None:
-        """Let time pass, but not beyond the faults."""
-        left_s = chance.random() * self._pause_ms / 1000
-        for _ in range(int(left_s / SLICE_S) + 1):
-            if self.world.healed:
-                return
-            await asyncio.sleep(min(left_s, SLICE_S))
+        await wait(self.world, chance.random() * self._pause_ms / 1000)
 
     async def _go_away(self, node: Node, consumer: aio.PushConsumer, chance: random.Random) -> None:
         """Subscribe to nothing for a while."""

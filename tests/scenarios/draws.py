@@ -16,9 +16,11 @@ EXPLAINS_SHARE = 0.25
 
 ADMINISTERING = "administering"
 FAILOVER, OPERATING, RETENTION = "failover", "operating", "retention"
-NAMING, REMADE, SELECTING = "naming", "remade", "selecting"
+LITE_TOPICS, NAMING, REMADE, SELECTING = "lite topics", "naming", "remade", "selecting"
 """The scenarios whose options are not drawn as those of others are; in failover one broker and one
 name server are always there."""
+LITE_PARENT = "Lite"
+"""The topic that has lite topics."""
 TOLD = ("client killed", "clock jump", "name server killed", "queue added")
 """The faults where a topic is made anew: each member is told that it is gone."""
 ONE_GOES = ("broker killed", "broker stopped", "client killed", "name server killed")
@@ -97,6 +99,12 @@ def draw_options(seed: int, scenario: str) -> Options:
         return replace(
             drawn, faults=tuple(sorted({*drawn.faults, "broker stopped"})),
             fault_ms=servers.choice((10_000, 20_000)), fault_interval_ms=1_000,
+        )  # fmt: skip
+    if scenario == LITE_TOPICS:
+        kept = tuple(kind for kind in drawn.faults if kind != "bit flip")
+        return replace(
+            drawn, lite_parent=LITE_PARENT, flush="sync", faults=kept, accounts=False,
+            like_apache=False,
         )  # fmt: skip
     if scenario == REMADE:
         return replace(drawn, faults=TOLD)

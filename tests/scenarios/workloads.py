@@ -5,6 +5,12 @@ Law: the world is a workload's only source of chance.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.lite import LITE_QUEUE_ID
+from rocketstream.testing.history import Anomaly, Rules
+from rocketstream.testing.history.events import Content, LogRead, MessageStored
 from rocketstream.testing.sim.consuming import Manners, SimGroup
 from rocketstream.testing.sim.workload import TOPIC, BaseWorkload
 from tests.scenarios.administering import Accountant, Registrar
@@ -14,6 +20,8 @@ from tests.scenarios.changing import SimChangingGroup, drawn_settings
 from tests.scenarios.draws import (
     ADMINISTERING,
     FAILOVER,
+    LITE_PARENT,
+    LITE_TOPICS,
     NAMING,
     OPERATING,
     REMADE,
@@ -21,6 +29,7 @@ from tests.scenarios.draws import (
     SELECTING,
 )
 from tests.scenarios.groups import SimBroadcastGroup, SimLiteGroup, SimPullGroup
+from tests.scenarios.lite_topics import SimLiteProducer, SimLiteTopicsGroup, model_of
 from tests.scenarios.naming import Troupe
 from tests.scenarios.operating import Operator, Stranger
 from tests.scenarios.reading import SimAllottedGroup, SimReaderGroup, SimScheduledGroup
@@ -302,6 +311,60 @@ class Changing(Scenario):
         self.groups.append(SimGroup(self.world, Manners("steady", TOPIC, 1)))
 
 
+class LiteTopics(Scenario):
+    """A group whose members subscribe lite topics and give them up, and who sends to these."""
+
+    postscripts = 0.0  # nobody consumes what it would send
+
+    def fill(self) -> None:
+        """Add producers and the group."""
+        chance, options = self.chance, self.world.options
+        count = chance.choice((1, 2))
+        self.add_producers(
+            count, SimLiteProducer, pause_ms=self.pace_ms(count), at_once=chance.choice((1, 4))
+        )
+        failing = chance.choice((0.0, 0.1))
+        manners = Manners(
+            "agents", LITE_PARENT, options.members, orderly=True, retries=None, failing=failing
+        )
+        self._agents = SimLiteTopicsGroup(self.world, manners)
+        self.groups.append(self._agents)
+
+    def _look(self) -> None:
+        super()._look()
+        for broker in self.world.cluster.brokers:
+            if broker.is_ready:
+                for (group, queue), offset in model_of(broker).offsets.items():
+                    self._saw(group, MessageQueue(queue, broker.name, LITE_QUEUE_ID), offset)
+
+    def _missing(self) -> list[str]:
+        return super()._missing() or self._agents.unfinished()
+
+    def _read_topic(self, topic: str) -> None:
+        if topic != LITE_PARENT:
+            super()._read_topic(topic)
+            return
+        now = self.world.now_ms
+        for broker in self.world.cluster.brokers:
+            for name, messages in sorted(model_of(broker).messages.items()):
+                queue = MessageQueue(name, broker.name, LITE_QUEUE_ID)
+                for offset, each in enumerate(messages):
+                    content = Content.of(each.body, each.properties)
+                    stored = MessageStored(
+                        now, each.keys or "", queue, offset, content.tags, content
+                    )
+                    self._record(stored)
+                self._record(LogRead(now, queue, 0, len(messages)))
+
+    def rules(self) -> Rules:
+        """Return the rules of a run: company has rules of its own."""
+        return replace(super().rules(), exclusive_ms=0.0)
+
+    def check(self) -> list[Anomaly]:
+        """Return the anomalies of the whole run."""
+        return [*super().check(), *self._agents.company()]
+
+
 class Remade(Scenario):
     """A topic that is deleted and made anew under groups of each kind, beside one that stays."""
 
@@ -368,6 +431,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "clustering": Clustering,
     "delayed": Delayed,
     FAILOVER: Failover,
+    LITE_TOPICS: LiteTopics,
     NAMING: Naming,
     OPERATING: Operating,
     "orderly": Orderly,

@@ -22,6 +22,7 @@ from rocketstream.server.nameserver import NameServer
 from rocketstream.server.store import MessageStore, StoreConfig
 from rocketstream.server.store.retention import RetentionConfig
 from rocketstream.testing.sim.apache_broker import ApacheLikeBroker
+from rocketstream.testing.sim.lite_broker import LiteTopicBroker
 from rocketstream.testing.sim.options import Options
 from rocketstream.testing.sim.world import STORE_DIR, Node, World
 
@@ -130,6 +131,10 @@ class SimBroker:
         if self._world.options.like_apache:
             chance = self._world.random(f"{self.name} {node.incarnation} like Apache's")
             make = functools.partial(ApacheLikeBroker, chance)
+        if parent := self._world.options.lite_parent:
+            kept = node.kept.setdefault("offsets in lite topics", {})
+            persist_ms = self._world.options.persist_interval_ms
+            make = functools.partial(LiteTopicBroker, parent, kept, persist_ms)
         broker = self.broker = make(
             config, STORE_DIR, node.clock, files=node.files, workers=node.workers
         )

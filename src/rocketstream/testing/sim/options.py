@@ -80,6 +80,7 @@ class Options:
         accounts: whether the brokers serve those alone who have one.
         like_apache: whether the brokers have the ways of Apache's, see ``apache_broker``.
         explains: whether members send failed messages back with the cause.
+        lite_parent: the topic that has lite topics, see ``lite_broker``; empty for none.
         retention_ms: how long messages are kept; 0 means for ever.
         request_timeout_ms: timeout of the clients' requests.
     """
@@ -116,6 +117,7 @@ class Options:
     accounts: bool = False
     like_apache: bool = False
     explains: bool = False
+    lite_parent: str = ""
     retention_ms: int = 0
     request_timeout_ms: int = 3_000
 

@@ -203,7 +203,7 @@ class BaseWorkload:
             found += self._group_missing(group, due)
         if not found and self.world.power_lost and not self.world.may_lose:
             # A commit that was not flushed is made again after the broker has asked the producer.
-            lacking = {sent.key for sent in due} - {
+            lacking = {sent.key for sent in due if sent.topic == TOPIC} - {
                 message.keys for message in self.world.cluster.stored(TOPIC)
             }
             if lacking:
@@ -256,7 +256,7 @@ class BaseWorkload:
         if self.world.may_lose:
             return set()
         done = consumed | group.given_up
-        lacking = {sent.key for sent in due if declared.selects(sent.tags, sent.content)} - done
+        lacking = {sent.key for sent in due if declared.wants(sent)} - done
         lacking |= group.pending
         if lacking or (declared.selects_all and group.at_broker):
             return lacking
