@@ -219,6 +219,25 @@ def test_a_lost_broker_is_told_everything_before_it_is_asked_again(broker: FakeB
         assert (whole.action, whole.lite_topic_set) == ("COMPLETE_ADD", {"a", "b"})
 
 
+def test_a_lost_broker_is_told_anew_of_a_place_that_was_named(broker: FakeBroker) -> None:
+    """Before anything is finished there, it has it in memory alone."""
+    with consumer(broker, Listener(), "a") as made:
+        made.subscribe_lite("b", OffsetOption.of_offset(3))
+        wait_pop(broker)
+        before = len(broker.asked(TELL))
+        broker.drop_connections()
+        wait_pop(broker, 2)
+        adds = {
+            frozenset(each.lite_topic_set): each.offset_option
+            for each in map(told, broker.asked(TELL)[before:])
+            if each.action == "PARTIAL_ADD"
+        }
+    assert adds == {
+        frozenset({"a"}): OffsetOption.MIN_OFFSET.data(),
+        frozenset({"b"}): OffsetOption.of_offset(3).data(),
+    }
+
+
 def test_a_question_whose_answer_was_lost_is_asked_by_the_same_name(broker: FakeBroker) -> None:
     """Else what the answer had brought would stay hidden."""
     with consumer(broker, Listener(), "a"):

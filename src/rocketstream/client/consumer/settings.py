@@ -359,7 +359,7 @@ def _check_common(settings: PullConsumerSettings | LitePullConsumerSettings) -> 
         )
 
 
-_POLICY, _OFFSET, _TAIL = "POLICY", "OFFSET", "TAIL_N"
+_POLICY, PLACE, _TAIL = "POLICY", "OFFSET", "TAIL_N"
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +392,7 @@ class OffsetOption:
             ConfigurationError: not a whole number from 0 on.
         """
         check_range("offset", offset, 0)
-        return cls(_OFFSET, offset)
+        return cls(PLACE, offset)
 
     @classmethod
     def of_tail_n(cls, messages: int) -> Self:

@@ -196,14 +196,15 @@ class LiteBrokers:
         return self._locks.setdefault(broker, asyncio.Lock())
 
     async def _place(self, broker: str, names: Sequence[str]) -> None:
-        """Add lite topics; where the group has no offset, it begins at the oldest message."""
+        """Add lite topics; where the group has no offset, it begins where it is to begin."""
         placed: list[str] = []
         fresh: list[str] = []
         for some in parts(names, _ASKED_AT_ONCE):
             answers = await asyncio.gather(*(self._has_offset(broker, name) for name in some))
             for name, has_one in zip(some, answers, strict=True):
                 (placed if has_one else fresh).append(name)
-        await self._tell_of(broker, "PARTIAL_ADD", fresh, OffsetOption.MIN_OFFSET)
+        for begin, some in self._topics.begins(fresh).items():
+            await self._tell_of(broker, "PARTIAL_ADD", some, begin)
         await self._tell_of(broker, "PARTIAL_ADD", placed)
         self._topics.placed(broker, placed, self._instance.clock.monotonic_ms())
 

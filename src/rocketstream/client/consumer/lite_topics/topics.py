@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rocketstream.client.consumer.settings import OffsetOption
+from rocketstream.client.consumer.settings import PLACE, OffsetOption
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.lite import receipt
 from rocketstream.protocol.message_ext import MessageExt
@@ -45,7 +45,8 @@ class LiteTopics:
     """The lite topics of one consumer. Belongs to its loop."""
 
     def __init__(self) -> None:
-        self._wanted: dict[str, None] = {}
+        self._wanted: dict[str, OffsetOption] = {}
+        """Each with where the group begins at a broker where it never was."""
         self._brokers: dict[str, _Broker] = {}
 
     @property
@@ -68,11 +69,13 @@ class LiteTopics:
     def add(self, names: Collection[str], option: OffsetOption | None) -> None:
         """Subscribe these lite topics too.
 
-        Where the group begins at the oldest message it has no offset at a broker before it has
-        finished one; a broker that restarts meanwhile must be told again where to begin.
+        Where the group begins at the oldest message, or at a place that was named, it has no offset
+        at a broker before it has finished one; a broker that restarts meanwhile must be told again
+        where to begin.
         """
-        self._wanted.update(dict.fromkeys(names))
-        if begins_at_oldest(option):
+        begin = OffsetOption.MIN_OFFSET if option is None or option.kind != PLACE else option
+        self._wanted |= dict.fromkeys(names, begin)
+        if begin == option or begins_at_oldest(option):
             for broker in self._brokers.values():
                 broker.unplaced.update(dict.fromkeys(names))
 
@@ -143,6 +146,14 @@ class LiteTopics:
             if since is None or now_ms - since < WRITTEN_MS
         }
         return sorted(broker.unplaced)
+
+    def begins(self, names: Iterable[str]) -> dict[OffsetOption, list[str]]:
+        """Return where the group begins in lite topics where it never was, and in which of them."""
+        found: dict[OffsetOption, list[str]] = {}
+        for lite_topic in names:
+            begin = self._wanted.get(lite_topic, OffsetOption.MIN_OFFSET)
+            found.setdefault(begin, []).append(lite_topic)
+        return found
 
     def placed(self, name: str, lite_topics: Iterable[str], now_ms: float) -> None:
         """The group has an offset in these: it was there before, or has finished a message."""
