@@ -114,7 +114,7 @@ def test_expired_message_leaves_the_others(process_queue: ProcessQueue) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_commit_point_never_passes_an_unfinished_message(seed: int) -> None:
-    """Any order of pulls and completions, gaps and repeats included, against the plain rule."""
+    """Covers C-235: any order of pulls and completions, gaps and repeats included."""
     rng = random.Random(seed)
     process_queue = ProcessQueue(QUEUE, 0)
     unfinished: dict[int, MessageExt] = {}
@@ -133,6 +133,7 @@ def test_commit_point_never_passes_an_unfinished_message(seed: int) -> None:
             done = [unfinished.pop(o) for o in chosen]
             expected = min(unfinished) if unfinished else last + 1
             assert process_queue.remove(done) == expected
+        assert process_queue.first is (unfinished[min(unfinished)] if unfinished else None)
         assert process_queue.message_count == len(unfinished)
         assert process_queue.body_bytes == sum(m.body_size for m in unfinished.values())
         span = max(unfinished) - min(unfinished) if unfinished else 0

@@ -140,8 +140,26 @@ def test_what_comes_between_those_that_wait_is_taken_in_its_place(
 ) -> None:
     """Covers C-243: by offset, however the answers came."""
     process_queue.put(msgs(1, 9))
-    process_queue.put(msgs(5))
+    assert [m.queue_offset for m in process_queue.put(msgs(5, 9))] == [5]
     assert [m.queue_offset for m in process_queue.take(3)] == [1, 5, 9]
+    process_queue.put(msgs(11, 16))
+    process_queue.put(msgs(13, 18))
+    assert [m.queue_offset for m in process_queue.take(4)] == [11, 13, 16, 18]
+    process_queue.put(msgs(22, 21, 23))
+    assert [m.queue_offset for m in process_queue.take(3)] == [21, 22, 23]
+
+
+def test_what_was_taken_and_given_back_is_taken_again_in_its_place(
+    process_queue: OrderlyProcessQueue,
+) -> None:
+    """Covers C-245, C-246: and what is not taken is not finished either; its span is never told."""
+    process_queue.put(msgs(1, 6))
+    process_queue.take(2)
+    process_queue.put(msgs(4, 8))
+    assert process_queue.finish(msgs(8)) == -1
+    assert process_queue.max_span == 0
+    process_queue.rollback()
+    assert [m.queue_offset for m in process_queue.take(4)] == [1, 4, 6, 8]
 
 
 def test_dead_letters_are_over_the_limit_of_every_broker() -> None:
