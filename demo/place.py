@@ -5,6 +5,7 @@ Law: files only.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ def fresh_place(base: Path, started: str) -> Place:
         base.mkdir(parents=True, exist_ok=True)
         for old in sorted(base.glob("run-*")):
             if old.is_dir() and not _in_use(old):
-                shutil.rmtree(old)
+                shutil.rmtree(old, ignore_errors=True)  # a run that begins now may be at it too
         free = shutil.disk_usage(base).free
         if free < BYTES_NEEDED:
             raise PlaceError(
@@ -91,7 +92,6 @@ def fresh_place(base: Path, started: str) -> Place:
                 "python -m demo --data DIR"
             )
         root = _new_dir(base, started)
-        (root / _OWNER).write_text(str(os.getpid()), "utf-8")
     except OSError as error:
         raise PlaceError(
             f"{error.filename or base}: {error.strerror or error}; give a directory that can be "
@@ -101,11 +101,17 @@ def fresh_place(base: Path, started: str) -> Place:
 
 
 def _new_dir(base: Path, started: str) -> Path:
+    """Make a directory that has its owner from the moment on at which it has its name."""
+    made = base / f"new-{os.getpid()}"
+    made.mkdir(exist_ok=True)
+    (made / _OWNER).write_text(str(os.getpid()), "utf-8")
     for attempt in range(100):
         root = base / (f"run-{started}" + (f"-{attempt}" if attempt else ""))
         try:
-            root.mkdir()
-        except FileExistsError:
+            made.rename(root)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
             continue
         return root
     raise FileExistsError(f"{base}/run-{started}: taken a hundred times")
@@ -115,6 +121,8 @@ def _in_use(run: Path) -> bool:
     try:
         owner = int((run / _OWNER).read_text("utf-8"))
         os.kill(owner, 0)
+    except PermissionError:  # of another user
+        return True
     except (OSError, ValueError):
         return False
     return owner != os.getpid()

@@ -8,9 +8,10 @@ import itertools
 import json
 import os
 import pickle
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -239,6 +240,41 @@ def test_two_runs_in_one_second_do_not_share(tmp_path: Path) -> None:
     first = fresh_place(tmp_path, "x")
     (first.root / "owner.pid").write_text(str(os.getppid()), "utf-8")
     assert fresh_place(tmp_path, "x").root != first.root
+
+
+def test_a_run_that_begins_at_the_same_moment_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may look at any moment: what it may remove is nobody's."""
+    (tmp_path / "run-old").mkdir()
+    remove, make = shutil.rmtree, Path.mkdir
+
+    def removed_by_both(path: Path, **options: Any) -> None:
+        remove(path)
+        remove(path, **options)
+
+    def looked_at(path: Path, *arguments: Any, **options: Any) -> None:
+        make(path, *arguments, **options)
+        assert all((run / "owner.pid").is_file() for run in tmp_path.glob("run-[!o]*"))
+
+    monkeypatch.setattr(shutil, "rmtree", removed_by_both)
+    monkeypatch.setattr(Path, "mkdir", looked_at)
+    with pytest.raises(AssertionError):  # the look itself
+        looked_at(tmp_path / "run-x")
+    remove(tmp_path / "run-x")
+    assert fresh_place(tmp_path, "1").root.name == "run-1"
+
+
+def test_a_run_of_another_user_is_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run-theirs").mkdir()
+    (tmp_path / "run-theirs/owner.pid").write_text("4711", "utf-8")
+
+    def refused(process: int, number: int) -> None:
+        raise PermissionError(process)
+
+    monkeypatch.setattr(os, "kill", refused)
+    fresh_place(tmp_path, "1")
+    assert (tmp_path / "run-theirs").is_dir()
 
 
 def test_a_full_disk_says_how_much_is_needed(
