@@ -84,6 +84,43 @@ def test_a_range_lands_the_same_from_the_broker_and_from_its_store(
     assert (tmp_path / "broker" / "city=c1").is_dir()
 
 
+def test_an_overwrite_that_is_killed_is_not_appended_to_with_the_same_range(
+    spark: Any,
+    shared_cluster: EmbeddedCluster,
+    new_topic: NewTopic,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All rows may be there by then; replacing once more is how to go on."""
+    topic = new_topic(queues=1)
+    send(shared_cluster, topic, 0, orders(0, 3))
+    source = {"nameServer": shared_cluster.namesrv_addr}
+    plan = BackfillPlan((topic,), source, parquet(tmp_path / "t"), bodies_of(None, "id INT"))
+    first = resolve_ranges(plan)
+    backfill(spark, plan, first)
+    send(shared_cluster, topic, 0, orders(3, 3))
+    again = dataclasses.replace(plan, mode="overwrite")
+    ranges = resolve_ranges(again)
+    write = Target.batch
+
+    def killed(*arguments: Any) -> None:
+        write(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Target, "batch", killed)
+        with pytest.raises(KeyboardInterrupt):
+            backfill(spark, again, ranges)
+    for landed in (first, ranges):
+        with pytest.raises(ConfigurationError, match="offsets 0 to"):
+            check_target(dataclasses.replace(plan, mode="append"), landed)
+    backfill(spark, again, ranges)
+    rows = spark.read.parquet(str(tmp_path / "t")).collect()
+    assert sorted(row.id for row in rows) == list(range(6))
+    with pytest.raises(ConfigurationError, match=r"holds offsets 0 to 5"):
+        check_target(dataclasses.replace(plan, mode="append"), ranges)
+
+
 def test_a_stream_lands_with_dead_letters_query_and_without_repeats(
     spark: Any, shared_cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:

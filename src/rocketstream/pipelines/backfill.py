@@ -199,10 +199,7 @@ def backfill(
             table = session.sql(plan.sql)
         _check_columns(plan, table)
         _mark(plan, ranges, _WRITING, session)
-        # By now the marker is in the directory, so ``new`` would fail; that mode was checked
-        # before.
-        added = plan.mode == "new" and plan.target.is_path
-        plan.target.batch(table, "append" if added else plan.mode, plan.partition_by)
+        plan.target.batch(table, _mode_of_writer(plan, session), plan.partition_by)
         _mark(plan, ranges, _DONE, session)
         counts = seen.get
     return BackfillResult(
@@ -250,17 +247,39 @@ def _check_columns(plan: BackfillPlan, table: DataFrame) -> None:
         )
 
 
+def _mode_of_writer(plan: BackfillPlan, session: SparkSession) -> str:
+    """Return the mode in which Spark writes beside the marker, which must outlive the run.
+
+    To ``new`` the directory holds something by now, and ``overwrite`` would begin by removing all
+    of it: that is done here, but for the marker. Delta removes nothing.
+    """
+    place = _place(plan, session)
+    if place is None or plan.mode == "append":
+        return plan.mode
+    if plan.mode == "overwrite":
+        if plan.target.kind == "delta":
+            return plan.mode
+        for name in place.names():
+            if name != _MARKER:
+                place.remove(name)
+    return "append"
+
+
 def _mark(
     plan: BackfillPlan, ranges: Sequence[QueueRange], state: str, session: SparkSession
 ) -> None:
-    """Record the plan of a landing in a directory; an overwrite removes earlier records."""
+    """Record the plan of a landing in a directory; an overwrite, once done, is the only one."""
     place = _place(plan, session)
-    if place is None or (state == _WRITING and plan.mode == "overwrite"):
+    if place is None:
         return
     tree: dict[str, Any] = {}
     for span in ranges:
         by_broker = tree.setdefault(span.queue.topic, {}).setdefault(span.queue.broker_name, {})
         by_broker[str(span.queue.queue_id)] = [span.begin, span.end]
-    kept = [] if plan.mode == "overwrite" else [e for e in _landed(place) if e["ranges"] != tree]
+    replaces = plan.mode == "overwrite"
+    kept = []
+    if not (replaces and state == _DONE):
+        with contextlib.suppress(*([ConfigurationError] if replaces else [])):  # it goes as well
+            kept = [entry for entry in _landed(place) if entry["ranges"] != tree]
     kept.append({"state": state, "ranges": tree, "bodies": plan.bodies.identity()})
     place.write(_MARKER, json.dumps(kept, indent=2) + "\n")
