@@ -54,19 +54,26 @@ def begun(path: Path, **changes: Any) -> IngestPlan:
     return made
 
 
-@pytest.mark.parametrize("name", ["3", "9.compact"])
+@pytest.mark.parametrize(
+    ("log", "name"),
+    [
+        ("_spark_metadata", "3"),
+        ("_spark_metadata", "9.compact"),
+        ("_delta_log", "00000000000000000003.json"),
+    ],
+)
 def test_a_table_without_its_checkpoint_is_not_landed_from_the_beginning(
-    tmp_path: Path, name: str
+    tmp_path: Path, log: str, name: str
 ) -> None:
-    """Spark leaves out micro-batches whose numbers the table's log has."""
+    """Spark leaves out micro-batches whose numbers its log has, Delta none of another query."""
     table = plan(tmp_path / "table")
     prepare_target(table)
     prepare_target(table)  # a first run that failed before its first micro-batch
-    log = tmp_path / "table" / "_spark_metadata"
-    log.mkdir()
-    (log / f".{name}.crc").touch()
+    folder = tmp_path / "table" / log
+    folder.mkdir()
+    (folder / f".{name}.crc").touch()
     prepare_target(table)
-    (log / name).touch()
+    (folder / name).touch()
     with pytest.raises(ConfigurationError, match="give the checkpoint that the table was landed"):
         prepare_target(table)
 

@@ -50,6 +50,7 @@ logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
 _MARKER = "_ingest.json"
 _POLL_S = 0.2
+_DELTA_LOG: Final = "_delta_log"
 _DEAD_LETTERS = "_dead_letters"
 _LETTERS_MARKER: Final = "_dead_letters.json"
 _LANDING: Final = "landing"
@@ -265,13 +266,8 @@ def prepare_target(plan: IngestPlan, session: SparkSession | None = None) -> Ing
         begun = _as_begun(plan, _read_marker(text, place))
         _mark(begun, text, place, session)  # topics or columns may have become more
         return begun
-    if text is not None and any(name[:1].isdigit() for name in place.under(LOG).names()):
-        raise ConfigurationError(
-            f"{place} has micro-batches, and {plan.checkpoint} has none of them: Spark would leave "
-            "out as many new ones; give the checkpoint that the table was landed with, or a new "
-            "directory",
-            path=str(place),
-        )
+    if text is not None:
+        _refuse_landed(plan, place)
     if plan.target.is_path and text is None and place.names():
         raise ConfigurationError(
             f"{place} is not empty and was not made by ingest; give a new directory, so that "
@@ -280,6 +276,18 @@ def prepare_target(plan: IngestPlan, session: SparkSession | None = None) -> Ing
         )
     _mark(plan, text, place, session)
     return plan
+
+
+def _refuse_landed(plan: IngestPlan, place: Place) -> None:
+    """Refuse a table that has what a checkpoint does not know of."""
+    then = {LOG: "leave out as many new ones", _DELTA_LOG: "land their messages once more"}
+    for log, harm in then.items():
+        if any(name[:1].isdigit() for name in place.under(log).names()):
+            raise ConfigurationError(
+                f"{place} has micro-batches, and {plan.checkpoint} has none of them: Spark would "
+                f"{harm}; give the checkpoint that the table was landed with, or a new directory",
+                path=str(place),
+            )
 
 
 def _as_begun(plan: IngestPlan, found: dict[str, Any]) -> IngestPlan:
