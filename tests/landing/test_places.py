@@ -15,7 +15,7 @@ from rocketstream.errors import ConfigurationError
 from rocketstream.pipelines.backfill import BackfillPlan, backfill, check_target, resolve_ranges
 from rocketstream.pipelines.bodies import bodies_of
 from rocketstream.pipelines.ingest import IngestPlan, ingest, prepare_target, resumes
-from rocketstream.pipelines.places import HadoopPlace
+from rocketstream.pipelines.places import HadoopPlace, local_path
 from rocketstream.pipelines.targets import Target
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.kits.spark.support import Sent, send
@@ -24,6 +24,35 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 NewTopic = Callable[..., str]
 _numbers = itertools.count()
+
+
+@pytest.mark.parametrize(
+    ("path", "local"),
+    [
+        ("hdfs://n/t", None), ("hdfs:/t", None), ("dbfs:/t", None), ("s3a://b/t", None),
+        ("C:/t", Path("C:/t")), ("./t:u/v", Path("t:u/v")),
+        ("file:/t%20u", Path("/t u")), ("file:///t", Path("/t")), ("/a/b:c", Path("/a/b:c")),
+    ],
+)  # fmt: skip
+def test_a_path_is_of_this_machine_where_hadoop_takes_it_for_one(
+    path: str, local: Path | None
+) -> None:
+    assert local_path(path) == local
+
+
+def test_a_path_without_a_scheme_that_spark_looks_for_elsewhere_is_refused(
+    spark: Any, tmp_path: Path
+) -> None:
+    """Of a table in one place and a marker in the other neither would be known again."""
+    spark.conf.set("fs.defaultFS", "hdfs://lake:8020")
+    try:
+        plan = IngestPlan(("T",), {}, Target("parquet", str(tmp_path / "t")))
+        with pytest.raises(ConfigurationError, match=r"hdfs://lake:8020/… for .*, or file:///.*/t"):
+            prepare_target(plan, spark)
+        there = dataclasses.replace(plan, target=Target("parquet", f"file://{tmp_path}/t"))
+        assert prepare_target(there, spark) == there
+    finally:
+        spark.conf.unset("fs.defaultFS")
 
 
 @pytest.fixture

@@ -47,11 +47,15 @@ class Place(Protocol):
 
 
 def local_path(path: str) -> Path | None:
-    """Return a path as one of this machine; None where it is elsewhere."""
+    """Return a path as one of this machine; None where it is elsewhere.
+
+    To Hadoop all before a colon is a scheme, as in ``hdfs:/tables`` and ``dbfs:/tables``, unless a
+    slash comes first; one letter is a drive of Windows.
+    """
     parts = urlsplit(path)
     if parts.scheme == "file":
         return Path(unquote(parts.path))
-    return None if "://" in path else Path(path)
+    return None if len(path.partition("/")[0].rpartition(":")[0]) > 1 else Path(path)
 
 
 def place_of(path: str, session: SparkSession | None) -> Place | None:
@@ -60,14 +64,19 @@ def place_of(path: str, session: SparkSession | None) -> Place | None:
     Raises
     ------
     ConfigurationError
-        The directory is not on this machine, and the session is one of Spark Connect.
+        The directory is not on this machine, and the session is one of Spark Connect; or it has no
+        scheme, and Spark looks elsewhere for those.
     """
-    local = local_path(path)
+    local, connected = local_path(path), False
+    if session is not None:
+        connected = type(session).__module__.startswith("pyspark.sql.connect")
     if local is not None:
+        if session is not None and not connected and not path.startswith("file:"):
+            _check_default(session, path, local)
         return LocalPlace(local)
     if session is None:
         return None
-    if type(session).__module__.startswith("pyspark.sql.connect"):
+    if connected:
         raise ConfigurationError(
             f"what was landed in {path} cannot be looked up over Spark Connect, so it could be "
             "landed twice; use a session of your own (a master instead of a remote), or a "
@@ -75,6 +84,22 @@ def place_of(path: str, session: SparkSession | None) -> Place | None:
             path=path,
         )
     return HadoopPlace(session, path)
+
+
+def _check_default(session: SparkSession, path: str, local: Path) -> None:
+    """Refuse a path that is one of this machine here, and another one to Spark."""
+    default = str(_hadoop_settings(session).get("fs.defaultFS"))
+    if urlsplit(default).scheme != "file":
+        raise ConfigurationError(
+            f"{path} has no scheme, and this Spark looks for such paths in {default}; write "
+            f"{default.rstrip('/')}/… for a directory there, or {local.absolute().as_uri()} for "
+            "the one of this machine",
+            path=path,
+        )
+
+
+def _hadoop_settings(session: SparkSession) -> Any:
+    return session._jsparkSession.sessionState().newHadoopConf()
 
 
 class LocalPlace:
@@ -234,8 +259,7 @@ class HadoopPlace:
         hadoop = self._jvm.org.apache.hadoop
         try:
             path = hadoop.fs.Path(f"{self._path}/{name}" if name else self._path)
-            configuration = self._session._jsparkSession.sessionState().newHadoopConf()
-            return ask(path.getFileSystem(configuration), path)
+            return ask(path.getFileSystem(_hadoop_settings(self._session)), path)
         except Py4JJavaError as error:
             cause = str(error.java_exception.toString())
             raise ConfigurationError(
