@@ -13,7 +13,10 @@ from pydantic import BaseModel
 
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.frameworks.faststream import RocketMQBroker, RocketMQMessage
+from rocketstream.frameworks.faststream.message import RocketMQMessage as Received
+from rocketstream.frameworks.intake import Delivery
 from rocketstream.model import Message, MessageModel, MessageSelector
+from rocketstream.testing import received_message
 from tests.frameworks.faststream_support import dead, made, running, sent_by_hand
 from tests.frameworks.seen import WAIT_S, Seen, committed, until
 from tests.kits.cluster import Cluster
@@ -362,6 +365,30 @@ def test_in_order_a_queue_waits_for_the_message_at_its_head(cluster: Cluster, to
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_handler_that_raises_a_cancellation_of_its_own_is_tried_again(
+    cluster: Cluster, topic: str, orderly: bool
+) -> None:
+    """Something it waited for was cancelled; in order the queue would wait for ever."""
+
+    async def scenario() -> None:
+        broker, seen, group = made(cluster), Seen(), f"{topic}-g"
+        soon = {"suspend_current_queue_time_ms": 10} if orderly else None
+
+        @broker.subscriber(topic, group=group, orderly=orderly, consumer_settings=soon)
+        async def handle(number: int) -> None:
+            await seen.add(number)
+            if seen.items == [0]:
+                raise asyncio.CancelledError
+
+        async with running(broker):
+            await broker.publish(0, topic)
+            assert await seen.wait(2) == [0, 0]
+            await committed(cluster, group, topic, 1)
+
+    asyncio.run(scenario())
+
+
 def test_a_broker_that_stops_gives_an_ordered_queue_back_as_it_is(
     cluster: Cluster, topic: str
 ) -> None:
@@ -438,6 +465,41 @@ def test_messages_are_taken_by_hand_from_a_subscriber_without_handlers(
                     await again.ack()
                     break
             await committed(cluster, group, topic, 1)
+
+    asyncio.run(scenario())
+
+
+def test_whoever_takes_messages_by_hand_is_told_of_the_end(cluster: Cluster, topic: str) -> None:
+    """And gets nothing that came before it: somebody else does."""
+
+    async def scenario() -> None:
+        broker, group = made(cluster), f"{topic}-g"
+        subscriber = broker.subscriber(topic, group=group, persistent=False)
+        async with running(broker):
+            for number in range(3):
+                await broker.publish(number, topic, sharding_key="one")
+            iterating = aiter(subscriber)
+            first = await anext(iterating)
+            await first.ack()
+            await broker.stop()
+            async with asyncio.timeout(WAIT_S):
+                assert [each async for each in iterating] == []
+        async with running(broker):
+            others = [await subscriber.get_one(timeout=WAIT_S) for _ in range(2)]
+            assert [await each.decode() for each in others if each] == [1, 2]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("level", [-1, "3"])
+def test_a_message_does_not_come_again_at_what_is_no_delay_level(level: Any) -> None:
+    """-1 would be a dead letter, which is what reject makes."""
+
+    async def scenario() -> None:
+        delivery = Delivery(received_message("orders", b"7"), None)
+        with pytest.raises(ConfigurationError, match="delay_level must be a whole number"):
+            await Received(delivery.message, delivery).nack(level)
+        assert not delivery.answer.done()
 
     asyncio.run(scenario())
 

@@ -98,9 +98,9 @@ class Delivery:
         """The framework takes it now; return False if it is another member's by now."""
         if self.has_moved:
             self.leave()
+        if self.begun.done():
             return False
-        if not self.begun.done():
-            self.begun.set_result(None)
+        self.begun.set_result(None)
         return True
 
     def leave(self) -> None:
@@ -123,7 +123,12 @@ class Delivery:
 
     def later(self, delay_level: int = 0) -> None:
         """Let the message come again after a delay level; 0: one that grows with the number of
-        tries."""
+        tries.
+
+        Raises:
+            ConfigurationError: a number that is no delay level.
+        """
+        check_range("delay_level", delay_level, 0)
         self._settle(delay_level)
 
     def dead(self) -> None:

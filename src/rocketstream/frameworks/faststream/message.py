@@ -64,6 +64,9 @@ class RocketMQMessage(StreamMessage[MessageExt]):
         Args:
             delay_level: after which of the broker's delay levels; 0: one that grows with the number
                 of tries. In order, the queue waits for it instead.
+
+        Raises:
+            ConfigurationError: a number that is no delay level.
         """
         if self.committed is None and self._settled_by is not None:
             self._settled_by.later(delay_level)

@@ -21,6 +21,7 @@ from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message as MessageSpec
 from faststream.specification.schema import Operation, SubscriberSpec
 
+from rocketstream._util.ending import is_being_cancelled
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.frameworks.faststream.configuration import RocketMQConfig
 from rocketstream.frameworks.faststream.message import (
@@ -30,7 +31,7 @@ from rocketstream.frameworks.faststream.message import (
     parse_message,
 )
 from rocketstream.frameworks.faststream.publisher import ReplyPublisher
-from rocketstream.frameworks.intake import Delivery, Intake
+from rocketstream.frameworks.intake import Delivery, Intake, logger, place_of
 from rocketstream.model import MessageSelector
 from rocketstream.protocol.message_ext import MessageExt
 
@@ -117,7 +118,8 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         self.is_orderly: bool = config.orderly
         self._config = config
         self._intake: Intake | None = None
-        self._arrived: asyncio.Queue[Delivery] = asyncio.Queue()
+        self._arrived: asyncio.Queue[Delivery | None] = asyncio.Queue()
+        """For whoever takes messages by hand; None at the end."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -164,6 +166,9 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         intake, self._intake = self._intake, None
         if intake is not None:
             intake.drain()
+        while not self._arrived.empty():
+            self._arrived.get_nowait()
+        self._arrived.put_nowait(None)
         try:
             await super().stop()
             left = self._tasks - {asyncio.current_task()}
@@ -189,13 +194,22 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         """
         if not self.running:
             return
-        with delivered(delivery):
-            await self.consume(delivery.message)
+        try:
+            with delivered(delivery):
+                await self.consume(delivery.message)
+        except asyncio.CancelledError:  # which FastStream takes for the end of the subscriber
+            if is_being_cancelled():
+                raise
+            logger.warning(
+                "the handler of %s raised CancelledError, as what it waited for was cancelled; "
+                "this counts as any other error", place_of(delivery.message),
+            )  # fmt: skip
         if self.ack_policy is not AckPolicy.MANUAL:
             delivery.later()
 
     async def get_one(self, *, timeout: float = 5.0) -> RocketMQMessage | None:
-        """Return the next message, to be settled by the caller; None if none comes in time.
+        """Return the next message, to be settled by the caller; None if none comes in time, or the
+        subscriber stops.
 
         Raises:
             ClientStateError: it has handlers, or is not started.
@@ -206,20 +220,22 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
                 delivery = await self._next()
         except TimeoutError:
             return None
-        return await self._parsed(delivery)
+        return None if delivery is None else await self._parsed(delivery)
 
     async def __aiter__(self) -> AsyncIterator[RocketMQMessage]:
-        """Yield messages as they come, to be settled by the caller."""
+        """Yield messages as they come, to be settled by the caller, until the subscriber stops."""
         self._check_pulled_by_hand()
-        while True:
-            yield await self._parsed(await self._next())
+        while (delivery := await self._next()) is not None:
+            yield await self._parsed(delivery)
 
-    async def _next(self) -> Delivery:
-        """Return the next delivery; the caller's from now on."""
-        while True:
-            delivery = await self._arrived.get()
+    async def _next(self) -> Delivery | None:
+        """Return the next delivery, the caller's from now on; None once the subscriber stops."""
+        arrived = self._arrived
+        while (delivery := await arrived.get()) is not None:
             if delivery.begin():
                 return delivery
+        arrived.put_nowait(None)  # for others who wait
+        return None
 
     def _check_pulled_by_hand(self) -> None:
         if self.calls:
