@@ -61,6 +61,18 @@ def test_a_level_that_is_given_no_more_keeps_its_word() -> None:
     assert list(schedule.levels) == [1, 2, 3]
 
 
+def test_a_level_that_is_given_no_more_waits_for_no_clock_that_was_set_back() -> None:
+    """Two seconds became an hour where the clock was set back before the broker's next start."""
+    hour_ms = 3_600_000
+    schedule = DelaySchedule((1_000,))
+    schedule.keep(2)
+    entries = [entry(0, NOW + hour_ms + 2_000), entry(1, NOW + hour_ms + 20_100)]
+    stored = stored_at(NOW + hour_ms, NOW + hour_ms + 100)
+    assert schedule.due(2, entries, NOW, 2, stored) == DueWork([], NOW + 2_000)
+    assert schedule.due(2, entries, NOW + 2_000, 2, stored) == DueWork(entries[:1], NOW + 20_000)
+    assert schedule.due(2, entries[1:], NOW + 20_000, 2, stored).deliver == entries[1:]
+
+
 def test_due_entries_are_split_from_the_first_that_is_not() -> None:
     """Covers C-405: FIFO within a level."""
     schedule = DelaySchedule((1000,))

@@ -88,10 +88,10 @@ class _Era(NamedTuple):
 
 
 class _Ahead(NamedTuple):
-    """Entries below an offset were stored when first seen, so they are due by ``until_ms``."""
+    """Entries below an offset were stored by ``seen_ms``, and wait no longer from then on."""
 
     below_offset: int
-    until_ms: int
+    seen_ms: int
 
 
 class DelaySchedule:
@@ -204,7 +204,6 @@ class DelaySchedule:
             max_offset: end of the level's queue.
             stored_ms: returns when an entry's message was stored, -1 when that is unknown.
         """
-        latest = now_ms + self.delay_ms(level)
         told: list[PutRight] = []
         for index, entry in enumerate(entries):
             wrong = self._wrong(level, entries[index : index + 2], stored_ms)
@@ -214,13 +213,27 @@ class DelaySchedule:
             due_ms = entry.due_ms if wrong is None else wrong.due_ms
             due_ms -= self._skew_ms(level, entry.queue_offset)
             ahead = self._ahead.get(level)
-            if due_ms > latest and (ahead is None or entry.queue_offset >= ahead.below_offset):
-                ahead = self._ahead[level] = _Ahead(max_offset, latest)
-            if ahead is not None and entry.queue_offset < ahead.below_offset:
-                due_ms = min(due_ms, ahead.until_ms)
+            is_seen = ahead is not None and entry.queue_offset < ahead.below_offset
+            longest_ms = self._longest_ms(level, entry, stored_ms)
+            if due_ms > now_ms + longest_ms and not is_seen:
+                ahead, is_seen = _Ahead(max_offset, now_ms), True
+                self._ahead[level] = ahead
+            if ahead is not None and is_seen:
+                due_ms = min(due_ms, ahead.seen_ms + longest_ms)
             if now_ms < due_ms:
                 return DueWork(entries[:index], due_ms, tuple(told))
         return DueWork(entries, None, tuple(told))
+
+    def _longest_ms(
+        self, level: int, entry: DelayedEntry, stored_ms: Callable[[DelayedEntry], int]
+    ) -> int:
+        """Return how long an entry waits at most: of a level no longer given as long as it was to.
+
+        Its due time alone may be hours away: the clock it is by may have been set back meanwhile.
+        """
+        if level > len(self._delays_ms) and 0 <= (stored := stored_ms(entry)) <= entry.due_ms:
+            return entry.due_ms - stored
+        return self.delay_ms(level)
 
     def _wrong(
         self,
