@@ -14,7 +14,7 @@ SLOW_DISK_SHARE = 0.15
 LIKE_APACHE_SHARE = 0.2
 EXPLAINS_SHARE = 0.25
 
-ADMINISTERING = "administering"
+ADMINISTERING, DELAYED = "administering", "delayed"
 FAILOVER, OPERATING, RETENTION = "failover", "operating", "retention"
 LITE_TOPICS, NAMING, REMADE, SELECTING = "lite topics", "naming", "remade", "selecting"
 """The scenarios whose options are not drawn as those of others are; in failover one broker and one
@@ -89,6 +89,10 @@ def draw_options(seed: int, scenario: str) -> Options:
             fault_interval_ms=servers.choice((1_000, 20_000, 20_000)),
             queues=servers.choice((1, 2, 3)),
         )  # fmt: skip
+    if scenario == DELAYED:
+        others = servers.choice(("", "2s 3s", "1s 1s 1s 1s 2s 20s"))
+        faults = {*drawn.faults, "broker stopped"} if others else drawn.faults
+        return replace(drawn, other_delay_levels=others, faults=tuple(sorted(faults)))
     if scenario == NAMING:
         kinds = [kind for kind in drawn.faults if "flip" not in kind]
         return replace(

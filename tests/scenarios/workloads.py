@@ -19,6 +19,7 @@ from tests.scenarios.auditing import Auditor, Bungler
 from tests.scenarios.changing import SimChangingGroup, drawn_settings
 from tests.scenarios.draws import (
     ADMINISTERING,
+    DELAYED,
     FAILOVER,
     LITE_PARENT,
     LITE_TOPICS,
@@ -429,7 +430,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "broadcasting": Broadcasting,
     "changing": Changing,
     "clustering": Clustering,
-    "delayed": Delayed,
+    DELAYED: Delayed,
     FAILOVER: Failover,
     LITE_TOPICS: LiteTopics,
     NAMING: Naming,

@@ -124,7 +124,10 @@ class SimBroker:
         return self.broker
 
     async def _run(self, node: Node) -> None:
-        config = broker_config(self._world, self.name, node.host, self._config)
+        extra, others = dict(self._config), self._world.options.other_delay_levels
+        if others and node.incarnation % 2 == 0:
+            extra["delay_levels"] = others
+        config = broker_config(self._world, self.name, node.host, extra)
         if self._world.options.accounts:
             _have_accounts(node)
         make: Callable[..., Broker] = Broker

@@ -57,6 +57,7 @@ class Options:
         members: number of members of each group.
         body_bytes_max: greatest body of a message.
         delay_levels: delay levels of the broker.
+        other_delay_levels: those it has after every other start; empty for the same.
         fault_ms: how long faults happen.
         fault_interval_ms: mean time between them.
         heal_ms: how long recovery may take afterwards.
@@ -95,6 +96,7 @@ class Options:
     members: int = 2
     body_bytes_max: int = 200
     delay_levels: str = "1s 2s 3s 4s"
+    other_delay_levels: str = ""
     fault_ms: int = 8_000
     fault_interval_ms: int = 1_000
     heal_ms: int = 180_000

@@ -32,8 +32,11 @@ _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def delay_of_level(levels: str, level: int) -> float:
-    """Return how many milliseconds a delay level of a table such as ``1s 5s 1m`` means."""
-    text = levels.split()[level - 1]
+    """Return how many milliseconds a delay level of a table such as ``1s 5s 1m`` means.
+
+    A level above the last is the last.
+    """
+    text = levels.split()[:level][-1]
     unit = text.lstrip("0123456789")
     return int(text[: len(text) - len(unit)]) * _UNITS[unit]
 
@@ -147,9 +150,13 @@ class SimProducer(Sender):
             return
         level, due_ms = 0, 0.0
         if chance.random() < habits.delayed:
-            levels = self._world.options.delay_levels
-            level = chance.randint(1, len(levels.split()))
-            due_ms = delay_of_level(levels, level)
+            options = self._world.options
+            tables = [text for text in (options.delay_levels, options.other_delay_levels) if text]
+            level = chance.randint(1, max(len(text.split()) for text in tables))
+            # A level above the last is the last; what waits longer than its level after a start
+            # waits as long as that.
+            kept = [min(level, len(text.split())) for text in tables]
+            due_ms = min(delay_of_level(text, each) for text in tables for each in kept)
         message = self._message(level)
         shard = f"shard-{chance.randrange(4)}" if habits.sharded else None
         sending = self._sending(recorder, message, due_ms, tries_max=1 if shard else None)
