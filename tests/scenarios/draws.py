@@ -17,6 +17,7 @@ EXPLAINS_SHARE = 0.25
 ADMINISTERING, DELAYED = "administering", "delayed"
 FAILOVER, OPERATING, RETENTION = "failover", "operating", "retention"
 LITE_TOPICS, NAMING, REMADE, SELECTING = "lite topics", "naming", "remade", "selecting"
+STRANGE = "strange"
 """The scenarios whose options are not drawn as those of others are; in failover one broker and one
 name server are always there."""
 LITE_PARENT = "Lite"
@@ -110,6 +111,10 @@ def draw_options(seed: int, scenario: str) -> Options:
             drawn, lite_parent=LITE_PARENT, flush="sync", faults=kept, accounts=False,
             like_apache=False,
         )  # fmt: skip
+    if scenario == STRANGE:
+        return replace(
+            drawn, strange=True, like_apache=False, accounts=False, queues=max(2, drawn.queues)
+        )
     if scenario == REMADE:
         return replace(drawn, faults=TOLD)
     if scenario == ADMINISTERING:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from rocketstream import aio
-from rocketstream.errors import ConfigurationError, RocketMQError
+from rocketstream.errors import ConfigurationError, RemoteProtocolError, RocketMQError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.testing.history import Recorder, place_of
@@ -135,7 +135,11 @@ class _Reading:
             if self._group.assigned and not self._assigned:
                 await asyncio.sleep(LOOK_EVERY_S)
                 continue
-            await self._chance.choice(ways)()
+            try:
+                await self._chance.choice(ways)()
+            except RemoteProtocolError:  # of a record that makes no sense; it is pulled again
+                if not self._group.world.options.strange:
+                    raise
             with contextlib.suppress(RocketMQError):  # a queue may be another member's now
                 await self._besides()
 

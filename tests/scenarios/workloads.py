@@ -12,6 +12,7 @@ from rocketstream.protocol.lite import LITE_QUEUE_ID
 from rocketstream.testing.history import Anomaly, Rules
 from rocketstream.testing.history.events import Content, LogRead, MessageStored
 from rocketstream.testing.sim.consuming import Manners, SimGroup
+from rocketstream.testing.sim.strange_servers import PICKY
 from rocketstream.testing.sim.workload import TOPIC, BaseWorkload
 from tests.scenarios.administering import Accountant, Registrar
 from tests.scenarios.asking import SimAnsweringGroup, SimAsker
@@ -28,9 +29,11 @@ from tests.scenarios.draws import (
     REMADE,
     RETENTION,
     SELECTING,
+    STRANGE,
 )
 from tests.scenarios.groups import SimBroadcastGroup, SimLiteGroup, SimPullGroup
 from tests.scenarios.lite_topics import SimLiteProducer, SimLiteTopicsGroup, model_of
+from tests.scenarios.mistakes import SimMuddler
 from tests.scenarios.naming import Troupe
 from tests.scenarios.operating import Operator, Stranger
 from tests.scenarios.reading import SimAllottedGroup, SimReaderGroup, SimScheduledGroup
@@ -366,6 +369,35 @@ class LiteTopics(Scenario):
         return [*super().check(), *self._agents.company()]
 
 
+class Mistaken(Scenario):
+    """A program that makes mistakes, beside one that does not, and groups of several strategies."""
+
+    def fill(self) -> None:
+        """Add a producer, groups that divide by strategies, and who makes the mistakes."""
+        self.add_producers(1, pause_ms=self.pace_ms(1))
+        for name in ("crowd", "planners", "readers"):
+            manners = Manners(name, TOPIC, self.world.options.members, failing=0.1)
+            self.groups.append(SimAllottedGroup(self.world, manners))
+        self.producers.append(SimMuddler(self.world, TOPIC))
+
+
+class Strange(Scenario):
+    """Servers that answer nonsense now and then, and groups that read in every way."""
+
+    def fill(self) -> None:
+        """Add a producer and groups of each kind."""
+        chance, members = self.chance, self.world.options.members
+        self.add_producers(1, pause_ms=self.pace_ms(1), batched=chance.choice((0.0, 0.3)))
+        self.groups.append(SimGroup(self.world, Manners("crowd", TOPIC, members, failing=0.1)))
+        tagged = Manners(PICKY, TOPIC, 1, tags=frozenset({"Aa"}))
+        self.groups.append(SimGroup(self.world, tagged))
+        queue = Manners("queue", TOPIC, members, orderly=True, retries=None)
+        self.groups.append(SimGroup(self.world, queue))
+        readers = Manners("readers", TOPIC, members, seeking=0.05)
+        self.groups.append(SimReaderGroup(self.world, readers, assigned=False, by_hand=False))
+        self.groups.append(SimPullGroup(self.world, Manners("puller", TOPIC, 1)))
+
+
 class Remade(Scenario):
     """A topic that is deleted and made anew under groups of each kind, beside one that stays."""
 
@@ -433,6 +465,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
     DELAYED: Delayed,
     FAILOVER: Failover,
     LITE_TOPICS: LiteTopics,
+    "mistaken": Mistaken,
     NAMING: Naming,
     OPERATING: Operating,
     "orderly": Orderly,
@@ -442,5 +475,6 @@ SCENARIOS: dict[str, type[Scenario]] = {
     RETENTION: Retention,
     SELECTING: Selecting,
     "sending": Sending,
+    STRANGE: Strange,
     "transactions": Transactions,
 }

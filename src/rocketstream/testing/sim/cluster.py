@@ -24,6 +24,7 @@ from rocketstream.server.store.retention import RetentionConfig
 from rocketstream.testing.sim.apache_broker import ApacheLikeBroker
 from rocketstream.testing.sim.lite_broker import LiteTopicBroker
 from rocketstream.testing.sim.options import Options
+from rocketstream.testing.sim.strange_servers import StrangeBroker, StrangeRoutes
 from rocketstream.testing.sim.world import STORE_DIR, Node, World
 
 NAMESRV_PORT = 9876
@@ -62,6 +63,7 @@ class SimNameServer:
     """One name server: its process, and the product's server in it."""
 
     def __init__(self, world: World, name: str) -> None:
+        self._world = world
         self.server: NameServer | None = None
         self.node: Node = world.add_node(name, self._run, kind="name server")
 
@@ -71,6 +73,10 @@ class SimNameServer:
         return f"{self.node.host}:{NAMESRV_PORT}"
 
     async def _run(self, node: Node) -> None:
+        strange = None
+        if self._world.options.strange:
+            chance = self._world.random(f"{node.name} {node.incarnation} strange")
+            strange = StrangeRoutes(chance, lambda: self._world.healed)
         server = self.server = NameServer(
             host=node.host,
             port=NAMESRV_PORT,
@@ -78,6 +84,7 @@ class SimNameServer:
             settings_path=SETTINGS_FILE,
             files=node.files,
             workers=node.workers,
+            guard=strange,
         )
         await server.start()
         await _for_ever()
@@ -134,6 +141,9 @@ class SimBroker:
         if self._world.options.like_apache:
             chance = self._world.random(f"{self.name} {node.incarnation} like Apache's")
             make = functools.partial(ApacheLikeBroker, chance)
+        if self._world.options.strange:
+            chance = self._world.random(f"{self.name} {node.incarnation} strange")
+            make = functools.partial(StrangeBroker, chance, lambda: self._world.healed)
         if parent := self._world.options.lite_parent:
             kept = node.kept.setdefault("offsets in lite topics", {})
             persist_ms = self._world.options.persist_interval_ms

@@ -83,6 +83,7 @@ class Options:
         explains: whether members send failed messages back with the cause.
         lite_parent: the topic that has lite topics, see ``lite_broker``; empty for none.
         retention_ms: how long messages are kept; 0 means for ever.
+        strange: whether servers answer nonsense now and then, see ``strange_servers``.
         request_timeout_ms: timeout of the clients' requests.
     """
 
@@ -121,6 +122,7 @@ class Options:
     explains: bool = False
     lite_parent: str = ""
     retention_ms: int = 0
+    strange: bool = False
     request_timeout_ms: int = 3_000
 
     def __str__(self) -> str:
