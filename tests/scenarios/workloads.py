@@ -36,6 +36,7 @@ from tests.scenarios.lite_topics import SimLiteProducer, SimLiteTopicsGroup, mod
 from tests.scenarios.mistakes import SimMuddler
 from tests.scenarios.naming import Troupe
 from tests.scenarios.operating import Operator, Stranger
+from tests.scenarios.ordered import SimOrderer, SimTryingGroup
 from tests.scenarios.reading import SimAllottedGroup, SimReaderGroup, SimScheduledGroup
 from tests.scenarios.remaking import WAYS, SimRemaker, SimReuser
 from tests.scenarios.selecting import Chooser
@@ -127,6 +128,32 @@ class Orderly(Scenario):
                 ),
             )
         )
+
+
+class Ordered(Scenario):
+    """Groups in order that give every answer and give messages up, and a topic in order."""
+
+    def fill(self) -> None:
+        """Add producers with sharding keys, the groups, and who tells name servers the order."""
+        chance, options = self.chance, self.world.options
+        self.world.cluster.create_topic(TOPIC)  # the first one: faults add queues to it
+        self.add_producers(1, pause_ms=self.pace_ms(1), sharded=True)
+        settings = (
+            ("suspend_current_queue_time_ms", chance.choice((50, 500))),
+            ("consume_thread_min", 1),
+            ("consume_thread_max", 1),
+        )
+        trying = Manners(
+            "trying", TOPIC, options.members, orderly=True, retries=chance.choice((1, 2)),
+            failing=0.2, poisonous=0.1, work_ms=chance.choice((5.0, 30.0)), settings=settings,
+        )  # fmt: skip
+        leaving = Manners(
+            "leaving", TOPIC, max(2, options.members), orderly=True, retries=None,
+            failing=chance.choice((0.0, 0.1)), by_hand=options.flush == "sync",
+            work_ms=chance.choice((50.0, 2_000.0)), stay_ms=2_000.0, settings=settings,
+        )  # fmt: skip
+        self.groups += [SimTryingGroup(self.world, trying), SimGroup(self.world, leaving)]
+        self.producers.append(SimOrderer(self.world))
 
 
 class Failover(Scenario):
@@ -468,6 +495,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "mistaken": Mistaken,
     NAMING: Naming,
     OPERATING: Operating,
+    "ordered": Ordered,
     "orderly": Orderly,
     "pulling": Pulling,
     "reading": Reading,

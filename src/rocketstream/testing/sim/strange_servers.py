@@ -28,6 +28,7 @@ _WAYS: Final = (
     "stray first", "stray between", "stray last", "gap", "first left out", "twice", "nothing",
     "all strays", "beyond", "torn", "damaged", "flow control",
 )  # fmt: skip
+_LEAVES_OUT: Final = ("gap", "first left out", "beyond")
 _RECORDS: Final = 6
 _BODY_AT: Final = 84
 """Where the length of a record's body stands."""
@@ -71,7 +72,7 @@ class StrangeBroker(Broker):
         way = self._chance.choice(_WAYS)
         if way == "flow control":
             return RemotingCommand.response(ResponseCode.FLOW_CONTROL, "too many pulls")
-        if way in ("gap", "first left out") and asked.consumer_group == PICKY:
+        if way in _LEAVES_OUT and asked.consumer_group == PICKY:
             way = "twice"
         if way == "beyond":
             end += 1_000
