@@ -11,6 +11,7 @@ from faststream import AckPolicy, Context
 from faststream.exceptions import NackMessage, RejectMessage, SkipMessage, StopConsume
 from pydantic import BaseModel
 
+from rocketstream.client.keywords import PushConsumerKeywords
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.frameworks.faststream import RocketMQBroker, RocketMQMessage
 from rocketstream.frameworks.faststream.message import RocketMQMessage as Received
@@ -373,7 +374,9 @@ def test_a_handler_that_raises_a_cancellation_of_its_own_is_tried_again(
 
     async def scenario() -> None:
         broker, seen, group = made(cluster), Seen(), f"{topic}-g"
-        soon = {"suspend_current_queue_time_ms": 10} if orderly else None
+        soon: PushConsumerKeywords | None = (
+            {"suspend_current_queue_time_ms": 10} if orderly else None
+        )
 
         @broker.subscriber(topic, group=group, orderly=orderly, consumer_settings=soon)
         async def handle(number: int) -> None:
