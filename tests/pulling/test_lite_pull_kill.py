@@ -19,7 +19,8 @@ from tests.pulling.polling_process import GROUP, TOPIC
 ROOT = Path(__file__).resolve().parents[2]
 QUEUES = 4
 MESSAGES = 8_000
-KILLS = 4
+KILLS = 2
+"""The second victim begins where the first had committed, as any later one would."""
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def check_commits(cluster: Cluster, logs: list[Path]) -> int:
 def test_a_killed_lite_pull_consumer_loses_nothing_and_never_commits_ahead(
     cluster: Cluster, tmp_path: Path, how: str
 ) -> None:
-    """Covers C-515, C-516, apache/rocketmq 1470: kill -9 four times, then let one finish."""
+    """Covers C-515, C-516, apache/rocketmq 1470: kill -9 twice, then let one finish."""
     cluster.create_topic(TOPIC, QUEUES)
     with Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
         for queue in producer.fetch_publish_message_queues(TOPIC):
@@ -75,7 +76,7 @@ def test_a_killed_lite_pull_consumer_loses_nothing_and_never_commits_ahead(
     done = 0
     for kill in range(KILLS):
         logs.append(tmp_path / f"log{kill}")
-        most = 400 + 55 * kill
+        most = 400 + 165 * kill
 
         def stuck(log: Path = logs[-1], most: int = most) -> bool:
             return log.exists() and log.read_bytes().count(b"\n") == most
