@@ -41,7 +41,7 @@ def calm_run(scenario: str, options: Options) -> list[Event]:
         return world.history
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [2, 3])  # between them they draw all that 0 to 3 do
 @pytest.mark.parametrize("scenario", ALL)
 def test_a_calm_run_keeps_every_promise(scenario: str, seed: int) -> None:
     options = draw_options(seed, scenario)
