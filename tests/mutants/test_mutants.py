@@ -14,10 +14,10 @@ from tests.mutants.mutant import Edit, Mutant
 from tests.mutants.plant import edited, plant_changes, source_of
 
 QUICK = (
-    "commit-the-largest",
     "lite-commits-the-cache",
     "suspend-means-done",
-    "rollback-means-commit",
+    pytest.param("commit-the-largest", marks=pytest.mark.long),
+    pytest.param("rollback-means-commit", marks=pytest.mark.long),
 )
 
 
