@@ -39,7 +39,7 @@ def run(words: list[str], folder: Path) -> str:
         ("aio_echo.py", "500 of 500 messages came back"),
         ("lite_agents.py", "this needs a cluster of Apache's 5.5 or later"),
         ("pull.py", "pulled 100 messages of 4 queues"),
-        ("simulate_listener.py", "careful: 50 seeds, nothing found"),
+        ("simulate_listener.py", "careful: 20 seeds, nothing found"),
         pytest.param(
             "traced.py",
             "  send orders\n    process orders  ! LookupError\n      look up",
