@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from rocketstream.cli import landing
 from rocketstream.cli.failure import EXIT_INTERRUPTED, EXIT_TERMINATED, guard
 from rocketstream.cli.ingest import _Stop
-from rocketstream.errors import SparkQueryError
+from rocketstream.errors import ConfigurationError, SparkQueryError
 from rocketstream.pipelines import local_session
 
 CODES = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED}
@@ -50,6 +50,46 @@ def of_py4j() -> None:
 
 def of_the_query() -> None:
     raise SparkQueryError("the Spark query failed: no answer")
+
+
+class Builder:
+    """A builder of sessions that remembers the settings, and fails."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, str] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., Builder]:
+        return lambda text: self
+
+    def config(self, name: str, value: str) -> Builder:
+        """Take a setting."""
+        self.settings[name] = value
+        return self
+
+    def getOrCreate(self) -> None:
+        """Fail."""
+        raise Py4JError("there is none")
+
+
+def test_options_of_java_that_are_given_stand_behind_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where they took their place, Java left files behind and no Avro body had a bound."""
+    builder = Builder()
+    monkeypatch.setattr("pyspark.sql.SparkSession.builder", builder)
+    monkeypatch.setattr(local_session, "_end_gateway", lambda: None)
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.setenv(name, "")
+    both = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+    with pytest.raises(ConfigurationError, match="there is none"):
+        local_session.start_session(
+            "landing", log_file=tmp_path / "log", config=dict.fromkeys(both, "-Da=b")
+        )
+    for name in both:
+        words = builder.settings[name].split()
+        assert words[-1] == "-Da=b"
+        assert "-Dorg.apache.avro.limits.string.maxLength=67108864" in words
+    assert builder.settings[both[0]].startswith("-Djava.io.tmpdir=")
 
 
 @pytest.mark.parametrize("number", CODES)

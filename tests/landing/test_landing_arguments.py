@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import io
 import json
 import re
 import socket
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.pipelines.backfill import BackfillPlan, check_target
-from rocketstream.pipelines.bodies import INFER, avro_reader_schema, bodies_of
+from rocketstream.pipelines.bodies import INFER, avro_marked_schema, bodies_of
 from rocketstream.pipelines.databases import check_driver
 from rocketstream.pipelines.ddl import check_ddl
 from rocketstream.pipelines.ingest import IngestPlan, check_plan, query_error
@@ -207,13 +209,43 @@ def test_a_schema_says_the_format_and_a_format_needs_its_schema(tmp_path: Path) 
     assert bodies_of("avro", str(avro)).schema == avro.read_text("utf-8")
 
 
-def test_a_decoded_avro_record_is_told_from_one_of_nulls() -> None:
-    """By a field its writer did not have, whose default only a decoded record gets."""
-    written = '{"type":"record","name":"o","fields":[{"name":"id","type":["null","long"]}]}'
-    read = json.loads(avro_reader_schema(written))
-    assert read["fields"][0] == {"name": "id", "type": ["null", "long"]}
-    assert read["fields"][1] == {"name": "_decoded", "type": "boolean", "default": True}
-    assert (read["type"], read["name"]) == ("record", "o")
+LIST = '{"type":"record","name":"o","namespace":"n","fields":[{"name":"next","type":["null","o"]}]}'
+
+
+@pytest.mark.parametrize(
+    ("body", "whole"),
+    [(b"\x02\x00", True), (b"\x00", True), (b"\x02", False), (b"\x00\x00", False), (b"", False)],
+)
+def test_an_avro_body_is_one_record_where_its_mark_is_read_behind_it(
+    body: bytes, whole: bool
+) -> None:
+    """A record of nulls is one; what follows a record, or is not there of it, is seen."""
+    mark = b"0123456789abcdef"
+    schema = fastavro.parse_schema(json.loads(avro_marked_schema(LIST)))
+    try:
+        found: Any = fastavro.schemaless_reader(io.BytesIO(body + mark), schema, None)
+    except (EOFError, IndexError):
+        assert not whole
+    else:
+        assert (found["_mark"] == mark) == whole
+
+
+@pytest.mark.parametrize(
+    ("format", "schema", "option"),
+    [
+        ("json", "id INT", "MODE"),
+        ("csv", "id INT", "columnNameOfCorruptRecord"),
+        ("avro", LIST, "avroSchema"),
+        ("text", None, "lineSep"),
+        (None, "variant", "x"),
+    ],
+)
+def test_options_that_would_hide_what_does_not_decode_are_refused(
+    format: str | None, schema: str | None, option: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"takes no option {option}, for .*; leave that"):
+        bodies_of(format, schema, {option: "x"})
+    assert bodies_of("json", "id INT", {"allowComments": "true"}).options
 
 
 @pytest.mark.parametrize(

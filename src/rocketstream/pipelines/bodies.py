@@ -36,7 +36,9 @@ FORMATS: Final = ("json", "variant", "csv", "avro", "protobuf", "text")
 INFER: Final = "infer"
 SAMPLE_ROWS: Final = 1_000
 _BYTES: Final = "bytes"
-_DECODED: Final = "_decoded"
+_RECORD, _MARK = "_record", "_mark"
+_OWN_OPTIONS: Final = ("mode", "columnNameOfCorruptRecord", "avroSchema")
+"""Options by which bodies that do not decode are told from others."""
 _NEEDS_SCHEMA: Final = {
     "json": "columns like 'id INT, name STRING', or 'infer'",
     "csv": "columns like 'id INT, name STRING', or 'infer'",
@@ -152,7 +154,7 @@ def bodies_of(
         raise ConfigurationError(f"format {chosen} needs a schema: {_NEEDS_SCHEMA[chosen]}")
     if chosen not in _NEEDS_SCHEMA and schema is not None:
         raise ConfigurationError(f"format {chosen} takes no schema; leave it out", schema=schema)
-    given = dict(options or {})
+    given = _options(chosen, options or {})
     if schema is None:
         return Bodies(chosen, None, options=given)
     if schema.strip().lower() == INFER:
@@ -162,6 +164,22 @@ def bodies_of(
     text = read_schema(schema)
     _check_text(chosen, text)
     return Bodies(chosen, text, options=given)
+
+
+def _options(format: str, given: Mapping[str, str]) -> dict[str, str]:
+    own = {name.lower() for name in _OWN_OPTIONS}
+    taken = [name for name in given if name.lower() in own or format not in _NEEDS_SCHEMA]
+    if taken:
+        why = (
+            "by it bodies that do not decode are kept"
+            if format in _NEEDS_SCHEMA
+            else "it has no options"
+        )
+        raise ConfigurationError(
+            f"format {format} takes no option {', '.join(taken)}, for {why}; leave that out",
+            options=taken,
+        )
+    return dict(given)
 
 
 def _protobuf_bodies(
@@ -444,14 +462,20 @@ def _as_avro(messages: DataFrame, bodies: Bodies) -> _Shaped:
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.avro.functions import from_avro
 
+    # Spark turns a body it cannot decode into a record of nulls, which a body may rightly hold, and
+    # pays no heed to what follows the record. Only where a record ends with the body the mark
+    # behind it is read as what it is.
+    mark = uuid.uuid4().bytes
     schema = bodies.schema or ""
-    options = {"mode": "PERMISSIVE", **bodies.options, "avroSchema": avro_reader_schema(schema)}
-    parsed = messages.withColumn("_parsed", from_avro(F.col("body"), schema, options))
-    record = F.col("_parsed")
+    options = {"mode": "PERMISSIVE", **bodies.options}
+    marked = F.concat(F.col("body"), F.lit(mark))
+    found = messages.withColumn("_read", from_avro(marked, avro_marked_schema(schema), options))
+    whole = F.coalesce(F.col("_read").getField(_MARK) == F.lit(mark), F.lit(False))
+    record = F.when(whole, F.col("_read").getField(_RECORD))
     names = [str(field["name"]) for field in json.loads(schema)["fields"]]
     fields = [record.getField(name).alias(name) for name in names]
     raw = F.concat(F.lit("base64:"), F.base64("body"))
-    return parsed, fields, F.when(record.getField(_DECODED).isNull(), raw)
+    return found, fields, F.when(~whole, raw)
 
 
 def _as_protobuf(messages: DataFrame, bodies: Bodies) -> _Shaped:
@@ -468,15 +492,11 @@ def _as_protobuf(messages: DataFrame, bodies: Bodies) -> _Shaped:
     return parsed, _fields(F.col("_parsed"), record), F.when(F.col("_parsed").isNull(), raw)
 
 
-def avro_reader_schema(text: str) -> str:
-    """Return an Avro schema with one more field, which shows that a record was really decoded.
-
-    Spark turns a body it cannot decode into a record of nulls, and a body may rightly hold one. The
-    added field is unknown to the writer, so its default appears in decoded records only.
-    """
-    tree = json.loads(text)
-    known = {"name": _DECODED, "type": "boolean", "default": True}
-    return json.dumps({**tree, "fields": [*tree["fields"], known]})
+def avro_marked_schema(text: str) -> str:
+    """Return the Avro schema of a record with 16 bytes behind it."""
+    mark = {"type": "fixed", "name": f"{_MARK}_bytes", "size": 16}
+    fields = [{"name": _RECORD, "type": json.loads(text)}, {"name": _MARK, "type": mark}]
+    return json.dumps({"type": "record", "name": f"{_RECORD}_and{_MARK}", "fields": fields})
 
 
 def _as_bytes(messages: DataFrame, bodies: Bodies) -> _Shaped:

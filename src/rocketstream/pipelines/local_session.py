@@ -49,6 +49,14 @@ _YARN_SETTINGS: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _SOCKET_PATH_BYTES_MAX: Final = 103
 """The longest path of a Unix socket on macOS; Linux has four bytes more."""
 _SOCKET_NAME_BYTES: Final = len("/.00000000-0000-0000-0000-000000000000.sock")
+_JAVA_OPTIONS: Final = {"spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"}
+_AVRO_LIMITS: Final = " ".join(
+    f"-Dorg.apache.avro.limits.{name}.maxLength={most}"
+    for name, most in (("string", 1 << 26), ("bytes", 1 << 26), ("collectionItems", 1 << 24))
+)
+"""The greatest lengths that an Avro body may tell: without them a body of nine bytes that claims to
+hold two gigabytes ends the JVM, each time it is read.
+"""
 _scratch_of: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 """Directories of this process's sessions."""
 _ended: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -174,10 +182,14 @@ def start_session(
         "spark.python.unix.domain.socket.enabled": str(_takes_sockets(scratch)).lower(),
         "spark.python.unix.domain.socket.dir": scratch,
         "spark.sql.warehouse.dir": str(Path(scratch, "warehouse")),
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch} {jvm_options}".strip(),
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch} {jvm_options} {_AVRO_LIMITS}",
+        "spark.executor.extraJavaOptions": _AVRO_LIMITS,
     }
+    given = dict(config or {})
+    for name in given.keys() & _JAVA_OPTIONS:
+        given[name] = f"{settings[name]} {given[name]}"  # of two of a name Java takes the last
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in (settings | (config or {})).items():
+    for key, value in (settings | given).items():
         builder = builder.config(key, value)
     terminal = os.dup(2)
 
