@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JError
@@ -141,3 +145,40 @@ def test_an_error_without_a_signal_names_the_file_with_the_details(
     assert run(of_the_query) == 1
     assert "no answer (details: _spark.log)" in capsys.readouterr().err
     assert done == ["stop_session"]
+
+
+class Spark:
+    """A session, as far as it can be looked for in a set of weak references."""
+
+
+def test_a_jvm_that_ends_by_itself_is_said_with_what_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Calls fail by a connection that is refused, which tells a user nothing."""
+    log = tmp_path / "_spark.log"
+    log.write_text("x: java.lang.OutOfMemoryError: Java heap space\n\tat y\n", "utf-8")
+    words = [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit(52)"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as jvm:
+        monkeypatch.setattr("pyspark.SparkContext._gateway", SimpleNamespace(proc=jvm))
+        monkeypatch.setattr("pyspark.SparkContext._jvm", None)
+        monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
+        monkeypatch.setattr(local_session, "start_session", lambda *given, **named: Spark())
+        monkeypatch.setattr(local_session, "_JVM_GONE_TIMEOUT_S", 0)
+        assert local_session.ended_by_itself(cast(Any, Spark()), log) is None
+        monkeypatch.setattr(local_session, "_JVM_GONE_TIMEOUT_S", 60)
+
+        def refused() -> None:
+            assert jvm.stdin is not None
+            jvm.stdin.close()
+            raise ConnectionRefusedError(111, "Connection refused")
+
+        def action() -> int:
+            with landing.session("landing", log, "local[1]", {}):
+                refused()
+            return 0
+
+        assert guard(action) == 1
+    assert capsys.readouterr().err == (
+        "error: Spark has ended: java.lang.OutOfMemoryError: Java heap space; give it more, with "
+        f"--conf spark.driver.memory=4g, or less at a time (details: {log})\n"
+    )

@@ -276,6 +276,7 @@ def session(
         config=config,
         on_interrupt=lambda: say("stopping once Spark has started"),
     )
+    local_session.expect_no_answers()
     ended_by: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -286,8 +287,12 @@ def session(
     try:
         with signals.handled(end, signals.ENDING):
             yield lent
-    except SparkQueryError as error:
-        raise SparkQueryError(f"{error.message} (details: {log_file})") from error
+    except (SparkQueryError, ConnectionError) as error:
+        why = None if ended_by else local_session.ended_by_itself(lent, log_file)
+        if why is None and isinstance(error, ConnectionError):
+            raise
+        text = f"Spark has ended: {why}" if why else str(error)
+        raise SparkQueryError(f"{text} (details: {log_file})") from error
     finally:
         local_session.stop_session(lent)
         if ended_by:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JVM_EXIT_TIMEOUT_S = 15
+_JVM_GONE_TIMEOUT_S = 2
+_OUT_OF_MEMORY: Final = re.compile(r"java\.lang\.OutOfMemoryError(?:: [^\n]+)?")
 _DEFERRED = (signal.SIGINT, signal.SIGTERM)
 _SCRATCH_PREFIX = "rocketstream-"
 _JVM_SAYS = re.compile(
@@ -208,7 +210,7 @@ def start_session(
             _scratch_of[started] = scratch
             stop_session(started)
         raise
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, ConnectionError) as error:
         reason = _start_failure(error, log_file)  # this calls the JVM
         _end_gateway()
         shutil.rmtree(scratch, ignore_errors=True)
@@ -242,8 +244,8 @@ def _start_failure(error: Exception, log_file: Path) -> str:
 def expect_no_answers() -> None:
     """Stop Py4J, from here on, from logging calls that end without an answer.
 
-    A user who ends the program at once need not see which calls were interrupted, nor those of
-    other threads when Spark ended.
+    A user of a command need not see which calls Spark's end has interrupted: what failed by it is
+    raised, and the others are those of other threads.
     """
     # Py4J logs to its own loggers and, in places, to the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
@@ -267,6 +269,28 @@ def end_at_once(session: SparkSession) -> None:
         with _workers_outlived(process.pid):
             process.kill()
             process.wait()
+
+
+def ended_by_itself(session: SparkSession, log_file: Path) -> str | None:
+    """Return why Spark's JVM has ended though nobody ended it; None where it runs.
+
+    Calls into one that ends now fail a moment before it is gone. ``stop_session`` then has only to
+    clean up.
+    """
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None or session in _ended:
+        return None
+    try:
+        process.wait(_JVM_GONE_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return None
+    _ended.add(session)
+    text = log_file.read_text("utf-8", "replace") if log_file.exists() else ""
+    if (found := _OUT_OF_MEMORY.search(text)) is not None:
+        return f"{found[0]}; give it more, with --conf spark.driver.memory=4g, or less at a time"
+    return f"its exit code is {process.returncode}"
 
 
 def stop_session(session: SparkSession) -> None:
