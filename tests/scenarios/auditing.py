@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from rocketstream.errors import BrokerError, RocketMQError
 from rocketstream.protocol.bodies import (
     BrokerStatsData,
+    CheckClientRequestBody,
     ConsumerOffsetTable,
     ConsumeStats,
     ConsumeStatsList,
@@ -23,6 +24,7 @@ from rocketstream.protocol.bodies import (
     QueryConsumeQueueResponseBody,
     QueryConsumeTimeSpanBody,
     QueryCorrectionOffsetBody,
+    SubscriptionData,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
     TopicConfig,
@@ -34,6 +36,7 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
     CloneGroupOffsetRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
+    DeleteTopicRequestHeader,
     GetBrokerConsumeStatsRequestHeader,
     GetConsumeStatsRequestHeader,
     GetEarliestMsgStoretimeRequestHeader,
@@ -58,6 +61,8 @@ from tests.scenarios.operating import Clerk
 AUDITED = ("audited-one", "audited-two")
 """Groups without members."""
 NO_OFFSET = 2**63 - 1
+MINUTE_S = 61.0
+"""By then a broker has counted a whole minute."""
 PROBLEM_CHARS_MAX = 1_000
 
 
@@ -92,6 +97,10 @@ class Auditor(Clerk):
             for group in AUDITED:
                 await self._insist(partial(self._drop, broker, group))
             await self._insist(partial(self._none_is_left, broker))
+            await self._insist(partial(self._obeys, broker))
+        await asyncio.sleep(MINUTE_S)
+        for broker in self._world.cluster.brokers:
+            await self._insist(partial(self._runtime, broker, chance))
 
     def _wrong(self, broker: SimBroker, text: object) -> None:
         if not self._world.may_lose:
@@ -107,9 +116,24 @@ class Auditor(Clerk):
         least, most = float(table["putLatency99"]), float(table["putLatency999"])
         behind = int(table["dispatchBehindBytes"])
         delays = [text.split(",") for name, text in table.items() if "scheduleMessageOff" in name]
-        is_right = begin <= end and puts >= 0 and gets >= 0 and behind >= 0 and least <= most
+        is_right = begin <= end and puts >= 0 and gets >= 0 and behind >= 0
+        is_right &= 0 <= least <= most and self._is_divided(table, most)
         if not is_right or any(int(at) > int(high) for at, high in delays):
             self._wrong(broker, table)
+
+    def _is_divided(self, table: Mapping[str, str], most_ms: float) -> bool:
+        """Tell whether the last minute's puts by duration agree with the rest."""
+        if table["putMessageDistributeTime"] == "null":
+            return (
+                most_ms == 0
+                and self._world.now_ms < 1_000 * MINUTE_S + self._world.options.fault_ms
+            )
+        parts = [part.rpartition(":") for part in table["putMessageDistributeTime"].split()]
+        counts = [int(count) for _, _, count in parts]
+        longest = max([at for at, count in enumerate(counts) if count], default=None)
+        # No put takes any time here: all are in the first part.
+        in_time = most_ms == 0 if longest is None else longest == 0 and 0 < most_ms <= 1
+        return in_time and len(counts) == 13 and sum(counts) <= int(table["msgPutTotalTodayNow"])
 
     async def _statistics(self, broker: SimBroker, chance: random.Random) -> None:
         group = chance.choice(self._groups)
@@ -311,6 +335,85 @@ class Auditor(Clerk):
         self._expected.check(
             (broker.name, "transactionCheckMax"), value if int(value) > 99 else None
         )
+
+    # --- what settings do -------------------------------------------------------------------------
+
+    async def _obeys(self, broker: SimBroker) -> None:
+        """Switch off what brokers can do: it is refused, and done again once that is undone."""
+        self.node.kept["asked"] = self.node.kept.get("asked", 0) + 1
+        unknown = f"Unknown-{self.node.kept['asked']}"
+        half = {"properties": "TRAN_MSG\x01true\x02PGROUP\x01auditors\x02"}
+        condition = SubscriptionData(self._topic, "a > 1", expression_type="SQL92")
+        asked = CheckClientRequestBody("auditor", "auditors", condition).encode()
+        send, pull = RequestCode.SEND_MESSAGE, RequestCode.PULL_MESSAGE
+        await self._is_switched(
+            broker, "rejectTransactionMessage=true", 16,
+            Blunder(send, _message(self._topic) | half, b"x"), is_repeated=False,
+        )  # fmt: skip
+        anew = Blunder(send, _message(unknown), b"x")
+        await self._is_switched(broker, "autoCreateTopicEnable=false", 17, anew)
+        await self._is_switched(
+            broker, "enablePropertyFilter=false", 1,
+            Blunder(RequestCode.CHECK_CLIENT_CONFIG, {}, asked),
+        )  # fmt: skip
+        await self._is_switched(
+            broker, "autoCreateSubscriptionGroup=false", 26,
+            Blunder(pull, {"consumerGroup": unknown} | _reading(unknown)),
+        )  # fmt: skip
+        await self._ask(
+            broker, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(unknown)
+        )
+        await self._drop(broker, unknown)
+
+    async def _is_switched(
+        self, broker: SimBroker, off: str, code: int, asked: Blunder, *, is_repeated: bool = True
+    ) -> None:
+        """Change a setting and ask for what it forbids, and again when it is as it was.
+
+        Args:
+            broker: a broker.
+            off: the setting that forbids it.
+            code: the code it is refused with.
+            asked: the request.
+            is_repeated: whether it is asked for again.
+        """
+        await self._switch(broker, off)
+        try:
+            await self._request(broker, asked)
+            self._world.fail(f"{broker.name} does with {off}: {asked}")
+        except BrokerError as error:
+            if error.code != code:
+                self._world.fail(f"{broker.name} answers with {off}: {error}")
+        name, _, text = off.partition("=")
+        await self._switch(broker, f"{name}={'true' if text == 'false' else 'false'}")
+        if is_repeated:
+            await self._request(broker, asked)
+
+    async def _request(self, broker: SimBroker, asked: Blunder) -> None:
+        command = RemotingCommand.request(asked.code, None, asked.body)
+        command.ext_fields = dict(asked.ext)
+        await self._invoke(self._api, broker.address, command)
+
+    async def _switch(self, broker: SimBroker, text: str) -> None:
+        await self._ask(broker, RequestCode.UPDATE_BROKER_CONFIG, body=f"{text}\n".encode())
+
+
+def _message(topic: str) -> dict[str, str]:
+    """Return the fields of a message that is right."""
+    return {
+        "producerGroup": "auditors", "topic": topic, "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "1", "queueId": "0", "sysFlag": "0", "bornTimestamp": "1",
+        "flag": "0", "properties": "", "reconsumeTimes": "0", "unitMode": "true", "batch": "false",
+    }  # fmt: skip
+
+
+def _reading(topic: str) -> dict[str, str]:
+    """Return the fields of a pull that finds the first message of a topic."""
+    return {
+        "topic": topic, "queueId": "0", "queueOffset": "0", "maxMsgNums": "1", "sysFlag": "4",
+        "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
+        "expressionType": "TAG",
+    }  # fmt: skip
 
 
 class Bungler(Clerk):

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.record import encode_batch
 
 CLUMSY = "clumsy"
 """How names begin that nothing may be stored under."""
@@ -95,8 +96,41 @@ def _sends(topic: str) -> Iterator[Blunder]:
     yield Blunder(send, right | {"topic": "SCHEDULE_TOPIC_XXXX"}, b"x")
     yield Blunder(send, right, b"x" * 300_000)
     yield Blunder(send, right, b"x" * (5 << 20))
-    for body in (b"\x00", b"\x7f\xff\xff\xff" + b"x" * 40, b"\x00" * 40, b"\xff" * 40):
-        yield Blunder(RequestCode.SEND_BATCH_MESSAGE, _short(right | {"batch": "true"}), body)
+    for text in _TIMES:
+        yield Blunder(send, right | {"properties": f"KEYS\u0001clumsy\u0002{text}\u0002"}, b"x")
+    yield Blunder(send, right | {"topic": "clumsy-unknown", "defaultTopic": "clumsy-none"}, b"x")
+    yield Blunder(send, right | {"topic": "clumsy-unknown", "defaultTopic": topic}, b"x")
+    yield Blunder(send, right | {"topic": "%RETRY%clumsy group"}, b"x")
+    many = right | {"batch": "true"}
+    batch = RequestCode.SEND_BATCH_MESSAGE
+    for body in (b"", b"\x00", b"\x7f\xff\xff\xff" + b"x" * 40, b"\x00" * 40, b"\xff" * 40):
+        yield Blunder(batch, _short(many), body)
+    for text in (
+        "DELAY\u00011",
+        "TRAN_MSG\u0001true",
+        "TRAN_MSG\u0001false",
+        "k\u0001" + "\u00e4" * 16_380,
+    ):
+        yield Blunder(batch, _short(many), _batch("KEYS\u0001clumsy", text))
+        shared = many | {"properties": many["properties"] + text[:2_000]}
+        if len(text) < 100:
+            yield Blunder(batch, _short(shared), _batch("KEYS\u0001clumsy"))
+    yield Blunder(batch, _short(many), _batch("KEYS\u0001clumsy", "k\u0001" + "v" * 32_760))
+    yield Blunder(batch, _short(many | {"topic": "%RETRY%crowd"}), _batch("KEYS\u0001clumsy"))
+    long = many | {"properties": "KEYS\u0001clumsy\u0002k\u0001" + "v" * 32_000}
+    yield Blunder(batch, _short(long), _batch(*[""] * 300))
+
+
+_TIMES = (
+    "TIMER_DELAY_SEC\u00015", "TIMER_DELAY_MS\u0001500", f"TIMER_DELIVER_MS\u0001{LONG_MAX}",
+    "TIMER_DELAY_SEC\u0001soon", "TIMER_DELIVER_MS\u0001then",
+)  # fmt: skip
+"""Texts of times that brokers of 4.x would deliver at once."""
+
+
+def _batch(*properties: str) -> bytes:
+    """Return a batch of messages with these properties."""
+    return encode_batch((0, b"x", text.encode()) for text in properties)
 
 
 def _short(ext: Mapping[str, str]) -> dict[str, str]:
