@@ -348,9 +348,9 @@ class Auditor(Clerk):
         send, pull = RequestCode.SEND_MESSAGE, RequestCode.PULL_MESSAGE
         await self._is_switched(
             broker, "rejectTransactionMessage=true", 16,
-            Blunder(send, _message(self._topic) | half, b"x"), is_repeated=False,
+            Blunder(send, message_fields(self._topic) | half, b"x"), is_repeated=False,
         )  # fmt: skip
-        anew = Blunder(send, _message(unknown), b"x")
+        anew = Blunder(send, message_fields(unknown), b"x")
         await self._is_switched(broker, "autoCreateTopicEnable=false", 17, anew)
         await self._is_switched(
             broker, "enablePropertyFilter=false", 1,
@@ -398,7 +398,7 @@ class Auditor(Clerk):
         await self._ask(broker, RequestCode.UPDATE_BROKER_CONFIG, body=f"{text}\n".encode())
 
 
-def _message(topic: str) -> dict[str, str]:
+def message_fields(topic: str) -> dict[str, str]:
     """Return the fields of a message that is right."""
     return {
         "producerGroup": "auditors", "topic": topic, "defaultTopic": "TBW102",

@@ -32,6 +32,7 @@ from tests.scenarios.draws import (
     STRANGE,
 )
 from tests.scenarios.groups import SimBroadcastGroup, SimLiteGroup, SimPullGroup
+from tests.scenarios.handwriting import Scribe
 from tests.scenarios.lite_topics import SimLiteProducer, SimLiteTopicsGroup, model_of
 from tests.scenarios.mistakes import SimMuddler
 from tests.scenarios.naming import Troupe
@@ -223,7 +224,7 @@ class Administering(Scenario):
         queue = Manners("queue", TOPIC, 1, orderly=True, retries=None)
         self.groups.append(SimGroup(self.world, queue))
         if options.accounts:
-            self.producers.append(Accountant(self.world))
+            self.producers += [Accountant(self.world), Scribe(self.world)]
         self.producers.append(Registrar(self.world, TOPIC))
         self.producers.append(Auditor(self.world, TOPIC, ["crowd", "queue"]))
         self.producers.append(Bungler(self.world, TOPIC))
