@@ -17,7 +17,7 @@ EXPLAINS_SHARE = 0.25
 ADMINISTERING, DELAYED = "administering", "delayed"
 FAILOVER, OPERATING, RETENTION = "failover", "operating", "retention"
 LITE_TOPICS, NAMING, REMADE, SELECTING = "lite topics", "naming", "remade", "selecting"
-STRANGE = "strange"
+STRANGE, TRACED = "strange", "traced"
 """The scenarios whose options are not drawn as those of others are; in failover one broker and one
 name server are always there."""
 LITE_PARENT = "Lite"
@@ -115,6 +115,8 @@ def draw_options(seed: int, scenario: str) -> Options:
         return replace(
             drawn, strange=True, like_apache=False, accounts=False, queues=max(2, drawn.queues)
         )
+    if scenario == TRACED:  # a span of one message names it
+        return replace(drawn, consume_batch=1)
     if scenario == REMADE:
         return replace(drawn, faults=TOLD)
     if scenario == ADMINISTERING:

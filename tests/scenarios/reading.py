@@ -49,8 +49,16 @@ class SimAllottedGroup(SimGroup):
 class SimReaderGroup(SimAllottedGroup, SimLiteGroup):
     """Lite pull consumers that read, commit, pause and seek in all ways there are."""
 
-    def __init__(self, world: World, manners: Manners, *, assigned: bool, by_hand: bool) -> None:
-        self.assigned, self.commits_by_hand = assigned, by_hand
+    def __init__(
+        self,
+        world: World,
+        manners: Manners,
+        *,
+        assigned: bool,
+        by_hand: bool,
+        in_columns: bool = False,
+    ) -> None:
+        self.assigned, self.commits_by_hand, self.in_columns = assigned, by_hand, in_columns
         super().__init__(world, manners)
 
     def _consumer(self, node: Node, recorder: Recorder) -> Any:
@@ -60,6 +68,7 @@ class SimReaderGroup(SimAllottedGroup, SimLiteGroup):
             auto_commit=not self.commits_by_hand,
             auto_commit_interval_ms=1_000,
             topic_metadata_check_interval_ms=1_000,
+            **dict(self.manners.settings),
             allocate_message_queue_strategy=self._strategy(node),
         )
         return _Reading(self, node, recorder, aio.LitePullConsumer(self.manners.group, **settings))
@@ -126,7 +135,11 @@ class _Reading:
     # --- what it does -----------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        ways: Sequence[Callable[[], Awaitable[None]]] = (self._poll, self._iterate, self._columns)
+        ways: Sequence[Callable[[], Awaitable[None]]] = (
+            self._poll, self._iterate, self._columns, self._give_up,
+        )  # fmt: skip
+        if self._group.in_columns:
+            ways = (self._columns, self._columns, self._give_up)
         loop = asyncio.get_running_loop()
         while True:
             if self._group.assigned and loop.time() >= self._looked_s:
@@ -146,6 +159,18 @@ class _Reading:
     async def _poll(self) -> None:
         await self._handle(await self._consumer.poll(self._chance.choice((0, 200, 1_000))))
 
+    async def _give_up(self) -> None:
+        """Poll, and wait no longer than a moment: what would have come is given next time."""
+        consumer, messages = self._consumer, list[MessageExt]()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._chance.random() / 200):
+                if self._group.in_columns:
+                    batch = await consumer.poll_arrow(3, columns=COLUMNS, timeout_ms=1_000)
+                    messages = self._rows(batch)
+                else:
+                    messages = await consumer.poll(1_000)
+        await self._handle(messages)
+
     async def _iterate(self) -> None:
         messages = aiter(self._consumer)
         try:
@@ -161,7 +186,12 @@ class _Reading:
 
     async def _columns(self) -> None:
         rows = self._chance.choice((1, 3, 100))
-        batch = await self._consumer.poll_arrow(rows, timeout_ms=500, columns=COLUMNS)
+        await self._handle(
+            self._rows(await self._consumer.poll_arrow(rows, timeout_ms=500, columns=COLUMNS))
+        )
+
+    def _rows(self, batch: Any) -> list[MessageExt]:
+        """Return the messages of a record batch, queue by queue."""
         by_queue: dict[MessageQueue, list[MessageExt]] = {}
         for row in batch.to_pylist():
             message = cast(MessageExt, SimpleNamespace(
@@ -171,7 +201,7 @@ class _Reading:
                 properties=dict(row["properties"]),
             ))  # fmt: skip
             by_queue.setdefault(place_of(self._group.manners.group, message), []).append(message)
-        await self._handle([message for each in by_queue.values() for message in each])
+        return [message for each in by_queue.values() for message in each]
 
     async def _handle(self, messages: list[MessageExt]) -> None:
         if not messages:
@@ -236,8 +266,25 @@ class _Reading:
         if queues and chance.random() < 0.1:
             await consumer.committed(chance.choice(queues))
             await consumer.offset_for_timestamp(chance.choice(queues), self._node.clock.now_ms())
+        if not healed and not self._group.assigned and chance.random() < 0.02:
+            await self._subscribe_anew()
         if healed and self._group.commits_by_hand:
             await consumer.commit_sync()
+
+    async def _subscribe_anew(self) -> None:
+        """Subscribe to nothing for a moment."""
+        group, node = self._group, self._node
+        manners = group.manners
+        node.record(MemberJoined(group.world.now_ms, manners.group, node.name))
+        await self._consumer.unsubscribe(manners.topic)
+        while True:
+            with contextlib.suppress(RocketMQError):
+                node.record(MemberJoined(group.world.now_ms, manners.group, node.name))
+                await self._consumer.subscribe(
+                    manners.topic, manners.expression, self._share_changed
+                )
+                return
+            await asyncio.sleep(LOOK_EVERY_S)
 
 
 class SimScheduledGroup(SimAllottedGroup):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from rocketstream import aio
@@ -36,22 +37,30 @@ class SimVariedProducer(SimProducer):
         self._ways = self._world.random(f"ways of {node.name} {node.incarnation}")
         settings = self._world.random(f"settings of {node.name}")
         pick = settings.choice
+        # All brokers are slow by some of these: then the least bad one is chosen.
+        latency_max, not_available_duration = pick((
+            ((50, 100, 550), (0, 0, 30_000)), ((1, 20), (300, 3_000)), ((0,), (60_000,)),
+        ))  # fmt: skip
         self._timeout_ms: float = self._world.options.request_timeout_ms
-        producer = aio.Producer(
+        make = partial(
+            aio.Producer,
             "producers",
             **node.client(
                 retry_times_when_send_failed=self.habits.retries,
                 retry_times_when_send_async_failed=self.habits.retries,
                 send_msg_timeout_ms=self._timeout_ms,
-                auto_batch=pick((False, True)),
+                auto_batch=self.number != 1 or pick((False, True)),
                 batch_max_delay_ms=pick((1, 50)),
                 batch_max_bytes=pick((100, 32_768)),
                 compress_msg_body_over_howmuch=pick((COMPRESSED_FROM, 4_096)),
                 compress_type=pick(("ZLIB", "LZ4", "ZSTD")),
-                send_latency_fault_enable=pick((False, True)),
+                send_latency_fault_enable=self.number == 1 or pick((False, True)),
+                latency_max=latency_max,
+                not_available_duration=not_available_duration,
                 retry_another_broker_when_not_store_ok=pick((False, True)),
             ),
         )
+        producer = make()
         await producer.start()
         ways: Sequence[Callable[[aio.Producer, Recorder], Awaitable[None]]] = (
             self._send, self._send_batch, self._send_many, self._send_many, self._to_queue,
@@ -60,11 +69,24 @@ class SimVariedProducer(SimProducer):
         while not self._is_at_end:
             number = self._ways.randint(1, self.habits.at_once)
             way = [self._ways.choice(ways) for _ in range(number)]
-            await asyncio.gather(*(each(producer, recorder) for each in way))
-            if self._ways.random() < 0.1:
+            sends = [asyncio.ensure_future(each(producer, recorder)) for each in way]
+            if self._ways.random() < 0.2:
+                await asyncio.sleep(self._ways.random() / 1000)
                 await producer.flush()
+            elif self._ways.random() < 0.1:
+                await asyncio.sleep(self._ways.random() / 100)
+                await producer.shutdown()  # what is under way ends; nothing is sent later
+                await asyncio.gather(*sends)
+                producer = make()
+                await producer.start()
+            await asyncio.gather(*sends)
             await asyncio.sleep(self._chance.random() * self.habits.pause_ms / 1000)
         node.kept["busy"] = False
+
+    @property
+    def number(self) -> int:
+        """The number of the process."""
+        return int(self.node.name.rpartition("-")[2])
 
     @property
     def _is_at_end(self) -> bool:

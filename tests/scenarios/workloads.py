@@ -30,6 +30,7 @@ from tests.scenarios.draws import (
     RETENTION,
     SELECTING,
     STRANGE,
+    TRACED,
 )
 from tests.scenarios.groups import SimBroadcastGroup, SimLiteGroup, SimPullGroup
 from tests.scenarios.handwriting import Scribe
@@ -42,6 +43,10 @@ from tests.scenarios.reading import SimAllottedGroup, SimReaderGroup, SimSchedul
 from tests.scenarios.remaking import WAYS, SimRemaker, SimReuser
 from tests.scenarios.selecting import Chooser
 from tests.scenarios.sending import SimVariedProducer
+from tests.scenarios.tracing import SimTracedGroup, SimTracedProducer, Spans
+
+LITTLE_ROOM = (("pull_threshold_for_all", 3), ("pull_threshold_for_queue", 2))
+"""Settings with which queues wait for one another."""
 
 
 class Scenario(BaseWorkload):
@@ -151,7 +156,7 @@ class Ordered(Scenario):
         leaving = Manners(
             "leaving", TOPIC, max(2, options.members), orderly=True, retries=None,
             failing=chance.choice((0.0, 0.1)), by_hand=options.flush == "sync",
-            work_ms=chance.choice((50.0, 2_000.0)), stay_ms=2_000.0, settings=settings,
+            work_ms=chance.choice((50.0, 3_000.0)), stay_ms=2_000.0, settings=settings,
         )  # fmt: skip
         self.groups += [SimTryingGroup(self.world, trying), SimGroup(self.world, leaving)]
         self.producers.append(SimOrderer(self.world))
@@ -307,7 +312,10 @@ class Reading(Scenario):
         self.add_producers(1, pause_ms=self.pace_ms(1), batched=chance.choice((0.0, 0.3)))
         stay_ms = chance.choice((0.0, 0.0, 4_000.0))
         crowd = Manners("crowd", TOPIC, members, failing=0.1, stay_ms=stay_ms)
-        readers = Manners("readers", TOPIC, members, stay_ms=stay_ms, seeking=0.05)
+        readers = Manners(
+            "readers", TOPIC, members, stay_ms=stay_ms, seeking=0.05,
+            settings=chance.choice(((), LITTLE_ROOM)),
+        )  # fmt: skip
         tags = chance.choice((frozenset(), frozenset(), frozenset({"Aa"})))
         planners = Manners("planners", TOPIC, members, tags=tags, stay_ms=stay_ms)
         self.groups.append(SimAllottedGroup(self.world, crowd))
@@ -423,7 +431,41 @@ class Strange(Scenario):
         self.groups.append(SimGroup(self.world, queue))
         readers = Manners("readers", TOPIC, members, seeking=0.05)
         self.groups.append(SimReaderGroup(self.world, readers, assigned=False, by_hand=False))
+        columns = Manners("columns", TOPIC, members, settings=LITTLE_ROOM)
+        self.groups.append(
+            SimReaderGroup(
+                self.world, columns, assigned=chance.random() < 0.5, by_hand=False, in_columns=True
+            )
+        )
         self.groups.append(SimPullGroup(self.world, Manners("puller", TOPIC, 1)))
+
+
+class Traced(Scenario):
+    """Clients that OpenTelemetry traces: producers of each kind, groups at once and in order."""
+
+    def fill(self) -> None:
+        """Add the producers and the groups."""
+        chance, options = self.chance, self.world.options
+        for habits in (
+            {"delayed": 0.3, "batched": 0.2}, {"sharded": True}, {"transactional": True}, {},
+        ):  # fmt: skip
+            self.add_producers(
+                1, SimTracedProducer, pause_ms=self.pace_ms(4), retries=chance.choice((0, 2)),
+                **habits,
+            )  # fmt: skip
+        for name, orderly in (("crowd", False), ("queue", True)):
+            manners = Manners(
+                name, TOPIC, options.members, orderly=orderly, failing=0.1,
+                retries=None if orderly else 16,
+            )  # fmt: skip
+            self.groups.append(SimTracedGroup(self.world, manners))
+
+    def check(self) -> list[Anomaly]:
+        """Return the anomalies of the whole run; spans that tell of another one fail it."""
+        producers = [each for each in self.producers if isinstance(each, SimTracedProducer)]
+        groups = [each for each in self.groups if isinstance(each, SimTracedGroup)]
+        Spans(self.world, producers, groups).check()
+        return super().check()
 
 
 class Remade(Scenario):
@@ -473,7 +515,7 @@ class Sending(Scenario):
     def fill(self) -> None:
         """Add producers and a group."""
         chance, options = self.chance, self.world.options
-        count = chance.choice((1, 2))
+        count = 2  # their settings differ
         self.add_producers(
             count,
             SimVariedProducer,
@@ -505,5 +547,6 @@ SCENARIOS: dict[str, type[Scenario]] = {
     SELECTING: Selecting,
     "sending": Sending,
     STRANGE: Strange,
+    TRACED: Traced,
     "transactions": Transactions,
 }

@@ -134,12 +134,17 @@ class SimProducer(Sender):
             )
         else:
             producer = aio.Producer("producers", **settings)
+        producer = self._made(producer)
         await producer.start()
         while kept["sent"] < habits.messages and not self._world.healed:
             number = self._chance.randint(1, habits.at_once)
             await asyncio.gather(*(self._send(producer, recorder) for _ in range(number)))
             await asyncio.sleep(self._chance.random() * habits.pause_ms / 1000)
         kept["busy"] = False
+
+    def _made(self, producer: aio.Producer) -> aio.Producer:
+        """Return a new producer, made ready; this class has nothing to do."""
+        return producer
 
     async def _send(self, producer: aio.Producer, recorder: Recorder) -> None:
         habits, chance = self.habits, self._chance
