@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import select
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import kombu
 import pytest
@@ -506,6 +509,52 @@ def test_a_cluster_that_is_not_there_is_a_connection_error() -> None:
             publish(connection, "any", 1, retry=True, retry_policy={"max_retries": 1})
         with pytest.raises(ConnectError):
             Taken(connection, "any")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_child_publishes_over_a_connection_of_its_own(
+    cluster: Cluster, topic: str
+) -> None:
+    """As servers do that load the program first and fork then; Celery's publishing tries again."""
+    with connect(cluster) as connection:
+        publish(connection, topic, "parent")
+        child = os.fork()
+        if child == 0:
+            signal.alarm(int(WAIT_S))
+            with suppress(BaseException):
+                publish(connection, topic, "child", retry=True)
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert sorted(m.payload for m in Taken(connection, topic).wait(2)) == ["child", "parent"]
+
+
+@pytest.mark.parametrize("key", [7, UUID(int=7)])
+def test_an_id_may_be_anything(cluster: Cluster, topic: str, key: Any) -> None:
+    """Celery's are texts, and those of kombu's users their own."""
+    with connect(cluster) as connection:
+        publish(connection, topic, 1, headers={"id": key})
+        publish(connection, topic, 2, correlation_id=key)
+        assert [message.keys for message in stored(cluster, topic)] == [str(key)] * 2
+
+
+def test_a_url_without_a_host_takes_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "a:1;b:2")
+    config = kombu.Connection("rocketmq://").transport.config
+    assert (
+        config.name_servers()
+        == kombu.Connection(
+            "rocketmq://", transport_options={"namesrv_addr": "a:1;b:2"}
+        ).transport.config.name_servers()
+    )
+
+
+def test_a_client_setting_that_does_not_exist_is_named() -> None:
+    options = {"client_settings": {"use_tsl": True}}
+    transport = kombu.Connection("rocketmq://ns", transport_options=options).transport
+    with pytest.raises(ConfigurationError, match=r"client_settings .*'use_tsl'; .*use_tls"):
+        _ = transport.config
 
 
 def test_the_urls_user_is_an_accounts_key() -> None:

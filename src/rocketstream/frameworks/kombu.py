@@ -14,6 +14,7 @@ import selectors
 import socket
 import threading
 from collections import deque
+from dataclasses import fields
 from queue import Empty
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -26,6 +27,7 @@ from rocketstream.client.producer.producer import Producer
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
+    ForkedClientError,
     RouteNotFoundError,
     SendError,
     TransportError,
@@ -179,7 +181,8 @@ class TopicChannel(virtual.Channel):  # type: ignore[misc]
         """
         key = message.get("headers", {}).get("id") or message["properties"].get("correlation_id")
         body = dumps(message).encode()
-        stored = self.connection.producer.send(Message(topic_of(queue), body, keys=key))
+        sent = Message(topic_of(queue), body, keys=None if key is None else str(key))
+        stored = self.connection.producer.send(sent)
         # Nobody sees the status; a task that is retried counts as done once its copy is sent.
         if (doubt := unsafe(stored)) is not None:
             raise doubt
@@ -367,6 +370,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     )
     connection_errors: ClassVar[tuple[type[Exception], ...]] = (
         *virtual.Transport.connection_errors,
+        ForkedClientError,  # a child that inherited the connection then makes one of its own
         TransportError,
         SendError,
     )
@@ -387,19 +391,29 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         return __version__
 
     @property
-    def namesrv_addr(self) -> str:
-        """The name servers: an option, else the URL's."""
+    def namesrv_addr(self) -> str | None:
+        """The name servers: an option, else the URL's; None if it has none: the environment's."""
         told = self.client.transport_options.get("namesrv_addr")
-        return str(told or f"{self.client.hostname}:{self.client.port or NAMESRV_PORT}")
+        if told or not self.client.hostname:
+            return told or None
+        return f"{self.client.hostname}:{self.client.port or NAMESRV_PORT}"
 
     @property
     def config(self) -> ClientConfig:
         """Settings of all clients; the URL's user and password are an account's keys.
 
         Raises:
-            ConfigurationError: kombu's ``ssl`` (Celery's ``broker_use_ssl``) is more than true.
+            ConfigurationError: kombu's ``ssl`` (Celery's ``broker_use_ssl``) is more than true, or
+                ``client_settings`` has a name that is not a setting's.
         """
         settings: dict[str, Any] = dict(self.client.transport_options.get("client_settings") or {})
+        names = sorted(field.name for field in fields(ClientConfig))
+        for name in settings:
+            if name not in names:
+                raise ConfigurationError(
+                    f"client_settings of transport_options has {name!r}; settings of ClientConfig "
+                    f"are {', '.join(names)}"
+                )
         if self.client.userid:
             settings.update(access_key=self.client.userid, secret_key=self.client.password)
         if self.client.ssl is True:
