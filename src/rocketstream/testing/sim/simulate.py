@@ -7,14 +7,16 @@ so a finding can be repeated.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rocketstream import aio
+from rocketstream.checks import check_range
 from rocketstream.client.consumer.listener import listener_of
-from rocketstream.errors import RocketMQError
+from rocketstream.errors import ClientStateError, ConfigurationError, RocketMQError
 from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, Message
 from rocketstream.testing.history import Recorder
 from rocketstream.testing.history.events import (
@@ -28,7 +30,7 @@ from rocketstream.testing.history.events import (
 )
 from rocketstream.testing.sim.cluster import Cluster
 from rocketstream.testing.sim.consuming import Manners, SimGroup
-from rocketstream.testing.sim.options import Options
+from rocketstream.testing.sim.options import FAULT_KINDS, Options
 from rocketstream.testing.sim.producing import Sender
 from rocketstream.testing.sim.runs import run_world, simulated
 from rocketstream.testing.sim.workload import TOPIC, BaseWorkload
@@ -55,8 +57,14 @@ _DONE = {
     ConsumeOrderlyStatus.COMMIT,
 }
 
+_FUNCTIONS = {
+    "make_listener": "takes a process and returns its listener",
+    "database": "makes the database of a run",
+    "check": "takes the database and the acknowledged keys",
+}
+
 Listener = Callable[..., Any]
-Check = Callable[[Any, Sequence[str]], None]
+Check = Callable[[Any, Sequence[str]], object]
 
 
 @dataclass(frozen=True)
@@ -160,7 +168,7 @@ def simulate(
             listener: a coroutine function or a function, of messages or messages and context.
             Time in it is virtual: ``await asyncio.sleep(60)`` takes none.
         check: called at the end with the database and the keys of all acknowledged messages;
-            raises ``AssertionError`` when something is wrong.
+            raises ``AssertionError``, or returns False, when something is wrong.
         database: makes the database of a run.
         seeds: how many runs at most.
         first_seed: the first seed.
@@ -171,11 +179,16 @@ def simulate(
         sharding_key: gives the sharding key of a message by its number, for order.
         faults: the faults that happen, by their names in
             ``rocketstream.testing.sim.options.FAULT_KINDS``.
+
+    Raises:
+        ConfigurationError: an argument that cannot be used.
+        ClientStateError: called within an event loop.
     """
     scene = Scene(
         make_listener, check, database, members, messages, orderly, max_reconsume_times,
         sharding_key,
     )  # fmt: skip
+    _check(scene, seeds, first_seed, faults)
     deliveries = crashes = 0
     for number, seed in enumerate(range(first_seed, first_seed + seeds), 1):
         with simulated(seed, _options(scene, seed, faults)) as world:
@@ -186,10 +199,44 @@ def simulate(
             crashes += world.faults["client killed"]
             what = workload.broken or result.failure
             if what:
-                story = _story(world.history, what)
+                story = _story(world.history, what, workload.raised)
                 finding = Finding(seed, what, story, world.options)
                 return Report(number, finding, deliveries, crashes)
     return Report(seeds, None, deliveries, crashes)
+
+
+def _check(scene: Scene, seeds: int, first_seed: int, faults: Sequence[str]) -> None:
+    """Refuse what would run and find nothing, or something else than was meant."""
+    if asyncio._get_running_loop() is not None:
+        raise ClientStateError(
+            "simulate() runs event loops of its own and blocks; from a coroutine call it as "
+            "await asyncio.to_thread(simulate, ...), in a test leave the async out"
+        )
+    check_range("seeds", seeds, 1)
+    check_range("first_seed", first_seed)
+    check_range("members", scene.members, 1)
+    check_range("messages", scene.messages, 1)
+    check_range("max_reconsume_times", scene.max_reconsume_times, 0)
+    for name, words in _FUNCTIONS.items():
+        given = getattr(scene, name)
+        if name == "check" and given is None:
+            continue
+        if not callable(given) or inspect.iscoroutinefunction(given):
+            raise ConfigurationError(
+                f"{name} must be a function that {words}, and not a coroutine function; given is "
+                f"{given!r}"
+            )
+    if isinstance(faults, str) or not set(faults) <= set(FAULT_KINDS):
+        raise ConfigurationError(
+            f"faults must be a list of {', '.join(FAULT_KINDS)}; given is {faults!r}"
+        )
+    for number in range(1, scene.messages + 1) if scene.sharding_key else ():
+        assert scene.sharding_key is not None
+        key = scene.sharding_key(number)
+        if not isinstance(key, str):
+            raise ConfigurationError(
+                f"sharding_key must return a str; for {number} it returned {key!r}"
+            )
 
 
 def _options(scene: Scene, seed: int, faults: Sequence[str]) -> Options:
@@ -218,19 +265,21 @@ class _Simulation(BaseWorkload):
     postscripts = 0.0
 
     def __init__(self, world: World, scene: Scene) -> None:
-        self._scene = scene
+        self.scene = scene
         self.database = scene.database()
         self.broken = ""
+        self.raised: dict[tuple[float, str], str] = {}
+        """Errors that listeners raised, by time and process."""
         self._done_since: float | None = None
         super().__init__(world)
 
     def build(self) -> None:
-        scene = self._scene
+        scene = self.scene
         self.producers.append(_Orders(self.world, scene))
         manners = Manners(
             GROUP, TOPIC, scene.members, orderly=scene.orderly, retries=scene.max_reconsume_times
         )
-        self.groups.append(_Listeners(self.world, manners, scene, self.database))
+        self.groups.append(_Listeners(self, manners))
 
     def is_done(self) -> bool:
         """Whether everything has been done for a while: listeners may still finish delayed work."""
@@ -246,11 +295,13 @@ class _Simulation(BaseWorkload):
             {event.key for event in self.world.history if isinstance(event, SendAcknowledged)},
             key=lambda key: (len(key), key),
         )
-        if self._scene.check is not None:
+        if self.scene.check is not None:
             try:
-                self._scene.check(self.database, acknowledged)
+                answer = self.scene.check(self.database, acknowledged)
             except AssertionError as error:
                 self.broken = str(error) or "the check failed without a word"
+            else:
+                self.broken = "the check returned False" if answer is False else ""
         return super().check()
 
 
@@ -288,22 +339,33 @@ class _Orders(Sender):
 class _Listeners(SimGroup):
     """The user's listener in each member; each life of a process makes its own."""
 
-    def __init__(self, world: World, manners: Manners, scene: Scene, database: Any) -> None:
-        self._scene, self._database = scene, database
-        super().__init__(world, manners)
+    def __init__(self, simulation: _Simulation, manners: Manners) -> None:
+        self._simulation = simulation
+        super().__init__(simulation.world, manners)
 
     def listener(self, node: Node, recorder: Recorder) -> Callable[..., Awaitable[Any]]:
         chance = self.world.random(f"{node.name} {node.incarnation}")
-        process = Process(node.name, node.incarnation, self._database, chance)
-        users = listener_of(self._scene.make_listener(process), orderly=self.manners.orderly)
+        process = Process(node.name, node.incarnation, self._simulation.database, chance)
+        make_listener = self._simulation.scene.make_listener
+        try:
+            users = listener_of(make_listener(process), orderly=self.manners.orderly)
+        except ConfigurationError as error:  # or the process would only be started again
+            raise TypeError(f"make_listener(process) must return a listener: {error}") from error
 
         async def listener(messages: list[Any], context: Any) -> Any:
             with recorder.listening(self.manners.group, node.name, messages) as returned:
-                status = (
-                    users.call(messages, context) if users.takes_context else users.call(messages)
-                )
-                if users.is_async:
-                    status = await status
+                try:
+                    status = (
+                        users.call(messages, context)
+                        if users.takes_context
+                        else users.call(messages)
+                    )
+                    if users.is_async:
+                        status = await status
+                except Exception as error:
+                    told = f"{type(error).__name__}: {error}"
+                    self._simulation.raised[self.world.now_ms, node.name] = told
+                    raise
                 success = status in _DONE
                 returned(success)
                 self.record(node.name, messages, success=success)
@@ -312,12 +374,12 @@ class _Listeners(SimGroup):
         return listener
 
 
-def _story(history: Sequence[Event], what: str) -> str:
+def _story(history: Sequence[Event], what: str, raised: Mapping[tuple[float, str], str]) -> str:
     """Return the events of the messages that ``what`` names, and those of the processes."""
     named = {word.strip(".,:;'\"()[]{}") for word in what.split()}
     lines: list[str] = []
     for event in history:
-        line = _line(event, named)
+        line = _line(event, named, raised)
         if line:
             lines.append(f"  {event.at:9.1f} ms  {line}")
     if len(lines) > STORY_LINES_MAX:
@@ -326,7 +388,7 @@ def _story(history: Sequence[Event], what: str) -> str:
     return "\n".join(lines)
 
 
-def _line(event: Event, named: set[str]) -> str:
+def _line(event: Event, named: set[str], raised: Mapping[tuple[float, str], str]) -> str:
     if isinstance(event, ProcessDied):
         return f"{event.process} is killed"
     if isinstance(event, BrokerDied):
@@ -340,6 +402,8 @@ def _line(event: Event, named: set[str]) -> str:
         again = f", retry {event.reconsume_times}" if event.reconsume_times else ""
         return f"{event.key} is given to {event.member}{again}"
     if isinstance(event, ListenerReturned) and event.delivery.key in named:
-        result = "success" if event.success else "later"
-        return f"{event.delivery.member} returns {result} for {event.delivery.key}"
+        member, key = event.delivery.member, event.delivery.key
+        if (event.at, member) in raised:
+            return f"{member} raises {raised[event.at, member]} for {key}"
+        return f"{member} returns {'success' if event.success else 'later'} for {key}"
     return ""
