@@ -126,7 +126,7 @@ class Delivery:
         tries.
 
         Raises:
-            ConfigurationError: a number that is no delay level.
+            ConfigurationError: it is not a whole number from 0 on.
         """
         check_range("delay_level", delay_level, 0)
         self._settle(delay_level)

@@ -66,7 +66,7 @@ class RocketMQMessage(StreamMessage[MessageExt]):
                 of tries. In order, the queue waits for it instead.
 
         Raises:
-            ConfigurationError: a number that is no delay level.
+            ConfigurationError: it is not a whole number from 0 on.
         """
         if self.committed is None and self._settled_by is not None:
             self._settled_by.later(delay_level)
