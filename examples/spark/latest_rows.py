@@ -55,19 +55,18 @@ def take_in(spark: Any, namesrv_addr: str, topic: str, home: Path) -> None:
 
     reader = spark.readStream.format("rocketmq").option("nameServer", namesrv_addr)
     reader = reader.option("topic", topic).option("startingOffsets", "earliest")
-    # A body that is no such JSON ends the query: a change left out would make the table wrong.
-    body = F.from_json(F.col("body").cast("string"), DEBEZIUM, {"mode": "FAILFAST"})
-    changes = (
-        reader.schema("body BINARY")
-        .load()
-        .select(body.alias("m"))
-        .select(
-            F.coalesce("m.after", "m.before").alias("row"),
-            (F.col("m.op") == "d").alias("deleted"),
-            F.col("m.source").alias("place"),
-        )
-        .select("row.*", "deleted", "place")
-    )
+    # A body that is no such change ends the query: one left out would make the table wrong. None is
+    # an object with its schema and the change in it, as Debezium may be set to send.
+    text = F.col("body").cast("string")
+    body = F.from_json(text, DEBEZIUM, {"mode": "FAILFAST"})
+    read = reader.schema("body BINARY").load().select(text.alias("text"), body.alias("m"))
+    row, place = F.coalesce("m.after", "m.before"), F.col("m.source")
+    wrong = F.raise_error(F.concat(F.lit("no change of a row: "), "text"))
+    changes = read.select(
+        F.when(row["id"].isNotNull() & place["pos"].isNotNull(), row).otherwise(wrong).alias("row"),
+        (F.col("m.op") == "d").alias("deleted"),
+        place.alias("place"),
+    ).select("row.*", "deleted", "place")
     query = (
         changes.writeStream.foreachBatch(lambda rows, batch: write_version(rows, batch, home))
         .option("checkpointLocation", str(home / "checkpoint"))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from examples.spark import latest_rows, sessions, windows
 from rocketstream.server.embedded import EmbeddedCluster
@@ -111,6 +112,8 @@ def test_rows_are_the_newest_whatever_the_order_of_changes(
     commit.with_name(".2.crc").unlink(missing_ok=True)
     assert take_in(change(950, None, {**b, "city": "back"})) == [(1, "a", "z"), (2, "b", "back")]
     assert latest_rows.versions(tmp_path) == [2, 3]
+    with pytest.raises(StreamingQueryException, match=r'no change of a row: \{"payload"'):
+        take_in(f'{{"payload": {change(960, b, {**b, "city": "lost"})}}}')
 
 
 @pytest.mark.long

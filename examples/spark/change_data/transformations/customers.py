@@ -41,9 +41,14 @@ def changes() -> DataFrame:
     reader = reader.option("nameServer", spark.conf.get("example.nameServer"))
     messages = reader.option("startingOffsets", "earliest").schema("body BINARY").load()
     body = F.from_json(F.col("body").cast("string"), CANAL, {"mode": "FAILFAST"})
-    rows = messages.select(body.alias("m")).select(
-        "m.type", "m.es", "m.id", "m.old", F.posexplode("m.data").alias("place", "row")
-    )
+    named = messages.select(F.col("body").cast("string").alias("text"), body.alias("m"))
+    # A statement that defines a table has no rows; any other body without them is no change.
+    wrong = F.raise_error(F.concat(F.lit("no change of Canal's: "), "text"))
+    data = F.when(F.col("m.data").isNull() & ~F.coalesce("m.isDdl", F.lit(False)), wrong)
+    rows = named.select(
+        "m.type", "m.es", "m.id", "m.old",
+        F.posexplode(F.coalesce(data, "m.data")).alias("place", "row"),
+    )  # fmt: skip
     row, deleted = F.col("row"), F.col("type") == "DELETE"
     old_id = F.try_element_at("old", F.col("place") + 1)["id"]
     moved = F.when(
