@@ -13,6 +13,7 @@ from rocketstream.errors import ConfigurationError, SparkQueryError
 from rocketstream.pipelines import ingest as ingesting
 from rocketstream.pipelines.bodies import bodies_of
 from rocketstream.pipelines.ingest import IngestPlan, Reports, ingest, prepare_target, resumes
+from rocketstream.pipelines.places import alone
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
 from rocketstream.pipelines.targets import Target
 from rocketstream.spark.listener.queries import STARTS_MAX
@@ -94,6 +95,21 @@ def test_places_that_two_queries_would_share_are_refused(
     given = [Target(kind, place) for kind, place in parts]
     with pytest.raises(ConfigurationError, match=problem):
         prepare_target(plan(tmp_path, target=given[0], dead_letters=given[1], checkpoint_at="c"))
+
+
+def test_a_run_beside_another_is_refused_before_it_does_anything(tmp_path: Path) -> None:
+    """A database would get what the other one is just writing once more."""
+    kept = tmp_path / "t/_checkpoint"
+    table = plan(tmp_path, target=Target("parquet", kept.parent.as_uri()))
+    kept.mkdir(parents=True)
+    (kept.parent / "_ingest.json").touch()
+    session: Any = Session()
+    with (
+        alone(kept, "taken"),
+        pytest.raises(ConfigurationError, match=r"another run lands into .*; let it end, or"),
+    ):
+        ingesting.ingest(session, table)
+    assert session.asked == {}
 
 
 def test_a_directory_has_the_dead_letters_of_one_landing(tmp_path: Path) -> None:

@@ -9,18 +9,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.errors import ConfigurationError, SparkQueryError
 from rocketstream.pipelines.ingest import spark_errors
-from rocketstream.pipelines.places import LocalPlace, Place, place_of
+from rocketstream.pipelines.places import LocalPlace, Place, alone, place_of
 from rocketstream.pipelines.sink_log import (
     LOG,
     Entries,
@@ -37,9 +34,6 @@ from rocketstream.pipelines.targets import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-if sys.platform != "win32":
-    import fcntl
 
 _STATEMENTS: Final = {
     "delta": "in Spark SQL: OPTIMIZE delta.`PATH`",
@@ -151,7 +145,7 @@ def compact(
     if _position(root) is None:
         return Compaction(0, 0, 0)
     into = 0
-    with _alone(target.local):
+    with alone(target.local, f"{target} is being compacted by another run"):
         table = _Table(session, target, root, now_ms)
         table.finish()
         found = groups(table.entries(), size)
@@ -175,23 +169,6 @@ def _position(place: Place) -> Position | None:
             path=str(place),
         )
     return position(names)
-
-
-@contextmanager
-def _alone(path: Path | None) -> Iterator[None]:
-    """Refuse a second compaction of a table, where the system can tell."""
-    if path is None or sys.platform == "win32":
-        yield
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigurationError(f"{path} is being compacted by another run") from None
-        yield
-    finally:
-        os.close(handle)
 
 
 class _Table:

@@ -32,7 +32,7 @@ from rocketstream.pipelines.bodies import (
 )
 from rocketstream.pipelines.checkpoints import begun, offsets_json, planned, reached
 from rocketstream.pipelines.databases import check_database, without_secrets
-from rocketstream.pipelines.places import Place, place_of
+from rocketstream.pipelines.places import Place, alone, local_path, place_of
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
 from rocketstream.pipelines.sink_log import LOG
 from rocketstream.pipelines.targets import CHECKPOINT, Target, as_dead_letters, prepare_stream
@@ -67,6 +67,7 @@ GROWING: Final = ("parquet", "delta", "iceberg")
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _CAUSE: Final = re.compile(r"^\s*Caused by: (?:[\w.$]+\.)?(\w+(?:: [^\n]+)?)", re.MULTILINE)
 _RAISED: Final = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)\b: [^\n]+)", re.MULTILINE)
+_LET_IT_END: Final = "let it end, or end it, then run again"
 _BESIDE: Final = re.compile(r"another writer already committed|CONCURRENT_STREAM_LOG_UPDATE")
 """The words of Spark for two runs with one checkpoint: of a table's log, and of a query's."""
 _JAVA: Final = re.compile(r"(?:\w+\.)+\w*(?:Error|Exception)\b")
@@ -612,9 +613,23 @@ def ingest(
     SparkQueryError
         The query ended with an error, or could not be started.
     """
+    found = prepare_target(plan, session)
+    kept = local_path(found.checkpoint)
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+    with alone(kept, f"another run lands into {found.target}; {_LET_IT_END}"):
+        found = begin_letters(resolve_bodies(session, found), session)
+        return _to_the_end(session, found, on_progress, stop or threading.Event())
+
+
+def _to_the_end(
+    session: SparkSession,
+    plan: IngestPlan,
+    on_progress: Callable[[IngestProgress], None] | None,
+    stopping: threading.Event,
+) -> IngestProgress:
+    """Run the queries of a plan, again where Spark did not wait for one to start."""
     totals = IngestProgress()
-    stopping = stop or threading.Event()
-    plan = begin_letters(resolve_bodies(session, prepare_target(plan, session)), session)
     for starts_left in reversed(range(STARTS_MAX)):
         failed = _run(session, plan, totals, on_progress, stopping)
         if failed is None:
@@ -737,7 +752,7 @@ def query_error(text: str) -> RocketMQError:
             return SparkQueryError(f"{message} ({name})", spark_text=text)
     reason = without_secrets(_reason(text))
     if _BESIDE.search(text):
-        reason += "; another run lands into the same table: let it end, or end it, then run again"
+        reason += f"; another run lands into the same table: {_LET_IT_END}"
     return SparkQueryError(
         f"the Spark query failed: {reason}",
         spark_text=without_secrets(text),

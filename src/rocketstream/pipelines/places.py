@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -16,6 +19,9 @@ from rocketstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+if sys.platform != "win32":
+    import fcntl
 
 _OBJECTS: Final = ("s3", "s3a")
 """Stores in which a file is there at once, and whole, when its writer closes it."""
@@ -84,6 +90,29 @@ def place_of(path: str, session: SparkSession | None) -> Place | None:
             path=path,
         )
     return HadoopPlace(session, path)
+
+
+@contextmanager
+def alone(path: Path | None, otherwise: str) -> Iterator[None]:
+    """Hold a directory of this machine for the block, where the system can tell who does.
+
+    Raises
+    ------
+    ConfigurationError
+        Another run holds it; the error's text is ``otherwise``.
+    """
+    if path is None or sys.platform == "win32":
+        yield
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigurationError(otherwise, path=str(path)) from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def _check_default(session: SparkSession, path: str, local: Path) -> None:
