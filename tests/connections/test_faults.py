@@ -6,11 +6,17 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from rocketstream.errors import ConnectError, ConnectionLostError, RequestTimeoutError
+from rocketstream.errors import (
+    ConfigurationError,
+    ConnectError,
+    ConnectionLostError,
+    RequestTimeoutError,
+)
 from rocketstream.testing import FaultProxy, LeakCheck, ManualClock
 from rocketstream.transport.blocking_connection import BlockingConnection
 from rocketstream.transport.blocking_pool import BlockingPool
@@ -95,6 +101,19 @@ def test_half_a_frame_arrives_before_the_cut(proxy: FaultProxy) -> None:
         sock.close()
     with BlockingConnection(proxy.address) as connection:
         connection.request(request(), LONG_MS)
+
+
+def test_a_fault_that_cannot_be_is_refused(proxy: FaultProxy) -> None:
+    """A misspelt direction would never cut."""
+    wrong: Any
+    for wrong in ("to_clinet", None):
+        with pytest.raises(ConfigurationError, match=f"'to_target' or 'to_client', not {wrong!r}"):
+            proxy.cut_after(5, wrong)
+    for wrong in (-1, "5"):
+        with pytest.raises(ConfigurationError, match=f"bytes_forwarded .* not {wrong!r}"):
+            proxy.cut_after(wrong)
+        with pytest.raises(ConfigurationError, match=f"ms .* not {wrong!r}"):
+            proxy.delay(wrong)
 
 
 def test_cut_on_the_way_to_the_target_loses_the_request(proxy: FaultProxy) -> None:

@@ -20,6 +20,7 @@ from rocketstream.errors import (
     ConfigurationError,
     PortInUseError,
     StoreDamagedError,
+    StoreError,
     StoreLockedError,
 )
 from rocketstream.protocol.bodies import TopicRouteData
@@ -108,6 +109,44 @@ def test_async_face_runs_on_the_callers_loop() -> None:
                 assert answer.code == 0
 
     asyncio.run(use())
+
+
+def test_each_face_names_the_other_when_it_is_the_wrong_one() -> None:
+    """A sync close() of an async cluster did nothing, an async one of a sync cluster broke it."""
+
+    async def use() -> None:
+        async with EmbeddedCluster() as cluster:
+            for call in (cluster.close, cluster.check_transactions):
+                with pytest.raises(ClientStateError, match=rf"await {call.__name__}_async\(\)"):
+                    call()
+            with pytest.raises(ClientStateError, match=r"await create_topic_async\(\)"):
+                cluster.create_topic("T1")
+            await cluster.check_transactions_async()
+
+    async def misuse(cluster: EmbeddedCluster) -> None:
+        for call in (cluster.close_async, cluster.check_transactions_async):
+            with pytest.raises(ClientStateError, match="a thread of its own: "):
+                await call()
+        with pytest.raises(ClientStateError, match=r"create_topic\(\), not create_topic_async"):
+            await cluster.create_topic_async("T1")
+
+    asyncio.run(use())
+    with EmbeddedCluster() as cluster, Peer(cluster.broker_addr) as broker:
+        asyncio.run(misuse(cluster))
+        assert broker.send("T1").code == 0
+
+
+def test_what_cannot_be_a_store_directory_is_refused(tmp_path: Path) -> None:
+    """An empty path would be the working directory."""
+    given: Any
+    for given in ("", 5):
+        with pytest.raises(ConfigurationError, match=f"store_dir must be a path.*{given!r}"):
+            EmbeddedCluster(given)
+    file = tmp_path / "file"
+    file.touch()
+    for given in (file, file / "store"):
+        with pytest.raises(StoreError, match=rf"directory {given} cannot be: {file} is a file"):
+            EmbeddedCluster(given).start()
 
 
 def test_topic_is_routed_when_create_topic_returns(

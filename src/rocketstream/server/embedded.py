@@ -15,7 +15,12 @@ from rocketstream._util.ending import CUT_SHORT
 from rocketstream._util.loops import LoopThread, new_event_loop
 from rocketstream._util.workers import ThreadWorkers
 from rocketstream.checks import check_range
-from rocketstream.errors import ClientStateError, ForkedClientError
+from rocketstream.errors import (
+    ClientStateError,
+    ConfigurationError,
+    ForkedClientError,
+    StoreError,
+)
 from rocketstream.limits import TOPIC_QUEUES_MAX
 from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.bodies import TopicConfig
@@ -82,10 +87,17 @@ class EmbeddedCluster:
         if settings.store_config is None and store_dir is None:
             settings = settings.changed(store_config=SMALL_STORE)
         self.settings = settings
+        is_path = isinstance(store_dir, str) or hasattr(store_dir, "__fspath__")
+        if store_dir is not None and not (is_path and str(store_dir)):
+            raise ConfigurationError(
+                f"store_dir must be a path, or None for a temporary directory; given is "
+                f"{store_dir!r}"
+            )
         self._store_dir = Path(store_dir) if store_dir is not None else None
         self._temporary: Path | None = None
         self._files = settings.files or Files()
         self._thread: LoopThread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._nameserver: NameServer | None = None
         self._brokers: list[Broker] = []
         self._is_running = False
@@ -189,10 +201,14 @@ class EmbeddedCluster:
         return self
 
     def close(self) -> None:
-        """Stop both servers and persist everything; blocks. May be called twice."""
-        thread, self._thread = self._thread, None
-        if thread is None:
+        """Stop both servers and persist everything; blocks. May be called twice.
+
+        Raises:
+            ClientStateError: the cluster runs on an event loop.
+        """
+        if self._thread is None and not self._is_running:
             return
+        thread, self._thread = self._own_thread("close"), None
         try:
             thread.run(self.close_async())
         finally:
@@ -209,22 +225,23 @@ class EmbeddedCluster:
         Raises:
             ConfigurationError: a name or number that is not accepted.
         """
-        if self._thread is None:
-            raise ClientStateError(NOT_RUNNING)
-        self._thread.run(self.create_topic_async(name, queues, perm))
+        self._own_thread("create_topic").run(self.create_topic_async(name, queues, perm))
 
     def check_transactions(self) -> None:
         """Ask producers about undecided transactions now, as the regular check does.
 
         Messages younger than ``transaction_timeout_ms`` are not checked.
         """
-        if self._thread is None:
-            raise ClientStateError(NOT_RUNNING)
-        self._thread.run(self._check_transactions())
+        self._own_thread("check_transactions").run(self.check_transactions_async())
 
-    async def _check_transactions(self) -> None:
-        for broker in self._brokers:
-            await broker.check_transactions()
+    def _own_thread(self, call: str) -> LoopThread:
+        if self._thread is None:
+            raise ClientStateError(
+                f"the cluster runs on an event loop: await {call}_async() there"
+                if self._is_running
+                else NOT_RUNNING
+            )
+        return self._thread
 
     def __enter__(self) -> Self:
         return self.start()
@@ -244,6 +261,7 @@ class EmbeddedCluster:
         """Start both servers on the running loop; raises as ``start`` does."""
         if self._is_running:
             raise ClientStateError("the cluster is running already")
+        self._loop = asyncio.get_running_loop()
         try:
             await self._start_servers()
         except CUT_SHORT:
@@ -254,6 +272,7 @@ class EmbeddedCluster:
     async def _start_servers(self) -> None:
         if self._store_dir is None:
             self._temporary = self._files.make_temporary_directory("rocketstream-")
+        self._check_directory(self.store_dir)
         settings = self.settings
         self._is_running = True
         context, tls_mode = settings.listening_with()
@@ -284,6 +303,21 @@ class EmbeddedCluster:
             await broker.start()
             self._brokers.append(broker)
 
+    def _check_directory(self, wanted: Path) -> None:
+        there = next((each for each in (wanted, *wanted.parents) if self._files.exists(each)), None)
+        if there is not None and not self._files.is_dir(there):
+            raise StoreError(
+                f"the store directory {wanted} cannot be: {there} is a file; give another one"
+            )
+
+    def _on_own_loop(self, call: str) -> None:
+        if self._is_running and asyncio.get_running_loop() is not self._loop:
+            raise ClientStateError(
+                f"the cluster was started on another event loop: await {call}_async() there"
+                if self._thread is None
+                else f"the cluster runs on a thread of its own: {call}(), not {call}_async()"
+            )
+
     def _name_server_guard(self, own: Account | None) -> NameServerGuard | None:
         """Return the guard of the name server; None where there are no accounts."""
         settings = self.settings
@@ -297,7 +331,12 @@ class EmbeddedCluster:
         )
 
     async def close_async(self) -> None:
-        """Stop all servers. May be called twice."""
+        """Stop all servers. May be called twice.
+
+        Raises:
+            ClientStateError: the cluster runs on a thread of its own, or on another loop.
+        """
+        self._on_own_loop("close")
         brokers, self._brokers = self._brokers, []
         nameserver, self._nameserver = self._nameserver, None
         self._is_running = False
@@ -312,6 +351,7 @@ class EmbeddedCluster:
 
     async def create_topic_async(self, name: str, queues: int = 4, perm: int = 6) -> None:
         """Create or change a topic on the cluster's own loop, as ``create_topic`` does."""
+        self._on_own_loop("create_topic")
         check_topic(name)
         check_range("queues", queues, 1, TOPIC_QUEUES_MAX)
         check_range("perm", perm, 0, Perm.READ | Perm.WRITE | Perm.INHERIT)  # as code 17 takes it
@@ -320,6 +360,12 @@ class EmbeddedCluster:
             _ = self.broker  # raises an error that names the missing server
         for broker in self._brokers:
             await broker.controller.put_topic(config)
+
+    async def check_transactions_async(self) -> None:
+        """Ask producers on the cluster's own loop, as ``check_transactions`` does."""
+        self._on_own_loop("check_transactions")
+        for broker in self._brokers:
+            await broker.check_transactions()
 
     async def __aenter__(self) -> Self:
         return await self.start_async()

@@ -12,9 +12,10 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Literal, Self, cast
+from typing import Literal, Self, cast, get_args
 
 from rocketstream._util.loops import LoopThread
+from rocketstream.checks import check_range
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.addresses import format_address, parse_address
 
@@ -99,9 +100,16 @@ class FaultProxy:
         """Forward ``bytes_forwarded`` more bytes in ``direction``, then reset one connection.
 
         Bytes of all connections count. The connection whose byte reaches the number is reset.
+
+        Raises:
+            ConfigurationError: a number or direction that is not accepted.
         """
-        if bytes_forwarded < 0:
-            raise ConfigurationError(f"cut_after({bytes_forwarded}): give 0 or more bytes")
+        check_range("bytes_forwarded", bytes_forwarded, 0)
+        if direction not in get_args(Direction):
+            raise ConfigurationError(
+                f"direction must be {' or '.join(map(repr, get_args(Direction)))}, not "
+                f"{direction!r}"
+            )
         self._do(lambda: self._cut_after.__setitem__(direction, bytes_forwarded))
 
     def pause(self) -> None:
@@ -113,7 +121,12 @@ class FaultProxy:
         self._do(lambda: self._set_paused(False))
 
     def delay(self, ms: float) -> None:
-        """Forward every byte read from now on ``ms`` later; 0 ends the delay."""
+        """Forward every byte read from now on ``ms`` later; 0 ends the delay.
+
+        Raises:
+            ConfigurationError: a number that is not accepted.
+        """
+        check_range("ms", ms, 0, hint=float)
         self._delay_s = ms / 1000
 
     def refuse(self) -> None:
