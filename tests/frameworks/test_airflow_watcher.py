@@ -168,6 +168,22 @@ def test_a_uri_stands_for_arguments() -> None:
     }  # fmt: skip
     assert arguments_of("rocketmq:///orders") == {"topics": ["orders"]}
     assert arguments_of("rocketmq://") == {}
+    assert arguments_of("rocketmq:///%25DLQ%25billing?poll_interval_s=5&repeat_after_s=0.5") == {
+        "topics": ["%DLQ%billing"], "poll_interval_s": 5.0, "repeat_after_s": 0.5,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("poll_interval_s=soon", "poll_interval_s must be a number of seconds above 0, not 'soon'"),
+        ("repeat_after_s=0", "repeat_after_s must be a number of seconds above 0, not 0"),
+        ("grup=landing", "has 'grup'; accepted after .* are group, "),
+    ],
+)
+def test_a_uri_with_an_argument_that_cannot_be_used_is_refused(given: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        arguments_of(f"rocketmq:///orders?{given}")
 
 
 def test_a_uri_with_keys_is_refused_without_telling_them() -> None:

@@ -301,6 +301,18 @@ def test_a_delay_is_rounded_up_to_a_level(labels: dict[str, Any], level: int) ->
     assert RocketMQBroker()._delay_level(labels) == level
 
 
+@pytest.mark.parametrize("delay", ["soon", float("nan"), [1]])
+def test_a_delay_that_is_not_a_number_is_refused(delay: Any) -> None:
+    with pytest.raises(ConfigurationError, match="the label delay must be a number, not "):
+        RocketMQBroker()._delay_level({"delay": delay})
+
+
+def test_delay_levels_need_not_grow() -> None:
+    """Brokers take them as they are; the next level is the next longer one wherever it stands."""
+    broker = RocketMQBroker(delay_levels_s=(100, 1, 10))
+    assert [broker._delay_level({"delay": each}) for each in (1, 2, 50)] == [2, 3, 1]
+
+
 def test_a_delay_no_level_reaches_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="more than the longest of the brokers, 7200 s"):
         RocketMQBroker()._delay_level({"delay": 7201})
@@ -379,6 +391,9 @@ def test_a_broker_that_is_not_started_says_so() -> None:
         ("ack_limit_s", -1),
         ("ack_limit_s", "5"),
         ("ack_limit_s", None),
+        ("delay_levels_s", ()),
+        ("delay_levels_s", "1s 5s"),
+        ("delay_levels_s", (1, 0)),
     ],
 )
 def test_a_wrong_setting_is_refused_where_it_is_given(name: str, value: Any) -> None:

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import asyncio
-import bisect
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rocketstream.checks import check_range, is_number
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.producer.aio_producer import AsyncProducer
 from rocketstream.client.producer.policy import unsafe
@@ -97,7 +97,13 @@ class RocketMQBroker(AsyncBroker):
             self._config = replace(self._config, namesrv_addr=namesrv_addr)
         self._max_unacked = max_unacked
         self._ack_limit_s = ack_limit_s
-        self._delay_levels_s = tuple(delay_levels_s)
+        levels_s = () if isinstance(delay_levels_s, str) else tuple(delay_levels_s)
+        if not levels_s or not all(is_number(each) and each > 0 for each in levels_s):
+            raise ConfigurationError(
+                "delay_levels_s must be the seconds of level 1, 2, ... as numbers above 0; given "
+                f"is {delay_levels_s!r}"
+            )
+        self._delay_levels_s = levels_s
         self._producer_settings = dict(producer_settings or {})
         self._consumer_settings = dict(consumer_settings or {})
         self._producer: AsyncProducer | None = None
@@ -192,15 +198,29 @@ class RocketMQBroker(AsyncBroker):
 
     def _delay_level(self, labels: Mapping[str, Any]) -> int:
         """Return the delay level labels ask for, 0 for none."""
+        levels_s = self._delay_levels_s
         if "delay_level" in labels:
-            return int(labels["delay_level"])
-        delay_s = float(labels.get("delay") or 0)
+            level = int(_number(labels, "delay_level"))
+            check_range("delay_level", level, 0)
+            return level
+        delay_s = _number(labels, "delay")
         if delay_s <= 0:
             return 0
-        index = bisect.bisect_left(self._delay_levels_s, delay_s)
-        if index == len(self._delay_levels_s):
+        longest_s = max(levels_s)
+        if delay_s > longest_s:
             raise ConfigurationError(
                 f"a delay of {delay_s:g} s is more than the longest of the brokers, "
-                f"{self._delay_levels_s[-1]:g} s; use a schedule of Taskiq instead"
+                f"{longest_s:g} s; use a schedule of Taskiq instead"
             )
-        return index + 1
+        return 1 + levels_s.index(min(each for each in levels_s if each >= delay_s))
+
+
+def _number(labels: Mapping[str, Any], name: str) -> float:
+    given = labels.get(name) or 0
+    try:
+        number = float(given)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if number != number:
+        raise ConfigurationError(f"the label {name} must be a number, not {given!r}")
+    return number

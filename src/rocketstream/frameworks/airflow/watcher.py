@@ -6,11 +6,12 @@ Law: knows no Airflow; runs on the triggerer's event loop and never blocks it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.checks import is_number
@@ -26,6 +27,8 @@ logger: logging.Logger = logging.getLogger("rocketstream.frameworks")
 NAMESRV_PORT = 9876
 _KEYS = {"access_key": "its login", "secret_key": "its password", "namesrv_addr": "its host"}
 """Settings a Connection has a field for, which Airflow encrypts or shows."""
+_ARGUMENTS = ("group", "rocketmq_conn_id", "poll_interval_s", "repeat_after_s")
+"""Arguments of the trigger that a URI may have after its path."""
 
 
 class Connection(Protocol):
@@ -79,8 +82,11 @@ def config_of(connection: Connection) -> ClientConfig:
 def arguments_of(uri: str) -> dict[str, Any]:
     """Return the arguments a URI stands for: ``rocketmq://host:9876/topic,topic?group=name``.
 
+    The other arguments of the trigger may follow the group, as ``&poll_interval_s=5``.
+
     Raises:
-        ConfigurationError: it has keys, which everybody would see who sees the DAG.
+        ConfigurationError: it has keys, which everybody would see who sees the DAG; or an argument
+            that the trigger has not.
     """
     parts = urlsplit(uri)
     if "@" in parts.netloc:
@@ -90,10 +96,19 @@ def arguments_of(uri: str) -> dict[str, Any]:
             "rocketmq_conn_id names, and leave them out of the URI: rocketmq:///topic?group=name"
         )
     found: dict[str, Any] = dict(parse_qsl(parts.query))
+    for name, value in found.items():
+        if name not in _ARGUMENTS:
+            raise ConfigurationError(
+                f"the URI {uri!r} has {name!r}; accepted after ? are {', '.join(_ARGUMENTS)}"
+            )
+        if name.endswith("_s"):
+            with contextlib.suppress(ValueError):
+                value = float(value)
+            found[name] = checked_seconds(name, value)
     if parts.netloc:
         found["namesrv_addr"] = parts.netloc
     if parts.path.strip("/"):
-        found["topics"] = parts.path.strip("/").split(",")
+        found["topics"] = [unquote(each) for each in parts.path.strip("/").split(",")]
     return found
 
 
