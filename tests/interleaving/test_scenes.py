@@ -1,0 +1,34 @@
+"""Calls of several threads at once keep their promises, in scenes drawn from seeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.interleaving.scenes import SCENES, warm
+from tests.interleaving.stage import run_scene
+
+SEEDS = range(20)
+FOUND: dict[str, list[int]] = {}
+"""Seeds that found something once."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def warmed() -> None:
+    """Have had each scene once: a seed plays alike wherever it is played then."""
+    warm()
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_calls_at_once_keep_their_promises(scene: str) -> None:
+    """Covers C-4 for callbacks, and what the docstrings of each call say of threads."""
+    for seed in (*SEEDS, *FOUND.get(scene, ())):
+        result = run_scene(scene, SCENES[scene], seed)
+        assert not result.problems, result.told()
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_seed_plays_alike_again(scene: str) -> None:
+    first = run_scene(scene, SCENES[scene], 3)
+    again = run_scene(scene, SCENES[scene], 3)
+    assert again.switches == first.switches
+    assert first.switches
