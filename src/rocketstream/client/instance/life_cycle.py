@@ -268,8 +268,9 @@ class Client(Generic[M]):
 
     def _check_process(self) -> None:
         """Refuse to change anything in a forked child."""
-        if self._started is not None:
-            self._started.engine.check_process()
+        started = self._started  # another thread's shutdown takes it away
+        if started is not None:
+            started.engine.check_process()
 
     # --- shutdown ---------------------------------------------------------------------------------
 
@@ -506,7 +507,8 @@ class SyncClient(Client[M], ABC):
         self._check_process()  # before the lock: a forked child may find it held
         if self._life.puts_off_end():
             return None
-        if self._started is not None and self._waits_for_itself(self._started):
+        started = self._started
+        if started is not None and self._waits_for_itself(started):
             threading.Thread(target=self.shutdown, name="rocketstream-shutdown").start()
             return None
         with self._life.lock:
