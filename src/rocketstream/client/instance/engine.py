@@ -106,6 +106,13 @@ class Engine:
             )
         return self.thread
 
+    def has_ended(self) -> bool:
+        """Whether the loop's own thread is over; where it is about to be, this waits for it."""
+        if self.thread is None or not self.thread.is_closed:
+            return False
+        self.thread.close()
+        return True
+
     def leave(self) -> None:
         """Stop using it; the last user ends instance and thread (sync face). Blocks."""
         if self.thread is not None and self._is_unused_now():

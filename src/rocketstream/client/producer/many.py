@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rocketstream import limits
 from rocketstream._util.clock import Clock
@@ -264,15 +264,35 @@ class ManySends:
         self._clock = clock
         self._require_timers = require_timers
         self._waiting: deque[_Request] = deque()
-        self._flying = 0
+        self._flying: dict[int, _Request] = {}
         self._busy: set[MessageQueue] = set()
         self._changed: asyncio.Future[None] | None = None
+        self._is_stopped = False
         self.result: SendManyResult = SendManyResult()
 
     @property
     def has_failed(self) -> bool:
         """Whether messages failed, so that no more are to be sent."""
         return bool(self.result.failed)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more are to be sent: messages failed, or the producer is shut down."""
+        return self._is_stopped or self.has_failed
+
+    def stop(self) -> None:
+        """Send no batch more: the producer is shut down."""
+        self._is_stopped = True
+
+    def cut_off(self) -> None:
+        """Note what the end of the loop left open; by the caller's thread, the loop's has ended."""
+        self._is_stopped = True
+        while self._flying:
+            _, request = self._flying.popitem()
+            text = "the producer was shut down before the broker answered"
+            error = SendError(text, SendOutcome.UNKNOWN, topic=self._topic)
+            self._failed(request, request.doubt or error)
+        self._give_up()
 
     async def put(self, first: int, batch: pa.RecordBatch, runs: Sequence[Run]) -> None:
         """Send a batch's messages; returns when the last of them are on their way, or failed.
@@ -295,17 +315,21 @@ class ManySends:
             error.parameters["sent"] = self.result
             raise
         self.result.count = first + len(batch)
-        for run in runs:
-            for request in self._requests(first, batch, run):
+        requests = (request for run in runs for request in self._requests(first, batch, run))
+        try:
+            for request in requests:
                 self._waiting.append(request)
                 self._go()
                 while len(self._waiting) >= limits.SEND_MANY_WAITING_MAX:
                     await self._change()
+        except asyncio.CancelledError:  # the loop ends
+            self._waiting.extend(requests)
+            raise
 
-    async def refuse(self, first: int, batch: pa.RecordBatch) -> None:
-        """Note a batch of which nothing is sent, since other messages failed."""
+    def refuse(self, first: int, batch: pa.RecordBatch) -> None:
+        """Note a batch of which nothing is sent, since nothing more is to be."""
         self.result.count = first + len(batch)
-        error = self._behind_a_failure()
+        error = self._not_sent()
         self.result.failed.append(FailedPart(range(first, first + len(batch)), error))
         self.result._rest.append((first, batch))
 
@@ -350,14 +374,14 @@ class ManySends:
         if self.has_failed:
             self._give_up()
         held: deque[_Request] = deque()
-        while self._waiting and self._flying < limits.SEND_MANY_REQUESTS:
+        while self._waiting and len(self._flying) < limits.SEND_MANY_REQUESTS:
             request = self._waiting.popleft()
             if request.queue in self._busy:
                 held.append(request)
                 continue
             if request.queue is not None:
                 self._busy.add(request.queue)
-            self._flying += 1
+            self._flying[id(request)] = request
             self._send(request)
         self._waiting.extendleft(reversed(held))
 
@@ -378,7 +402,7 @@ class ManySends:
         )
 
     def _ended(self, request: _Request, result: SendResult | None, error: SendError | None) -> None:
-        self._flying -= 1
+        self._flying.pop(id(request), None)
         if request.queue is not None:
             self._busy.discard(request.queue)
         if result is not None:
@@ -409,10 +433,10 @@ class ManySends:
 
     def _give_up(self) -> None:
         while self._waiting:
-            self._failed(self._waiting.popleft(), self._behind_a_failure())
+            self._failed(self._waiting.popleft(), self._not_sent())
 
-    def _behind_a_failure(self) -> SendError:
-        text = "not sent: messages before it failed"
+    def _not_sent(self) -> SendError:
+        text = f"not sent: {'messages before it failed' if self.has_failed else _SHUT_DOWN}"
         return SendError(text, SendOutcome.NOT_SENT, topic=self._topic)
 
     async def _change(self) -> None:
@@ -451,11 +475,13 @@ class Many:
         sends, encoding = self._sends, self._encoding
         try:
             for batch in self._given.batches():
-                if not sends.has_failed:
+                if not sends.is_over:
                     first, runs = encoding.runs(batch)
                     yield sends.put(first, batch, runs)
+                    if sends.result.count == first and len(batch):
+                        sends.refuse(first, batch)  # the loop had ended before
                     continue
-                yield sends.refuse(encoding.skip(batch), batch)
+                sends.refuse(encoding.skip(batch), batch)
                 if self._given.streams and self._given.is_between:
                     break
         except Exception as error:
@@ -466,6 +492,14 @@ class Many:
                 error.add_note(f"of the messages read before: {sends.result!r}")
             raise
         yield sends.finish()
+
+    def stop(self) -> None:
+        """Begin no batch more: the producer is shut down."""
+        self._sends.stop()
+
+    def cut_off(self) -> None:
+        """Account for what the end of the loop, which is over, left open."""
+        self._sends.cut_off()
 
     def result(self) -> SendManyResult:
         """Return what became of the messages.
@@ -501,4 +535,5 @@ def _unsent(result: SendManyResult, topic: str) -> SendManyError:
     )
 
 
+_SHUT_DOWN: Final = "the producer was shut down"
 _DOUBT = [SendOutcome.NOT_SENT, SendOutcome.REJECTED, SendOutcome.UNKNOWN]

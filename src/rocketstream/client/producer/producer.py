@@ -234,13 +234,20 @@ class Producer(ProducerBase[BlockingMachine], SyncAdmin, SyncClient[BlockingMach
             NotSupportedError: pyarrow or numpy is missing.
         """
         timeout = self._timeout(timeout_ms)
-        self._running()
+        engine = self._running().engine
         given = given_of(
             bodies, tags=tags, keys=keys, properties=properties, shardingKey=sharding_keys
         )
         many = self._wait(self._many(topic, given, timeout))
         for step in many.steps():
-            self._wait(step)
+            if self.state is not ServiceState.RUNNING:
+                many.stop()  # what is on its way is waited for, as far as the loop goes on
+            try:
+                engine.run(step)
+            except ClientStateError:
+                if not engine.has_ended():
+                    raise
+                many.cut_off()
         return many.result()
 
     def send_oneway(
