@@ -11,6 +11,7 @@ SEEDS = range(20)
 FOUND = {
     "ending": [24],  # of two shutdowns at once one found no client between two looks
     "sending": [280],  # messages that send_many had stored were those of a client that does not run
+    "scheduled": [84],  # a shutdown amid a start left tasks of queues behind
 }
 """Seeds that found something once."""
 

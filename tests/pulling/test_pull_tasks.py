@@ -302,7 +302,8 @@ def test_the_end_of_a_schedule_waits_for_its_threads_and_ends_its_consumer() -> 
         close=lambda: done.append("closed"), join=lambda wait_s: done.append(wait_s)
     )
     threads.service.state = ServiceState.RUNNING
-    consumer._started = SimpleNamespace(engine=SimpleNamespace(call_soon=done.append))
+    engine = SimpleNamespace(call_soon=done.append, check_process=lambda: None)
+    consumer._started = SimpleNamespace(engine=engine)
     consumer.shutdown = lambda: done.append("consumer")
     threads.service.shutdown()
     assert done == [threads.service._cancel_all, "closed", 30.0, "consumer"]

@@ -29,7 +29,6 @@ from rocketstream.errors import (
     BrokerError,
     ClientStateError,
     ConfigurationError,
-    ForkedClientError,
     RouteNotFoundError,
     TransportError,
 )
@@ -275,13 +274,19 @@ class MQPullConsumerScheduleService(_Schedule, SyncClient[None]):
 
     def shutdown(self) -> None:
         """Run no more tasks, wait for those that run, shut the consumer down."""
-        started = self.consumer._started
-        if started is not None:
-            with contextlib.suppress(ForkedClientError, ClientStateError):
-                started.engine.call_soon(self._cancel_all)
-        if self.state is ServiceState.RUNNING:
+        self.consumer._check_process()  # before the lock: a forked child may find it held
+        if self._life.puts_off_end():
+            return
+        with self._life.lock:  # a start by another thread is over, or does not begin before this
+            if self.state is not ServiceState.RUNNING:
+                self.consumer.shutdown()
+                return
             self.state = ServiceState.SHUTDOWN_ALREADY
-        executor, self._executor = self._executor, None
+            started = self.consumer._started
+            executor, self._executor = self._executor, None
+        if started is not None:
+            with contextlib.suppress(ClientStateError):
+                started.engine.call_soon(self._cancel_all)
         try:
             if executor is not None:
                 executor.close()
