@@ -345,3 +345,5 @@ class LitePullConsumer(LitePullConsumerBase, SyncClient[LitePullConsumerImpl]):
         mqs = self._noted(impl, offsets)
         if persist:
             self._wait(impl.store.persist_now(mqs))
+        else:
+            self._running()  # the shutdown by another thread may have stored what there was before

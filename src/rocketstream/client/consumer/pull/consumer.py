@@ -100,6 +100,7 @@ class PullConsumerBase(ConsumerBase[PullConsumerImpl, PullConsumerSettings]):
             ClientStateError: not running.
         """
         self._machine.update_consume_offset(self._inside(message_queue), offset)
+        self._running()  # the shutdown by another thread may have stored what was noted before
 
     # --- inside -----------------------------------------------------------------------------------
 
