@@ -12,7 +12,8 @@ FOUND = {
     "ending": [24],  # of two shutdowns at once one found no client between two looks
     "sending": [280],  # messages that send_many had stored were those of a client that does not run
     "scheduled": [84],  # a shutdown amid a start left tasks of queues behind
-    "pulling": [125],  # an offset noted behind the shutdown was lost, and nobody was told
+    # An offset noted behind the shutdown was lost, and nobody was told; a pull was never awaited.
+    "pulling": [125, 224],
     "polling": [650],  # so was a commit
 }
 """Seeds that found something once."""

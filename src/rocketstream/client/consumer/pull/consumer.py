@@ -438,7 +438,11 @@ class PullConsumer(PullConsumerBase, SyncAdmin, SyncClient[PullConsumerImpl]):
         if callback is None:
             pulling.close()
             raise ConfigurationError("callback must be a function or a PullCallback, not None")
-        engine = self._running().engine
+        try:
+            engine = self._running().engine
+        except BaseException:  # shut down meanwhile
+            pulling.close()
+            raise
         future = engine.submit(pulling)
         if callback is not _NONE_GIVEN:
             function = callback if callable(callback) else _adapted(callback)
