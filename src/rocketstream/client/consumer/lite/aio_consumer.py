@@ -405,10 +405,8 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
         began_ms = self._clock.now_ms() if self.consume_hooks else None
         free = None
         with impl.lock:
-            if impl.in_columns:
-                impl.leave_columns()
             cache.settle()
-            messages = cache.take(self._batch)
+            messages = impl.take(self._batch)
             if not messages:
                 impl.commit_if_due()
             elif cache.pull_ended:
@@ -417,7 +415,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
             seconds = min(timeout / 1000, _POLL_SECONDS_MAX)
             await self._wait_until(impl, impl.loop.time() + seconds)
             with impl.lock:
-                messages = cache.take(self._batch)
+                messages = impl.take(self._batch)
                 free = self._free_queues(impl)
         if free:
             impl.pulls.pull_all(free)

@@ -159,14 +159,12 @@ class LitePullConsumer(LitePullConsumerBase, SyncClient[LitePullConsumerImpl]):
         try:
             with impl.lock:
                 self._poller = threading.current_thread()  # its number may be another's later
-                if impl.in_columns:
-                    impl.leave_columns()
                 cache.settle()
-                messages = cache.take(self._batch)
+                messages = impl.take(self._batch)
                 if not messages:
                     impl.commit_if_due()
                     if self._wait_for_some(impl, timeout):
-                        messages = cache.take(self._batch)
+                        messages = impl.take(self._batch)
                 if cache.pull_ended or not messages:
                     self._look_around(impl)
             if began_ms is not None and messages:

@@ -323,6 +323,15 @@ class LitePullConsumerImpl(ConsumerInner):
         if self.cache.has(self.awaited):
             self.has_arrived()
 
+    def take(self, count: int) -> list[MessageExt]:
+        """Hand out at most ``count`` messages; the lock is held.
+
+        Somebody else may have polled for record batches since the caller began to wait.
+        """
+        if self.in_columns:
+            self.leave_columns()
+        return self.cache.take(count)
+
     def leave_columns(self) -> None:
         """Hand out messages again: what is kept undecoded is pulled anew; the lock is held."""
         self.in_columns = self.undecoded = False
