@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.errors import ConfigurationError, SimulationError
 from rocketstream.testing.sim.cluster import Cluster
-from rocketstream.testing.sim.options import FAULT_KINDS, SLOW_DISK, Options
+from rocketstream.testing.sim.options import FAULT_KINDS, SLOW_DISK, STATE_FILE, Options
 from rocketstream.testing.sim.runs import SeedResult, run_world, simulated
 from tests.scenarios.draws import draw_options
 from tests.scenarios.workloads import SCENARIOS
@@ -22,6 +22,7 @@ COUNTED = (
     *FAULT_KINDS[:15],
     *FAULT_KINDS[22:],
     SLOW_DISK,
+    STATE_FILE,
     "short write",
     "short read",
     "EIO on write",

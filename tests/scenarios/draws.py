@@ -8,9 +8,9 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from rocketstream.testing.sim.options import FAULT_KINDS, SLOW_DISK, Options
+from rocketstream.testing.sim.options import FAULT_KINDS, SLOW_DISK, STATE_FILE, Options
 
-SLOW_DISK_SHARE = 0.15
+SLOW_DISK_SHARE, STATE_FILE_SHARE = 0.15, 0.2
 LIKE_APACHE_SHARE = 0.2
 EXPLAINS_SHARE = 0.25
 
@@ -37,6 +37,8 @@ def draw_options(seed: int, scenario: str) -> Options:
     kinds = chance.sample(FAULT_KINDS, chance.randint(2, 7))
     if random.Random(f"slow disk {seed} {scenario}").random() < SLOW_DISK_SHARE:
         kinds.append(SLOW_DISK)
+    if random.Random(f"state file {seed} {scenario}").random() < STATE_FILE_SHARE:
+        kinds.append(STATE_FILE)
     long = chance.random() < 0.15
     servers = random.Random(f"servers {seed} {scenario}")
     drawn = Options(
@@ -91,9 +93,14 @@ def draw_options(seed: int, scenario: str) -> Options:
             queues=servers.choice((1, 2, 3)),
         )  # fmt: skip
     if scenario == DELAYED:
-        others = servers.choice(("", "2s 3s", "1s 1s 1s 1s 2s 20s"))
-        faults = {*drawn.faults, "broker stopped"} if others else drawn.faults
-        return replace(drawn, other_delay_levels=others, faults=tuple(sorted(faults)))
+        others = servers.choice(("", "15s 3s", "15s 3s", "1s 1s 1s 1s 2s 20s"))
+        if not others:
+            return drawn
+        return replace(
+            drawn, other_delay_levels=others, fault_ms=servers.choice((10_000, 20_000)),
+            fault_interval_ms=min(drawn.fault_interval_ms, 1_000),
+            faults=tuple(sorted({*drawn.faults, "broker stopped", "clock jump"})),
+        )  # fmt: skip
     if scenario == NAMING:
         kinds = [kind for kind in drawn.faults if "flip" not in kind]
         return replace(

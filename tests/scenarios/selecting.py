@@ -35,7 +35,7 @@ from rocketstream.testing.sim.world import World
 from tests.scenarios.administering import SETTLES_S
 from tests.scenarios.operating import TIMEOUT_MS, Clerk
 
-GROUP = "choosers"
+GROUP = "choosers-of-messages"
 _AT_ONCE = 32
 _NOTHING = (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
@@ -111,13 +111,15 @@ class Chooser(Clerk):
 
     # --- deeds ------------------------------------------------------------------------------------
 
-    async def _beat(self, broker: SimBroker, version: int | None = None) -> None:
+    async def _beat(
+        self, broker: SimBroker, version: int | None = None, topic: str | None = None
+    ) -> None:
         """Send a heartbeat with the latest condition, or with that of a version."""
         version = self._latest if version is None else version
         text, _, kind = self._versions[version]
         tags = {text} if kind == "TAG" and text != "*" else set()
         codes = {tags_code(tag) for tag in tags}
-        wanted = SubscriptionData(self._topic, text, tags, codes, version, kind)
+        wanted = SubscriptionData(topic or self._topic, text, tags, codes, version, kind)
         consumer = ConsumerData(GROUP, subscription_data_set=[wanted])
         body = HeartbeatData(self.node.name, consumer_data_set=[consumer]).encode()
         await self._ask(broker, RequestCode.HEART_BEAT, body=body)
@@ -214,6 +216,9 @@ class Chooser(Clerk):
         self._choose(CONDITIONS[0])
         await self._selects(broker)
         await self._leave(broker)
+        await self._is_refused(broker, ResponseCode.SUBSCRIPTION_NOT_EXIST)
+        await self._selects(broker)
+        await self._beat(broker, topic="Elsewhere")
         await self._is_refused(broker, ResponseCode.SUBSCRIPTION_NOT_EXIST)
         self._choose(CONDITIONS[1])
         await self._beat(broker, self._latest - 1)

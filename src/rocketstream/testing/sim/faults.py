@@ -8,10 +8,11 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
 
+from rocketstream.limits import LOCK_GRACE_MS
 from rocketstream.testing.history.events import ClockJumped, Disturbed
 from rocketstream.testing.sim.cluster import Cluster, SimBroker
 from rocketstream.testing.sim.disk import Disk, Trouble
-from rocketstream.testing.sim.options import SLOW_DISK
+from rocketstream.testing.sim.options import SLOW_DISK, STATE_FILE
 from rocketstream.testing.sim.world import Node, World
 
 _HOUR_MS = 3_600_000
@@ -79,6 +80,7 @@ class Faults:
             "disk full": lambda: self._trouble(full=True),
             SLOW_DISK: lambda: self._trouble(slow_s=self._chance.choice((0.5, 6.0))),
             "bit flip": self._flip,
+            STATE_FILE: self._damage,
             "broker stopped": self._stop,
             "queue added": self._add_queue,
             "broker killed at a write": lambda: self._strike(self._kill),
@@ -333,6 +335,28 @@ class Faults:
         broker.restart_later(0.3)
         self._world.scheduler.call_later(0.35, self._put_right, broker, name, position, bit)
         return self._told(f"bit {bit} of byte {position} of {name} flips")
+
+    def _damage(self) -> bool:
+        """Flip a bit in a file of a broker's state while it is down; its backup is as good.
+
+        Holders of queues have no backup: members in order wait until no lease can be relied on.
+        """
+        node = self._one_of("broker")
+        names = [
+            name
+            for name, file in sorted(node.disk.files.items())
+            if "/config/" in name and name.endswith(".json") and file.data
+        ]
+        if not names or not node.is_alive or not self._may_end(node):
+            return False
+        name = self._chance.choice(names)
+        size, bit = len(node.disk.files[name].data), self._chance.randrange(8)
+        position = self._chance.randrange(size)
+        node.kill()
+        node.disk.flip_bit(name, position, bit)
+        node.restart_later(0.3)
+        waits_s = LOCK_GRACE_MS / 1000 if "Locks" in name else 0.0
+        return self._told(f"bit {bit} of byte {position} of {name} flips", waits_s)
 
     def _put_right(self, node: Node, name: str, position: int, bit: int) -> None:
         if (node, name, position, bit) not in self._flipped:

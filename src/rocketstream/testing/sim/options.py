@@ -40,6 +40,8 @@ FAULT_KINDS = (
 
 SLOW_DISK = "slow disk"
 """A further kind, in some of the seeds: a sync that outlasts the broker's patience."""
+STATE_FILE = "state file damaged"
+"""A further kind, in some of the seeds: a bit of a broker's state flips while it is down."""
 
 
 @dataclass(frozen=True)
