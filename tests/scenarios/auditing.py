@@ -31,10 +31,11 @@ from rocketstream.protocol.bodies import (
     TopicConfigSerializeWrapper,
     TopicStatsTable,
 )
-from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.codes import MessageSysFlag, Perm, RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
     CloneGroupOffsetRequestHeader,
+    CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicRequestHeader,
     GetBrokerConsumeStatsRequestHeader,
@@ -51,7 +52,11 @@ from rocketstream.protocol.headers import (
     QueryTopicConsumeByWhoRequestHeader,
     SearchOffsetRequestHeader,
     ViewBrokerStatsDataRequestHeader,
+    ViewMessageRequestHeader,
 )
+from rocketstream.protocol.message_ext import decode_messages
+from rocketstream.protocol.properties import decode_properties
+from rocketstream.protocol.record import encode_batch
 from rocketstream.testing.sim.cluster import SimBroker, SimNameServer
 from rocketstream.testing.sim.world import START_MS, World
 from tests.scenarios.administering import CLUSTER, SETTLES_S, Expected
@@ -61,6 +66,8 @@ from tests.scenarios.operating import Clerk
 AUDITED = ("audited-one", "audited-two")
 """Groups without members."""
 NO_OFFSET = 2**63 - 1
+ODD = "Odd"
+"""The topic of messages that are right, though unusual."""
 MINUTE_S = 61.0
 """By then a broker has counted a whole minute."""
 PROBLEM_CHARS_MAX = 1_000
@@ -98,6 +105,7 @@ class Auditor(Clerk):
                 await self._insist(partial(self._drop, broker, group))
             await self._insist(partial(self._none_is_left, broker))
             await self._insist(partial(self._obeys, broker))
+            await self._insist(partial(self._stores, broker))
         await asyncio.sleep(MINUTE_S)
         for broker in self._world.cluster.brokers:
             await self._insist(partial(self._runtime, broker, chance))
@@ -365,6 +373,45 @@ class Auditor(Clerk):
         )
         await self._drop(broker, unknown)
 
+    async def _stores(self, broker: SimBroker) -> None:
+        """Send what is right, though unusual: it is stored where it belongs, as it was sent."""
+        make = CreateTopicRequestHeader(ODD, "TBW102", 1, 1, Perm.READ | Perm.WRITE, "MULTI_TAG")
+        await self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, make)
+        send, odd = RequestCode.SEND_MESSAGE, message_fields(ODD)
+        retry = message_fields("%RETRY%auditors")
+        note = {"properties": "note\x01Gr\u00fc\u00dfe\x02"}
+        for fields, place in (
+            (odd | note, ODD),
+            (odd | {"properties": "DELAY\x01soon\x02"}, ODD),
+            (odd | {"properties": "DELAY\x011\x02TIMER_DELAY_SEC\x015\x02"}, "SCHEDULE_TOPIC_XXXX"),
+            (odd | {"properties": "TIMER_DELIVER_MS\x011\x02"}, ODD),
+            (retry | {"reconsumeTimes": "16"}, "%RETRY%auditors"),
+            (retry | {"reconsumeTimes": "17"}, "%DLQ%auditors"),
+        ):
+            await self._is_stored(broker, Blunder(send, fields, b"x"), place)
+        body = encode_batch([(0, b"x", note["properties"].encode()), (0, b"x", b"")])
+        letters = zip("abcdefghijkm", (odd | {"batch": "true"}).values(), strict=True)
+        batch = Blunder(RequestCode.SEND_BATCH_MESSAGE, dict(letters), body)
+        await self._is_stored(broker, batch, ODD, note="Gr\u00fc\u00dfe")
+        await self._ask(broker, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(ODD))
+        await self._drop(broker, "auditors")
+
+    async def _is_stored(
+        self, broker: SimBroker, sent: Blunder, topic: str, note: str | None = None
+    ) -> None:
+        """Send a message, and read it where it is stored, its properties too."""
+        answer = await self._request(broker, sent)
+        first = (answer.ext_fields or {})["msgId"].partition(",")[0]
+        view = ViewMessageRequestHeader(int(first[-16:], 16))
+        body = (await self._ask(broker, RequestCode.VIEW_MESSAGE_BY_ID, view)).body
+        (message,) = decode_messages(bytes(body))
+        wanted = {"note": note} if note else decode_properties(sent.ext.get("properties", ""))
+        shown = message.properties.items()
+        tagged = bool(message.sys_flag & MessageSysFlag.MULTI_TAGS)
+        is_odd = sent.ext.get("topic") == ODD
+        if message.topic != topic or not wanted.items() <= shown or (is_odd and not tagged):
+            self._world.fail(f"{sent} is stored as {message}: {message.properties}")
+
     async def _is_switched(
         self, broker: SimBroker, off: str, code: int, asked: Blunder, *, is_repeated: bool = True
     ) -> None:
@@ -389,10 +436,10 @@ class Auditor(Clerk):
         if is_repeated:
             await self._request(broker, asked)
 
-    async def _request(self, broker: SimBroker, asked: Blunder) -> None:
+    async def _request(self, broker: SimBroker, asked: Blunder) -> RemotingCommand:
         command = RemotingCommand.request(asked.code, None, asked.body)
         command.ext_fields = dict(asked.ext)
-        await self._invoke(self._api, broker.address, command)
+        return await self._invoke(self._api, broker.address, command)
 
     async def _switch(self, broker: SimBroker, text: str) -> None:
         await self._ask(broker, RequestCode.UPDATE_BROKER_CONFIG, body=f"{text}\n".encode())
