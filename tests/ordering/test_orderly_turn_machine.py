@@ -43,7 +43,7 @@ LEASE_MS, TURN_MAX_MS, MAX_TIMES, BATCH_SIZE = 1_000, 2_000, 2, 2
 SUCCESS = ConsumeOrderlyStatus.SUCCESS
 GOOD = (SUCCESS, ConsumeOrderlyStatus.COMMIT)
 STATUSES = st.sampled_from([*ConsumeOrderlyStatus, SUCCESS, SUCCESS])
-EXAMPLES, STEPS = 200, 100
+EXAMPLES, STEPS = 80, 100
 
 
 @dataclass(eq=False)

@@ -421,7 +421,7 @@ PLANTS: list[tuple[AnomalyKind, Plant]] = [
 
 @pytest.mark.parametrize(("kind", "plant"), PLANTS, ids=[p.__name__ for _, p in PLANTS])
 def test_a_planted_anomaly_is_found(kind: AnomalyKind, plant: Plant) -> None:
-    @settings(max_examples=60, deadline=None, derandomize=True)
+    @settings(max_examples=20, deadline=None, derandomize=True)
     @given(SEEDS)
     def found(seed: int) -> None:
         history = plant(CleanHistory(seed).events, random.Random(seed))
