@@ -549,6 +549,31 @@ def test_a_result_for_a_queue_given_up_meanwhile_counts_for_nothing(answer: obje
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("untouched", [True, False])
+def test_a_message_left_untouched_is_neither_done_nor_sent_back(untouched: bool) -> None:
+    """By a framework that has not begun it: it waits for the next owner, and so do those behind."""
+
+    async def main() -> None:
+        queue, sent_back = assigned(), SentBack()
+        contexts: list[ConsumeConcurrentlyContext] = []
+
+        async def listener(_: list[MessageExt], context: ConsumeConcurrentlyContext) -> object:
+            contexts.append(context)
+            context._untouched = untouched
+            return LATER
+
+        made: Any = parts(listener, sent_back)  # type: ignore[arg-type]
+        await AsyncConsumeService(*made)._consume(ConsumeRun(queue, [message(), message()], 1))
+        assert len(contexts) == (1 if untouched else 2)
+        assert len(sent_back.given) == (0 if untouched else 2)
+        assert not queue.finished
+        assert not contexts[0]._is_leaving
+        queue.leave()
+        assert contexts[0]._is_leaving
+
+    asyncio.run(main())
+
+
 def test_a_call_that_is_thrown_away_with_its_loop_is_the_last() -> None:
     """As when a loop is closed under a consumer: the collector ends the coroutine in its wait.
 

@@ -128,7 +128,7 @@ class RocketMQBroker(AsyncBroker):
         await super().startup()
 
     async def shutdown(self) -> None:
-        """Leave the group and close; tasks not acknowledged come again in a second."""
+        """Leave the group and close; tasks not acknowledged come again, those begun in a second."""
         try:
             await super().shutdown()
         finally:
