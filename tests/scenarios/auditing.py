@@ -436,11 +436,6 @@ class Auditor(Clerk):
         if is_repeated:
             await self._request(broker, asked)
 
-    async def _request(self, broker: SimBroker, asked: Blunder) -> RemotingCommand:
-        command = RemotingCommand.request(asked.code, None, asked.body)
-        command.ext_fields = dict(asked.ext)
-        return await self._invoke(self._api, broker.address, command)
-
     async def _switch(self, broker: SimBroker, text: str) -> None:
         await self._ask(broker, RequestCode.UPDATE_BROKER_CONFIG, body=f"{text}\n".encode())
 

@@ -14,15 +14,15 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from rocketstream import aio
-from rocketstream.errors import AccessDeniedError
+from rocketstream.errors import AccessDeniedError, BrokerError
 from rocketstream.protocol.codes import RequestCode
-from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import Header, PullMessageRequestHeader, ViewMessageRequestHeader
 from rocketstream.server.broker.broker import ACL_INTERVAL_S
 from rocketstream.testing.sim.cluster import ACCOUNTS_FILE, SimBroker
 from rocketstream.testing.sim.world import Node, World
 from tests.scenarios.administering import GUARDED, SETTLES_S
 from tests.scenarios.auditing import message_fields
+from tests.scenarios.blunders import Blunder
 from tests.scenarios.operating import Clerk
 
 FOLDER = ACCOUNTS_FILE.parent / "acl"
@@ -167,9 +167,7 @@ class Scribe(Clerk):
             ("retries", retry),
             ("dead", retry | {"reconsumeTimes": "4"}),
         ):
-            command = RemotingCommand.request(RequestCode.SEND_MESSAGE, None, b"x")
-            command.ext_fields = fields
-            answer = await self._invoke(self._api, broker.address, command)
+            answer = await self._request(broker, Blunder(RequestCode.SEND_MESSAGE, fields, b"x"))
             places[name] = int((answer.ext_fields or {})["msgId"][-16:], 16)
 
     # --- what counts ------------------------------------------------------------------------------
@@ -232,16 +230,14 @@ class Scribe(Clerk):
         self, broker: SimBroker, code: int, asked: Header | dict[str, str], body: bytes
     ) -> None:
         """Ask as the member; that nothing is found is an answer as well."""
-        command = RemotingCommand.request(code, None, body)
-        if isinstance(asked, Header):
-            command = RemotingCommand.request(code, asked, body)
-        else:
-            command.ext_fields = dict(asked)
-        api = self._member._admin()._instance.api
-        answer = await api.remoting.request(broker.address, command, 5_000)
-        if answer.code not in _FOUND:
-            api.successful(broker.address, answer)
+        ext = asked.to_ext() if isinstance(asked, Header) else asked
+        try:
+            api = self._member._admin()._instance.api
+            await self._request(broker, Blunder(code, ext, body), api)
+        except BrokerError as error:
+            if error.code not in _FOUND:
+                raise
 
 
-_FOUND = (0, 19, 20, 21)
-"""Codes of pulls that were let in."""
+_FOUND = (19, 20, 21)
+"""Codes of pulls that were let in, and found nothing."""

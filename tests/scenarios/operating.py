@@ -13,10 +13,10 @@ from functools import partial
 
 from rocketstream import aio
 from rocketstream.client.instance.api import MQClientAPI
-from rocketstream.errors import RocketMQError, TransportError
+from rocketstream.errors import BrokerError, RocketMQError, TransportError
 from rocketstream.model import Message, MessageQueue, SendResult
 from rocketstream.protocol.bodies import GetConsumerListByGroupResponseBody, ResetOffsetBody
-from rocketstream.protocol.codes import Perm, RequestCode
+from rocketstream.protocol.codes import Perm, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
@@ -34,6 +34,7 @@ from rocketstream.testing.sim.cluster import SimBroker, SimNameServer
 from rocketstream.testing.sim.consuming import PROBES, SimGroup
 from rocketstream.testing.sim.producing import Sender
 from rocketstream.testing.sim.world import START_MS, Node, World
+from tests.scenarios.blunders import Blunder
 
 TIMEOUT_MS = 12_000
 """A broker gives a member ten seconds to answer."""
@@ -113,6 +114,20 @@ class Clerk(Sender):
             if took > TIMEOUT_MS + CONNECTS_MS and not self.node.stood_still_since(began):
                 text = f"request {command.code} took {took:.0f} ms; its timeout is {TIMEOUT_MS}"
                 self._world.fail(text)
+
+    async def _request(
+        self, broker: SimBroker, asked: Blunder, api: MQClientAPI | None = None
+    ) -> RemotingCommand:
+        """Ask a broker field by field, and again while it says that it is busy; see ``_invoke``."""
+        while True:
+            command = RemotingCommand.request(asked.code, None, asked.body)
+            command.ext_fields = dict(asked.ext)
+            try:
+                return await self._invoke(api or self._api, broker.address, command)
+            except BrokerError as error:
+                if error.code != ResponseCode.SYSTEM_BUSY:
+                    raise
+            await asyncio.sleep(1)
 
     def _broker(self, chance: random.Random) -> SimBroker:
         broker: SimBroker = chance.choice(self._world.cluster.brokers)
