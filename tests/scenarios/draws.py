@@ -20,6 +20,7 @@ LITE_TOPICS, NAMING, REMADE, SELECTING = "lite topics", "naming", "remade", "sel
 STRANGE, TRACED = "strange", "traced"
 """The scenarios whose options are not drawn as those of others are; in failover one broker and one
 name server are always there."""
+ORDERED, SENDING = "ordered", "sending"
 LITE_PARENT = "Lite"
 """The topic that has lite topics."""
 TOLD = ("client killed", "clock jump", "name server killed", "queue added")
@@ -120,8 +121,20 @@ def draw_options(seed: int, scenario: str) -> Options:
         )  # fmt: skip
     if scenario == STRANGE:
         return replace(
-            drawn, strange=True, like_apache=False, accounts=False, queues=max(2, drawn.queues)
+            drawn,
+            strange=True,
+            like_apache=False,
+            accounts=False,
+            queues=max(2, drawn.queues),
+            messages=100,
+            pull_batch=pick((1, 4)),
         )
+    if scenario == ORDERED:  # queues wait for one another
+        return replace(drawn, queues=max(2, drawn.queues), messages=100)
+    if scenario == SENDING:
+        slow = servers.random() < 0.5  # messages are stored, and not flushed in time
+        faults = (*drawn.faults, SLOW_DISK) if slow else drawn.faults
+        return replace(drawn, messages=100, flush="sync" if slow else drawn.flush, faults=faults)
     if scenario == TRACED:  # a span of one message names it
         return replace(drawn, consume_batch=1)
     if scenario == REMADE:

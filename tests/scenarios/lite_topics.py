@@ -203,9 +203,11 @@ class SimLiteTopicsGroup(SimGroup):
                 if running is not None and delivery.event.at < running.end:
                     first, second = running.event, delivery.event
                     same = (first.member, first.call) == (second.member, second.call)
+                    alone = first.member == second.member  # it knows what it does itself
                     begin = first.at - INVISIBLE_MS - MARGIN_MS
                     told = any(reset.may_act_in(begin, second.at) for reset in story.resets)
-                    if not same and not told and not self._disturbed(stories, begin, second.at):
+                    excused = told or self._disturbed(stories, begin, second.at)
+                    if not same and (alone or not excused):
                         text = f"{second.key} began while {first.member} was at {first.key}"
                         yield Anomaly(AnomalyKind.OWNED_TWICE, text, (first, second))
                 if running is None or delivery.end > running.end:

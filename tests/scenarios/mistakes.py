@@ -237,27 +237,46 @@ def odd_strategies(world: World, topic: str) -> None:
         ),
     )
     config = AllocateMessageQueueByConfig(queues[:2])
+    far = AllocateMachineRoomNearby(circle, SimpleNamespace(
+        broker_deploy_in=lambda queue: "north" if queue.queue_id < 2 else "south",
+        consumer_deploy_in=lambda member: "north",
+    ))  # fmt: skip
+    averagely, empty = AllocateMessageQueueAveragely(), AllocateMessageQueueConsistentHash(0)
+    concurrently = ConsumeConcurrentlyContext(queues[0])
+    concurrently.delay_level_when_next_consume = 3
+    orderly = ConsumeOrderlyContext(queues[0])
+    orderly.suspend_current_queue_time_ms = 70
     seen = {
         "stranger": [
             list(each.allocate("g", "c", queues, members))
-            for each in (circle, rooms, nearby, AllocateMessageQueueConsistentHash())
+            for each in (circle, rooms, nearby, averagely, AllocateMessageQueueConsistentHash())
         ],
         "circle": [[each.queue_id for each in circle.allocate("g", m, queues, members)]
                    for m in members],
         "nearby": [nearby.name, [q.queue_id for q in nearby.allocate("g", "b", queues, members)]],
         "config": [[each.queue_id for each in config.allocate("g", "x", queues, members)]],
+        "far": [q.queue_id for q in far.allocate("g", "a", queues, members)],
+        "nobody": list(empty.allocate("g", "a", queues, members)),
         "no room": list(rooms.allocate("g", "a", queues, members)),
-        "shown": [repr(circle), repr(AllocateMessageQueueConsistentHash(3))],
+        "shown": [
+            repr(circle), repr(AllocateMessageQueueConsistentHash(3)),
+            "delay_level_when_next_consume=3)" in repr(concurrently),
+            "suspend_current_queue_time_ms=70)" in repr(orderly),
+        ],
     }  # fmt: skip
     expected = {
-        "stranger": [[], [], [], []],
+        "stranger": [[], [], [], [], []],
         "circle": [[0, 2, 4], [1, 3]],
         "nearby": ["MACHINE_ROOM_NEARBY-AVG_BY_CIRCLE", [1, 3]],
         "config": [[0, 1]],
+        "far": [0, 2, 4],
+        "nobody": [],
         "no room": [],
         "shown": [
             "AllocateMessageQueueAveragelyByCircle()",
             "AllocateMessageQueueConsistentHash(virtual_node_cnt=3)",
+            True,
+            True,
         ],
     }
     if seen != expected:

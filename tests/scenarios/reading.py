@@ -22,7 +22,7 @@ from rocketstream.testing.sim.world import Node, World
 from tests.scenarios.groups import SimLiteGroup
 from tests.scenarios.strategies import strategy
 
-COLUMNS = (
+COLUMNS: tuple[str, ...] = (
     "topic", "brokerName", "queueId", "queueOffset", "keys", "tags", "body", "properties",
     "reconsumeTimes",
 )  # fmt: skip
@@ -186,14 +186,19 @@ class _Reading:
 
     async def _columns(self) -> None:
         rows = self._chance.choice((1, 3, 100))
-        await self._handle(
-            self._rows(await self._consumer.poll_arrow(rows, timeout_ms=500, columns=COLUMNS))
-        )
+        columns = COLUMNS
+        # A row of a damaged record would count as handed over.
+        if not self._group.world.options.strange and self._chance.random() < 0.5:
+            columns = (*COLUMNS, "error")
+        batch = await self._consumer.poll_arrow(rows, timeout_ms=500, columns=columns)
+        await self._handle(self._rows(batch))
 
     def _rows(self, batch: Any) -> list[MessageExt]:
         """Return the messages of a record batch, queue by queue."""
         by_queue: dict[MessageQueue, list[MessageExt]] = {}
         for row in batch.to_pylist():
+            if row.get("error") is not None:
+                self._group.world.fail(f"{row} could not be decoded")
             message = cast(MessageExt, SimpleNamespace(
                 keys=row["keys"], topic=row["topic"], broker_name=row["brokerName"],
                 queue_id=row["queueId"], queue_offset=row["queueOffset"], body=row["body"],

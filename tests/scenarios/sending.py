@@ -38,9 +38,8 @@ class SimVariedProducer(SimProducer):
         settings = self._world.random(f"settings of {node.name}")
         pick = settings.choice
         # All brokers are slow by some of these: then the least bad one is chosen.
-        latency_max, not_available_duration = pick((
-            ((50, 100, 550), (0, 0, 30_000)), ((1, 20), (300, 3_000)), ((0,), (60_000,)),
-        ))  # fmt: skip
+        tables = ((1, 20), (300, 3_000)), ((0,), (60_000,)), ((50, 100, 550), (0, 0, 30_000))
+        latency_max, not_available_duration = pick(tables[: 2 if self.number == 1 else 3])
         self._timeout_ms: float = self._world.options.request_timeout_ms
         make = partial(
             aio.Producer,
@@ -50,7 +49,7 @@ class SimVariedProducer(SimProducer):
                 retry_times_when_send_async_failed=self.habits.retries,
                 send_msg_timeout_ms=self._timeout_ms,
                 auto_batch=self.number != 1 or pick((False, True)),
-                batch_max_delay_ms=pick((1, 50)),
+                batch_max_delay_ms=pick((20, 50)) if self.number == 0 else 1,
                 batch_max_bytes=pick((100, 32_768)),
                 compress_msg_body_over_howmuch=pick((COMPRESSED_FROM, 4_096)),
                 compress_type=pick(("ZLIB", "LZ4", "ZSTD")),
@@ -66,10 +65,12 @@ class SimVariedProducer(SimProducer):
             self._send, self._send_batch, self._send_many, self._send_many, self._to_queue,
             self._by_selector, self._by_key, self._oneway, self._in_time,
         )  # fmt: skip
+        deck = [*ways]  # each way comes in turn, in any order
         while not self._is_at_end:
+            self._ways.shuffle(deck)
             number = self._ways.randint(1, self.habits.at_once)
-            way = [self._ways.choice(ways) for _ in range(number)]
-            sends = [asyncio.ensure_future(each(producer, recorder)) for each in way]
+            sends = [asyncio.ensure_future(each(producer, recorder)) for each in deck[:number]]
+            deck = deck[number:] or [*ways]
             if self._ways.random() < 0.2:
                 await asyncio.sleep(self._ways.random() / 1000)
                 await producer.flush()

@@ -19,6 +19,8 @@ from rocketstream.testing.sim.cluster import QUEUES_MAX
 from rocketstream.testing.sim.world import World
 
 ROOMS = ("north", "south")
+GROUPS = ("crowd", "planners", "readers", "columns", "tagged_columns")
+"""The groups that divide by strategies: each of a run by another one."""
 WAYS = ("averagely", "circle", "hash", "configuration", "rooms", "nearby")
 
 
@@ -45,7 +47,8 @@ class _Rooms:
 def strategy(world: World, group: str, topic: str, member: int) -> AllocateMessageQueueStrategy:
     """Return the strategy of a member of a group; only by configuration it depends on which."""
     chance = world.random(f"strategy of {group}")
-    way = chance.choice(WAYS)
+    ways = world.random("strategies").sample(WAYS, len(WAYS))
+    way = ways[GROUPS.index(group)]
     if way == "circle":
         return AllocateMessageQueueAveragelyByCircle()
     if way == "hash":

@@ -26,9 +26,11 @@ from tests.scenarios.draws import (
     LITE_TOPICS,
     NAMING,
     OPERATING,
+    ORDERED,
     REMADE,
     RETENTION,
     SELECTING,
+    SENDING,
     STRANGE,
     TRACED,
 )
@@ -432,12 +434,11 @@ class Strange(Scenario):
         readers = Manners("readers", TOPIC, members, seeking=0.05)
         self.groups.append(SimReaderGroup(self.world, readers, assigned=False, by_hand=False))
         columns = Manners("columns", TOPIC, members, settings=LITTLE_ROOM)
-        self.groups.append(
-            SimReaderGroup(
-                self.world, columns, assigned=chance.random() < 0.5, by_hand=False, in_columns=True
+        picky = Manners(f"{PICKY}_columns", TOPIC, members, tags=frozenset({"Aa"}))
+        for each, assigned in ((columns, chance.random() < 0.5), (picky, False)):
+            self.groups.append(
+                SimReaderGroup(self.world, each, assigned=assigned, by_hand=False, in_columns=True)
             )
-        )
-        self.groups.append(SimPullGroup(self.world, Manners("puller", TOPIC, 1)))
 
 
 class Traced(Scenario):
@@ -520,7 +521,7 @@ class Sending(Scenario):
             count,
             SimVariedProducer,
             pause_ms=self.pace_ms(count),
-            at_once=chance.choice((1, 4)),
+            at_once=chance.choice((4, 8)),
             retries=chance.choice((0, 2)),
         )
         self.groups.append(SimGroup(self.world, Manners("crowd", TOPIC, options.members)))
@@ -538,14 +539,14 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "mistaken": Mistaken,
     NAMING: Naming,
     OPERATING: Operating,
-    "ordered": Ordered,
+    ORDERED: Ordered,
     "orderly": Orderly,
     "pulling": Pulling,
     "reading": Reading,
     REMADE: Remade,
     RETENTION: Retention,
     SELECTING: Selecting,
-    "sending": Sending,
+    SENDING: Sending,
     STRANGE: Strange,
     TRACED: Traced,
     "transactions": Transactions,

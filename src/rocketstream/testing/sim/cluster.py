@@ -86,6 +86,8 @@ class SimNameServer:
             workers=node.workers,
             guard=strange,
         )
+        if strange is not None:
+            strange.routes = server.routes
         await server.start()
         await _for_ever()
 

@@ -8,21 +8,27 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from rocketstream import limits
 from rocketstream.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from rocketstream.protocol.codes import Perm, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from rocketstream.protocol.headers import (
+    GetRouteInfoRequestHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+)
 from rocketstream.server.broker.broker import Broker
+from rocketstream.server.nameserver.core.routes import RouteTable
 from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import AnswerSteps
 
-SHARE: Final = 0.25
+SHARE: Final = 0.4
 """The share of pulls and of questions for routes that is answered by nonsense."""
 PICKY: Final = "tagged"
-"""The name of a group that selects: it cannot know that a record is left out."""
+"""How names of groups begin that select: they cannot know that a record is left out."""
 _ADDRESS: Final = "10.9.9.9:10911"
 _WAYS: Final = (
     "stray first", "stray between", "stray last", "gap", "first left out", "twice", "nothing",
@@ -75,7 +81,7 @@ class StrangeBroker(Broker):
         way = self._ways.pop()
         if way == "flow control":
             return RemotingCommand.response(ResponseCode.FLOW_CONTROL, "too many pulls")
-        if way in _LEAVES_OUT and asked.consumer_group == PICKY:
+        if way in _LEAVES_OUT and asked.consumer_group.startswith(PICKY):
             way = "twice"
         if way == "beyond":
             end += 1_000
@@ -152,6 +158,9 @@ class StrangeRoutes:
         is_over: whether it is to do so no more.
     """
 
+    routes: RouteTable
+    """The routes of the name server, once it is made."""
+
     def __init__(self, chance: random.Random, is_over: Callable[[], bool]) -> None:
         self._chance, self._is_over = chance, is_over
 
@@ -163,8 +172,25 @@ class StrangeRoutes:
             return None
         if self._chance.random() >= SHARE:
             return None
-        route = self._chance.choice(senseless_routes())
+        route = self._chance.choice([*senseless_routes(), None, None, None])
+        if route is None:
+            header = request.header(GetRouteInfoRequestHeader)
+            route = without_masters(self.routes.route(header.topic))
+        if route is None:
+            return None
         return RemotingCommand.response(ResponseCode.SUCCESS, body=route.encode())
+
+
+def without_masters(route: TopicRouteData | None) -> TopicRouteData | None:
+    """Return a route whose brokers have slaves alone, as when their masters are away."""
+    if route is None:
+        return None
+    slaves = [
+        replace(each, broker_addrs={1: address})
+        for each in route.broker_datas
+        for address in each.broker_addrs.values()
+    ]
+    return replace(route, broker_datas=slaves)
 
 
 def senseless_routes() -> list[TopicRouteData]:
