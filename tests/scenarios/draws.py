@@ -94,8 +94,8 @@ def draw_options(seed: int, scenario: str) -> Options:
             queues=servers.choice((1, 2, 3)),
         )  # fmt: skip
     if scenario == DELAYED:
-        others = servers.choice(("", "15s 3s", "15s 3s", "1s 1s 1s 1s 2s 20s"))
-        if not others:
+        others = servers.choice(("15s 3s", "1s 1s 1s 1s 2s 20s"))
+        if servers.random() < 0.2:
             return drawn
         return replace(
             drawn, other_delay_levels=others, fault_ms=servers.choice((10_000, 20_000)),
