@@ -444,7 +444,7 @@ MUTANTS = (
         "broken-accounts-count",
         "a file of accounts that cannot be used shuts out those who were in it",
         "administering",
-        "shows None",
+        "shows ",
         (f"{BROKER}.acl.files", "            known = self._known.setdefault(path, _Known())\n            known.data, known.broken = data, error.message",
          "            known = self._known[path] = _Known()\n            self._count()\n            known.data, known.broken = data, error.message"),
     ),
