@@ -158,7 +158,7 @@ class Ordered(Scenario):
         leaving = Manners(
             "leaving", TOPIC, max(2, options.members), orderly=True, retries=None,
             failing=chance.choice((0.0, 0.1)), by_hand=options.flush == "sync",
-            work_ms=chance.choice((50.0, 1_500.0)), stay_ms=2_000.0, settings=settings,
+            work_ms=chance.choice((50.0, 1_500.0)), stay_ms=2_000.0, settings=settings[:1],
         )  # fmt: skip
         self.groups += [SimTryingGroup(self.world, trying), SimGroup(self.world, leaving)]
         self.producers.append(SimOrderer(self.world))
