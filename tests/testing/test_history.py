@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import random
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from rocketstream.errors import SendOutcome
 from rocketstream.model import MessageQueue
-from rocketstream.testing.history import Anomaly, AnomalyKind, Rules, check
+from rocketstream.testing import received_message
+from rocketstream.testing.history import Anomaly, AnomalyKind, Recorder, Rules, check
 from rocketstream.testing.history.events import (
     BrokerDied,
     BrokerPaused,
@@ -681,6 +683,34 @@ def test_a_listener_that_outlives_its_lock_is_not_blamed() -> None:
     soon = [*history, *consumed("k", 20_000.0, 0, member="two")]
     assert kinds(late) == set()
     assert kinds(soon) == {AnomalyKind.OWNED_TWICE}
+
+
+def test_a_call_that_is_cancelled_is_over_though_its_member_has_not_left() -> None:
+    """The queue may be another's at once; the message is not finished."""
+    group = dataclasses.replace(GROUP, orderly=True)
+    now = 10.0
+    recorder = Recorder(lambda: now)
+    message = received_message(QUEUE.topic, b"", keys="k", broker_name=QUEUE.broker_name)
+
+    async def main() -> None:
+        nonlocal now
+
+        async def listener() -> None:
+            with recorder.listening("g", "one", [message]):
+                await asyncio.get_running_loop().create_future()
+
+        call = asyncio.ensure_future(listener())
+        await asyncio.sleep(0)
+        now = 20.0
+        call.cancel()
+        await asyncio.wait([call])
+
+    asyncio.run(main())
+    history: History = [group, *sent("k", 0.0, 0), *recorder.events]
+    assert kinds([*history, *consumed("k", 20.0, 0, member="two")]) == set()
+    assert kinds([*history, *consumed("k", 19.0, 0, member="two")]) == {AnomalyKind.OWNED_TWICE}
+    ahead = CommitSeen(30.0, "g", QUEUE, 1)
+    assert AnomalyKind.COMMITTED_AHEAD in kinds([*history, ahead])
 
 
 def test_a_restarted_broker_that_forgets_locks_gives_a_queue_away_amid_a_call() -> None:

@@ -299,6 +299,13 @@ class ListenerReturned(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ListenerCutOff(Event):
+    """The listener call of a delivered message was cancelled: it is over, and told no outcome."""
+
+    delivery: MessageDelivered
+
+
+@dataclass(frozen=True, slots=True)
 class MemberJoined(Event):
     """A member of a group began to start."""
 

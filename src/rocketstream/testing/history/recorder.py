@@ -6,6 +6,7 @@ program makes unique for each message it means to send once. May be used from se
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from rocketstream.protocol.properties import PROPERTY_RETRY_TOPIC
 from rocketstream.testing.history.events import (
     Content,
     Event,
+    ListenerCutOff,
     ListenerReturned,
     LogRead,
     MessageDelivered,
@@ -125,8 +127,8 @@ class Recorder:
     ) -> Iterator[Returned]:
         """Record a listener call; the block is given a function to report whether it succeeds.
 
-        A block that raises has failed. A block that is cancelled, or ends without reporting, counts
-        as a call whose end is unknown.
+        A block that raises has failed. One that is cancelled is over without an outcome; one that
+        ends without reporting counts as a call whose end is unknown.
         """
         call, at = next(self._calls), self.now()
         deliveries = [
@@ -154,6 +156,11 @@ class Recorder:
 
         try:
             yield returned
+        except asyncio.CancelledError:
+            end = self.now()
+            for delivery in deliveries:
+                self.record(ListenerCutOff(end, delivery))
+            raise
         except Exception:
             returned(False)
             raise

@@ -22,6 +22,7 @@ from rocketstream.testing.history.events import (
     Disturbed,
     Event,
     GroupDeclared,
+    ListenerCutOff,
     ListenerReturned,
     LogRead,
     LogTrimmed,
@@ -268,6 +269,7 @@ class _Sorter:
             GroupDeclared: lambda event: None,  # processed first among events of one time
             MessageDelivered: self._delivered,
             ListenerReturned: self._returned,
+            ListenerCutOff: self._cut_off,
             MemberJoined: self._joined,
             MemberLeft: self._left,
             OwnersSeen: self._owners,
@@ -333,6 +335,12 @@ class _Sorter:
         delivery = self._open.pop(event.delivery, None)
         if delivery is not None:
             delivery.end, delivery.success = event.at, event.success
+            self._of_member[event.delivery.member].pop(event.delivery, None)
+
+    def _cut_off(self, event: ListenerCutOff) -> None:
+        delivery = self._open.pop(event.delivery, None)
+        if delivery is not None:
+            delivery.end = event.at
             self._of_member[event.delivery.member].pop(event.delivery, None)
 
     def _joined(self, event: MemberJoined) -> None:
