@@ -28,7 +28,7 @@ def warmed() -> None:
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_calls_at_once_keep_their_promises(scene: str) -> None:
-    """Covers C-4 for callbacks, and what the docstrings of each call say of threads."""
+    """The promises are those of the docstrings of each call."""
     for seed in (*SEEDS, *FOUND.get(scene, ())):
         result = run_scene(scene, SCENES[scene], seed)
         assert not result.problems, result.told()
