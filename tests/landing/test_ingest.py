@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -110,6 +112,19 @@ def test_a_run_beside_another_is_refused_before_it_does_anything(tmp_path: Path)
     ):
         ingesting.ingest(session, table)
     assert session.asked == {}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other locks")
+def test_where_a_file_system_has_no_locks_a_landing_runs_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(handle: int, kind: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with alone(tmp_path, "taken"):
+        (tmp_path / "landed").touch()
+    assert (tmp_path / "landed").exists()
 
 
 def test_a_directory_has_the_dead_letters_of_one_landing(tmp_path: Path) -> None:

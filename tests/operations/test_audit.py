@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -40,6 +41,19 @@ def test_change_is_written_before_it_is_made_and_after(audit: AuditLog) -> None:
     assert (begin["who"], begin["face"], begin["arguments"]) == ("ops", "dashboard", {"group": "g"})
     assert (end["phase"], end["after"], end["id"]) == ("done", {"q": 2}, begin["id"])
     assert stat.S_IMODE(audit.path.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other locks")
+def test_where_a_file_system_has_no_locks_changes_are_written_without(
+    audit: AuditLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(handle: int, kind: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with gate(audit).open("group.reset", {"group": "g"}, {}):
+        pass
+    assert [line["phase"] for line in lines(audit.path)] == ["begin", "done"]
 
 
 def test_change_that_fails_is_written_with_what_was_done_of_it(audit: AuditLog) -> None:

@@ -10,6 +10,7 @@ names as its arguments.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import logging
@@ -265,7 +266,8 @@ def _append(path: Path, data: bytes) -> None:
 def _alone(handle: int) -> None:
     """Keep other processes from writing until the file is closed, if the system supports it."""
     if sys.platform != "win32":
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # a file system that has no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 TO_END_MS = -1

@@ -110,6 +110,8 @@ def alone(path: Path | None, otherwise: str) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigurationError(otherwise, path=str(path)) from None
+        except OSError:
+            pass  # a file system that has no locks, as some in a network
         yield
     finally:
         os.close(handle)
