@@ -6,7 +6,6 @@ program makes unique for each message it means to send once. May be used from se
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -156,13 +155,15 @@ class Recorder:
 
         try:
             yield returned
-        except asyncio.CancelledError:
+        except Exception:
+            returned(False)
+            raise
+        except GeneratorExit:  # thrown away with its loop: nobody knows when it ended
+            raise
+        except BaseException:  # cancelled
             end = self.now()
             for delivery in deliveries:
                 self.record(ListenerCutOff(end, delivery))
-            raise
-        except Exception:
-            returned(False)
             raise
 
     def log(
