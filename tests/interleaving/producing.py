@@ -54,6 +54,9 @@ class Calls:
     def _noted(self, bodies: list[bytes], send: Callable[[], Any]) -> None:
         try:
             send()
+        except SendManyError:
+            self._told.unknown(bodies)
+            raise
         except BaseException as error:
             self._told.failed(bodies, error)
             raise
@@ -70,15 +73,7 @@ class Calls:
 
     def many(self) -> None:
         bodies = self._stage.bodies(5)
-        try:
-            self.producer.send_many(TOPIC, bodies)
-        except SendManyError:
-            self._told.unknown(bodies)
-            raise
-        except BaseException as error:
-            self._told.failed(bodies, error)
-            raise
-        self._told.stored(bodies)
+        self._noted(bodies, lambda: self.producer.send_many(TOPIC, bodies))
 
     def oneway(self) -> None:
         body = self._stage.body()

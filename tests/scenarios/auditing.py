@@ -21,7 +21,6 @@ from rocketstream.protocol.bodies import (
     GroupList,
     KVTable,
     ProducerTableInfo,
-    QueryConsumeQueueResponseBody,
     QueryConsumeTimeSpanBody,
     QueryCorrectionOffsetBody,
     SubscriptionData,
@@ -252,15 +251,9 @@ class Auditor(Clerk):
         group = chance.choice((None, *self._groups, *AUDITED))
         count = chance.choice((0, 1, 20_000))
         header = QueryConsumeQueueRequestHeader(self._topic, 0, chance.randint(0, 9), count, group)
-        try:
-            answer = await self._ask(broker, RequestCode.QUERY_CONSUME_QUEUE, header)
-        except BrokerError as error:
-            if "is not exist" not in error.remark:
-                raise
+        found = await self._queue_index(broker, header)
+        if found is None:
             return
-        if not answer.body:
-            return
-        found = QueryConsumeQueueResponseBody.decode(bytes(answer.body))
         places = [entry.physic_offset for entry in found.queue_data]
         if found.min_queue_index > found.max_queue_index or places != sorted(set(places)):
             self._wrong(broker, found)

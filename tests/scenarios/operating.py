@@ -15,7 +15,11 @@ from rocketstream import aio
 from rocketstream.client.instance.api import MQClientAPI
 from rocketstream.errors import BrokerError, RocketMQError, TransportError
 from rocketstream.model import Message, MessageQueue, SendResult
-from rocketstream.protocol.bodies import GetConsumerListByGroupResponseBody, ResetOffsetBody
+from rocketstream.protocol.bodies import (
+    GetConsumerListByGroupResponseBody,
+    QueryConsumeQueueResponseBody,
+    ResetOffsetBody,
+)
 from rocketstream.protocol.codes import Perm, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
@@ -26,6 +30,7 @@ from rocketstream.protocol.headers import (
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
     Header,
+    QueryConsumeQueueRequestHeader,
     ResetOffsetRequestHeader,
 )
 from rocketstream.protocol.message_ext import MessageExt
@@ -114,6 +119,18 @@ class Clerk(Sender):
             if took > TIMEOUT_MS + CONNECTS_MS and not self.node.stood_still_since(began):
                 text = f"request {command.code} took {took:.0f} ms; its timeout is {TIMEOUT_MS}"
                 self._world.fail(text)
+
+    async def _queue_index(
+        self, broker: SimBroker, header: QueryConsumeQueueRequestHeader
+    ) -> QueryConsumeQueueResponseBody | None:
+        """Ask for a part of a queue's index; None where a broker has none of it."""
+        try:
+            answer = await self._ask(broker, RequestCode.QUERY_CONSUME_QUEUE, header)
+        except BrokerError as error:
+            if "is not exist" not in error.remark:
+                raise
+            return None
+        return QueryConsumeQueueResponseBody.decode(bytes(answer.body)) if answer.body else None
 
     async def _request(
         self, broker: SimBroker, asked: Blunder, api: MQClientAPI | None = None

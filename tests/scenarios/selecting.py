@@ -18,7 +18,6 @@ from rocketstream.protocol.bodies import (
     ConsumerData,
     ConsumerFilterData,
     HeartbeatData,
-    QueryConsumeQueueResponseBody,
     SubscriptionData,
 )
 from rocketstream.protocol.codes import RequestCode, ResponseCode
@@ -161,16 +160,10 @@ class Chooser(Clerk):
     async def _is_known(self, broker: SimBroker) -> None:
         """Ask for the condition a broker has: it is that of its version."""
         header = QueryConsumeQueueRequestHeader(self._topic, 0, 0, 1, GROUP)
-        try:
-            answer = await self._ask(broker, RequestCode.QUERY_CONSUME_QUEUE, header)
-        except BrokerError as error:
-            if "is not exist" not in error.remark:
-                raise
+        body = await self._queue_index(broker, header)
+        if body is None or body.subscription_data is None:
             return
-        if not answer.body:
-            return
-        body = QueryConsumeQueueResponseBody.decode(bytes(answer.body))
-        if body.subscription_data is None or not (body.filter_data or "").startswith("{"):
+        if not (body.filter_data or "").startswith("{"):
             return
         known = ConsumerFilterData.decode((body.filter_data or "").encode())
         text, fulfils, kind = self._versions[known.client_version]
