@@ -35,6 +35,7 @@ from rocketstream.errors import (
 from rocketstream.frameworks.intake import UNACKED_MAX, Delivery, Intake, check_unacked, place_of
 from rocketstream.model import Message
 from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.settings import unknown_setting
 
 try:
     from kombu.exceptions import ChannelError
@@ -407,13 +408,11 @@ class Transport(virtual.Transport):  # type: ignore[misc]
                 ``client_settings`` has a name that is not a setting's.
         """
         settings: dict[str, Any] = dict(self.client.transport_options.get("client_settings") or {})
-        names = sorted(field.name for field in fields(ClientConfig))
+        known = {field.name for field in fields(ClientConfig)}
         for name in settings:
-            if name not in names:
-                raise ConfigurationError(
-                    f"client_settings of transport_options has {name!r}; settings of ClientConfig "
-                    f"are {', '.join(names)}"
-                )
+            if name not in known:
+                whose = "client_settings of transport_options"
+                raise unknown_setting(whose, str(name), [ClientConfig])
         if self.client.userid:
             settings.update(access_key=self.client.userid, secret_key=self.client.password)
         if self.client.ssl is True:
