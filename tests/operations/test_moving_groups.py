@@ -85,7 +85,9 @@ def test_connected_members_go_back_and_consume_again(
         assert done.differing == ()
         seen.wait_deliveries(2 * COUNT)
         wait_until(lambda: is_consumed(admin, filled), "the offsets of everything again")
-    assert set(Counter(seen.bodies).values()) == {2}
+    # A commit that is under way when they are told has them told again: a queue may begin twice.
+    assert len(times := Counter(seen.bodies)) == COUNT
+    assert min(times.values()) >= 2
 
 
 def test_a_group_at_rest_goes_where_it_is_told(

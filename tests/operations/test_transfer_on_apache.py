@@ -46,13 +46,19 @@ def clusters(
 
 
 def fill(cluster: ApacheCluster) -> None:
-    """Send the messages whose offsets both clusters agree on."""
+    """Send the messages whose offsets both clusters agree on; brokers know them when it returns.
+
+    A broker acknowledges a message before its queue has it.
+    """
+    queues = [MessageQueue(TOPIC, BROKER_NAME, queue_id) for queue_id in range(QUEUES)]
     with Producer("till", namesrv_addr=cluster.namesrv_addr) as producer:
-        for queue_id in range(QUEUES):
-            queue = MessageQueue(TOPIC, BROKER_NAME, queue_id)
+        for queue in queues:
             for number in range(EACH):
-                message = Message(TOPIC, f"{queue_id}/{number}", keys=f"k{queue_id}-{number}")
+                key = f"{queue.queue_id}-{number}"
+                message = Message(TOPIC, f"{queue.queue_id}/{number}", keys=f"k{key}")
                 producer.send(message, message_queue=queue)
+        ends = partial(map, producer.max_offset, queues)
+        wait_until_equal(lambda: list(ends()), [EACH] * QUEUES, "the ends of the queues")
 
 
 def furnish(admin: Admin) -> None:
