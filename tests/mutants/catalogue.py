@@ -498,6 +498,20 @@ MUTANTS = (
         (f"{CLIENT}.otel.clients", "            links=telemetry.links(messages),\n            start_time",
          "            links=[],\n            start_time"),
     ),
+    _mutant(
+        "trusts-everybody",
+        "a client takes any certificate a server shows",
+        "clustering",
+        "a mistrusting producer",
+        ("rocketstream.transport.tls", "ssl.CERT_REQUIRED if verify else ssl.CERT_NONE", "ssl.CERT_NONE"),
+    ),
+    _mutant(
+        "handshakes-without-end",
+        "a server waits for ever for a peer that is silent in the middle of a handshake",
+        "clustering",
+        "neither made nor ended",
+        ("rocketstream.transport.server", "_HANDSHAKE_TIMEOUT_S = 10.0", "_HANDSHAKE_TIMEOUT_S = 1e9"),
+    ),
     *FROM_DOCS,
 )  # fmt: skip
 """Every planted defect."""

@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.errors import ConfigurationError, SimulationError
 from rocketstream.testing.sim.cluster import Cluster
-from rocketstream.testing.sim.options import FAULT_KINDS, SLOW_DISK, STATE_FILE, Options
+from rocketstream.testing.sim.options import (
+    FAULT_KINDS,
+    IN_HANDSHAKE,
+    SLOW_DISK,
+    STATE_FILE,
+    Options,
+)
 from rocketstream.testing.sim.runs import SeedResult, run_world, simulated
 from tests.scenarios.draws import draw_options
 from tests.scenarios.workloads import SCENARIOS
@@ -23,6 +29,7 @@ COUNTED = (
     *FAULT_KINDS[22:],
     SLOW_DISK,
     STATE_FILE,
+    IN_HANDSHAKE,
     "short write",
     "short read",
     "EIO on write",

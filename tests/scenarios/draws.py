@@ -7,11 +7,22 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
-from rocketstream.testing.sim.options import FAULT_KINDS, SLOW_DISK, STATE_FILE, Options
+from rocketstream.testing.sim.options import (
+    FAULT_KINDS,
+    IN_HANDSHAKE,
+    SLOW_DISK,
+    STATE_FILE,
+    Options,
+)
 
 SLOW_DISK_SHARE, STATE_FILE_SHARE = 0.15, 0.2
 LIKE_APACHE_SHARE = 0.2
+TLS_SHARE = 0.15
+STRUCK_SHARE = 0.7
+"""How many of the seeds with TLS have handshakes that fail."""
+CERTIFICATE = str(Path(__file__).parents[1] / "kits" / "tls")
 EXPLAINS_SHARE = 0.25
 
 ADMINISTERING, DELAYED = "administering", "delayed"
@@ -40,6 +51,10 @@ def draw_options(seed: int, scenario: str) -> Options:
         kinds.append(SLOW_DISK)
     if random.Random(f"state file {seed} {scenario}").random() < STATE_FILE_SHARE:
         kinds.append(STATE_FILE)
+    tls = random.Random(f"TLS {seed} {scenario}")
+    has_tls = tls.random() < TLS_SHARE
+    if has_tls and tls.random() < STRUCK_SHARE:
+        kinds.append(IN_HANDSHAKE)
     long = chance.random() < 0.15
     servers = random.Random(f"servers {seed} {scenario}")
     drawn = Options(
@@ -72,6 +87,7 @@ def draw_options(seed: int, scenario: str) -> Options:
         consume_batch=pick((1, 1, 2, 5)),
         request_timeout_ms=pick((500, 3_000)),
         accounts=servers.random() < 0.15,
+        tls=CERTIFICATE if has_tls else "",
         like_apache=random.Random(f"like Apache {seed} {scenario}").random() < LIKE_APACHE_SHARE,
         explains=random.Random(f"explains {seed} {scenario}").random() < EXPLAINS_SHARE,
     )

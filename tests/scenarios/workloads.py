@@ -38,6 +38,7 @@ from tests.scenarios.groups import SimBroadcastGroup, SimLiteGroup, SimPullGroup
 from tests.scenarios.handwriting import Scribe
 from tests.scenarios.lite_topics import SimLiteProducer, SimLiteTopicsGroup, model_of
 from tests.scenarios.mistakes import SimMuddler
+from tests.scenarios.mistrusting import Mistrusting, half_made
 from tests.scenarios.naming import Troupe
 from tests.scenarios.operating import Operator, Stranger
 from tests.scenarios.ordered import SimOrderer, SimTryingGroup
@@ -52,13 +53,24 @@ LITTLE_ROOM = (("pull_threshold_for_all", 3), ("pull_threshold_for_queue", 2))
 
 
 class Scenario(BaseWorkload):
-    """A workload; where the brokers know accounts, somebody without one is there as well."""
+    """A workload; where the brokers know accounts, somebody without one is there as well.
+
+    Where they speak TLS, so is somebody who speaks none or trusts nobody.
+    """
 
     def build(self) -> None:
-        """Add those of the scenario, and the stranger."""
+        """Add those of the scenario, and the strangers."""
         self.fill()
         if self.world.options.accounts:
             self.producers.append(Stranger(self.world, TOPIC))
+        if self.world.options.tls:
+            self.producers.append(Mistrusting(self.world, TOPIC))
+
+    def check(self) -> list[Anomaly]:
+        """Check the run, and that no connection was left half made."""
+        if left := half_made(self.world):
+            self.world.fail(f"neither made nor ended for long: {', '.join(left)}")
+        return super().check()
 
     def fill(self) -> None:
         """Add producers and groups."""

@@ -87,6 +87,7 @@ from tests.scenarios.campaign import run_seed
 print(*(run_orders(draw_options(seed, "orders")).digest for seed in range(3)))
 for seed in (20, 25, 361):  # what came apart once: the order of connections, and of topics
     print(*{run_seed(seed).digest for _ in range(int(sys.argv[1]))})
+print(run_seed(0, "clustering").digest)  # speaks TLS
 """
 
 

@@ -25,6 +25,7 @@ from rocketstream.testing.sim.apache_broker import ApacheLikeBroker
 from rocketstream.testing.sim.lite_broker import LiteTopicBroker
 from rocketstream.testing.sim.options import Options
 from rocketstream.testing.sim.strange_servers import StrangeBroker, StrangeRoutes
+from rocketstream.testing.sim.tls import server_tls
 from rocketstream.testing.sim.world import STORE_DIR, Node, World
 
 NAMESRV_PORT = 9876
@@ -64,6 +65,7 @@ class SimNameServer:
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world
+        self._tls = world.options.tls
         self.server: NameServer | None = None
         self.node: Node = world.add_node(name, self._run, kind="name server")
 
@@ -81,6 +83,8 @@ class SimNameServer:
             host=node.host,
             port=NAMESRV_PORT,
             clock=node.clock,
+            ssl_context=server_tls(self._tls).context() if self._tls else None,
+            tls_mode="enforcing" if self._tls else "disabled",
             settings_path=SETTINGS_FILE,
             files=node.files,
             workers=node.workers,
@@ -368,6 +372,7 @@ def broker_config(world: World, name: str, host: str, extra: dict[str, Any]) -> 
         "host": host,
         "broker_port": BROKER_PORT,
         "namesrv_addrs": tuple(world.namesrv_addr.split(";")),
+        "tls": server_tls(options.tls) if options.tls else None,
         "acl": ACCOUNTS_FILE if options.accounts else None,
         "admin_without_tls": options.accounts,
         "flush": options.flush,

@@ -12,7 +12,8 @@ from rocketstream.limits import LOCK_GRACE_MS
 from rocketstream.testing.history.events import ClockJumped, Disturbed
 from rocketstream.testing.sim.cluster import Cluster, SimBroker
 from rocketstream.testing.sim.disk import Disk, Trouble
-from rocketstream.testing.sim.options import SLOW_DISK, STATE_FILE
+from rocketstream.testing.sim.network import Endpoint
+from rocketstream.testing.sim.options import IN_HANDSHAKE, SLOW_DISK, STATE_FILE
 from rocketstream.testing.sim.world import Node, World
 
 _HOUR_MS = 3_600_000
@@ -31,6 +32,7 @@ MOMENTS = (
 _STOPS_WITHIN_S = 5.0
 _CUT_WITHIN_S = 30.0
 """A connection chosen to be cut usually carries the drawn number of bytes within this time."""
+_HANDSHAKE_BYTES = 1_500
 _FOUND_OUT_S = 45.0
 """A client has noticed a connection that went silent: its pulls and heartbeats have timed out."""
 _LOG = "/commitlog/"
@@ -83,6 +85,7 @@ class Faults:
             STATE_FILE: self._damage,
             "broker stopped": self._stop,
             "queue added": self._add_queue,
+            IN_HANDSHAKE: self._strike_next,
             "broker killed at a write": lambda: self._strike(self._kill),
             "broker power loss at a write": lambda: self._strike(self._power),
         }
@@ -110,6 +113,7 @@ class Faults:
         """End every fault: network and disks work, every process runs, clocks are right."""
         self._active = False
         world = self._world
+        world.network.strike = None
         world.network.heal()
         for place in list(self._flipped):
             self._put_right(*place)
@@ -212,6 +216,28 @@ class Faults:
         arrow = "<>" if both else ">"
         text = f"connection {stream.source.local} {arrow} {stream.target.local} goes silent"
         return self._told(text, _FOUND_OUT_S)
+
+    def _strike_next(self) -> bool:
+        """Have the next connection fail before it is usable; counted when it happens."""
+        self._world.network.strike = self._struck
+        return False
+
+    def _struck(self, mine: Endpoint) -> None:
+        assert mine.out is not None
+        assert mine.incoming is not None
+        streams, chance = (mine.out, mine.incoming), self._chance
+        how = chance.choice(("cut", "silent", "half silent", "answered by another"))
+        if how == "cut":
+            chance.choice(streams).cut_after(chance.randint(1, _HANDSHAKE_BYTES))
+        elif how == "answered by another":
+            mine.incoming.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            mine.incoming.cut_after(100)
+        for stream in streams if how == "silent" else ():
+            stream.silence()
+        if how == "half silent":
+            chance.choice(streams).silence()
+        self._world.faults[IN_HANDSHAKE] += 1
+        self._told(f"{mine.local} > {mine.remote} begins {how}", _FOUND_OUT_S)
 
     def _partition(self, *, both: bool) -> bool:
         network = self._world.network

@@ -1,6 +1,6 @@
 """A network in memory: TCP connections between simulated hosts, and all their faults.
 
-Law: bytes arrive in order, late, or never; nothing here looks into them.
+Law: bytes arrive in order, late, or never; nothing here looks into them. TLS is in ``tls``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketstream.errors import NotSupportedError
+from rocketstream.testing.sim import tls
 from rocketstream.testing.sim.loop import Scheduler, SimLoop
 from rocketstream.testing.sim.transport import SimTransport
 
@@ -106,6 +107,8 @@ class Network:
         self.chance = chance
         self.settings: NetworkSettings = settings or NetworkSettings()
         self.hosts: dict[str, Host] = {}
+        self.strike: Callable[[Endpoint], object] | None = None
+        """Called with the connecting side of the next connection, before its first byte."""
         self._report = on_event
         self._blocked: set[tuple[str, str]] = set()
         self._slow: dict[tuple[str, str], float] = {}
@@ -202,10 +205,10 @@ class Network:
         port: int | None = None,
         *,
         ssl: Any = None,
+        ssl_handshake_timeout: float | None = None,
         **_: Any,
-    ) -> tuple[SimTransport, asyncio.Protocol]:
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         """Connect from a process; see ``asyncio.loop.create_connection``."""
-        _refuse_tls(ssl)
         if host is None or port is None:
             raise NotSupportedError("a simulated connection is made by host and port")
         here = self.hosts[loop.address]
@@ -219,6 +222,11 @@ class Network:
             attempt.cancel()
             raise
         protocol = protocol_factory()
+        if ssl is not None:
+            secret = await tls.shake_hands(
+                loop, endpoint, protocol, ssl, host, ssl_handshake_timeout
+            )
+            return secret, protocol
         opened: asyncio.Future[None] = loop.create_future()
         transport = endpoint.open(protocol)
         loop.call_soon(_set_unless_done, opened)
@@ -237,28 +245,26 @@ class Network:
         port: int | None = None,
         *,
         ssl: Any = None,
+        ssl_handshake_timeout: float | None = None,
         sock: Any = None,
         **_: Any,
     ) -> SimServer:
         """Listen in a process; see ``asyncio.loop.create_server``."""
-        _refuse_tls(ssl)
         if sock is not None:
             raise NotSupportedError("a simulated server listens by host and port, not on a socket")
         here = self.hosts[loop.address]
         number = port or here.free_port()
         if number in here.listeners:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-        return SimServer(here, loop, protocol_factory, here.address, number)
+        server = SimServer(here, loop, protocol_factory, here.address, number)
+        if ssl is not None:
+            server.speak_tls(ssl, ssl_handshake_timeout)
+        return server
 
 
 def _set_unless_done(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _refuse_tls(ssl: Any) -> None:
-    if ssl is not None:
-        raise NotSupportedError("the simulated network carries plain connections only")
 
 
 class SimServer(asyncio.AbstractServer):
@@ -277,17 +283,24 @@ class SimServer(asyncio.AbstractServer):
         self._factory = factory
         self._name = address, port
         self.sockets: tuple[_Name, ...] = (_Name(self._name),)
+        self._tls: tuple[Any, float | None] | None = None
         host.listeners[port] = self
+
+    def speak_tls(self, context: Any, timeout_s: float | None) -> None:
+        """Speak TLS with whoever connects; a handshake may take ``timeout_s``."""
+        self._tls = tls.without_tickets(context), timeout_s
 
     def accept(self, endpoint: Endpoint) -> None:
         """Hand a connection the kernel has made to the process."""
         self._loop.call_soon(self._accepted, endpoint)
 
     def _accepted(self, endpoint: Endpoint) -> None:
-        if self.is_serving():
+        if not self.is_serving():
+            endpoint.reset_peer()
+        elif self._tls is None:
             endpoint.open(self._factory())
         else:
-            endpoint.reset_peer()
+            tls.accept(self._loop, endpoint, self._factory(), *self._tls)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop it belongs to."""
@@ -379,6 +392,9 @@ class _Attempt:
         mine.join(other)
         self._mine = mine
         self._network.report(f"connect {mine.local} > {other.local}")
+        strike, self._network.strike = self._network.strike, None
+        if strike is not None:
+            strike(mine)
         server.accept(other)
         self._send(back, self._done, 0)
 
@@ -401,8 +417,8 @@ class Endpoint:
     """One side of a connection, as the kernel of its host knows it."""
 
     __slots__ = (
-        "_loop", "_waking", "eof_in", "host", "incoming", "is_gone", "is_reading", "local", "out",
-        "peer", "remote", "transport", "unread", "unread_bytes",
+        "_loop", "_waking", "eof_in", "host", "incoming", "is_gone", "is_reading", "is_secret",
+        "local", "out", "peer", "remote", "transport", "unread", "unread_bytes",
     )  # fmt: skip
 
     def __init__(self, host: Host, loop: SimLoop, local: tuple[str, int]) -> None:
@@ -417,6 +433,7 @@ class Endpoint:
         self.eof_in: bool = False
         self.is_gone: bool = False
         self.is_reading: bool = False
+        self.is_secret: bool = False
         self._waking = False
         self.out: Stream | None = None
         self.incoming: Stream | None = None
@@ -674,9 +691,10 @@ class Stream:
         if self._cut_after is not None:
             data = self._cut(data)
         if data:
-            network.report(
-                f"data {self.source.local} > {target.local} {len(data)} {zlib.crc32(data):08x}"
-            )
+            # Of TLS the bytes are others each time, not their number.
+            is_secret = target.is_secret or self.source.is_secret
+            what = "secret" if is_secret else f"{zlib.crc32(data):08x}"
+            network.report(f"data {self.source.local} > {target.local} {len(data)} {what}")
             target.arrived(data)
 
     def _cut(self, data: bytes) -> bytes:

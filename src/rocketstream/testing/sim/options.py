@@ -42,6 +42,9 @@ SLOW_DISK = "slow disk"
 """A further kind, in some of the seeds: a sync that outlasts the broker's patience."""
 STATE_FILE = "state file damaged"
 """A further kind, in some of the seeds: a bit of a broker's state flips while it is down."""
+IN_HANDSHAKE = "handshake struck"
+"""A further kind where there is TLS: a connection is cut or goes silent before it is usable, or a
+server of HTTP answers on it."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,8 @@ class Options:
         pull_batch: messages asked for at once.
         consume_batch: messages a listener is given at once.
         accounts: whether the brokers serve those alone who have one.
+        tls: a directory with ``cert.pem``, whose key is RSA, and ``key.pem``, by which servers and
+            clients speak TLS; empty for plain connections.
         like_apache: whether the brokers have the ways of Apache's, see ``apache_broker``.
         explains: whether members send failed messages back with the cause.
         lite_parent: the topic that has lite topics, see ``lite_broker``; empty for none.
@@ -120,6 +125,7 @@ class Options:
     pull_batch: int = 32
     consume_batch: int = 1
     accounts: bool = False
+    tls: str = ""
     like_apache: bool = False
     explains: bool = False
     lite_parent: str = ""

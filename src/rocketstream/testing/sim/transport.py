@@ -170,6 +170,13 @@ class SimTransport(asyncio.Transport):
         self._endpoint.finish()
         self._tell_lost(None)
 
+    def _force_close(self, error: Exception | None) -> None:
+        """End at once because of an error (called by asyncio's TLS)."""
+        if not self._lost:
+            self._lost = True
+            self._loop.call_soon(self.protocol.connection_lost, error)
+        self.abort()
+
     def abort(self) -> None:
         """End at once; waiting bytes are lost."""
         self._closing = True

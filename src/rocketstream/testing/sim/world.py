@@ -22,6 +22,7 @@ from rocketstream.testing.sim.disk import Disk, SimFiles
 from rocketstream.testing.sim.loop import Scheduler, SimLoop
 from rocketstream.testing.sim.network import Host, Network, NetworkSettings
 from rocketstream.testing.sim.options import Options
+from rocketstream.testing.sim.tls import trusting
 from rocketstream.testing.sim.trace import Trace
 from rocketstream.testing.sim.workers import SimWorkers
 
@@ -136,6 +137,7 @@ class Node:
         account = {"access_key": "clients", "secret_key": "secret-of-clients"}
         return (
             (account if options.accounts else {})
+            | ({"ssl_context": trusting(options.tls)} if options.tls else {})
             | {
                 "namesrv_addr": self.world.namesrv_addr,
                 "clock": self.clock,
