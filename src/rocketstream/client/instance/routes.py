@@ -120,7 +120,8 @@ def _by_broker_name(route: TopicRouteData) -> list[QueueData]:
 
 
 def _ordered_queues(topic: str, conf: str) -> list[MessageQueue]:
-    queues: list[MessageQueue] = []
+    counts: list[tuple[str, int]] = []
+    total = 0
     for part in filter(None, conf.split(";")):
         name, _, count = part.partition(":")
         number = whole_number(count, limits.TOPIC_QUEUES_MAX)
@@ -128,10 +129,11 @@ def _ordered_queues(topic: str, conf: str) -> list[MessageQueue]:
             raise RemoteProtocolError(
                 f"order configuration of topic {topic!r} is not broker:count;…: {conf!r:.200}"
             )
-        if len(queues) + number > limits.ROUTE_QUEUES_MAX:
-            raise _too_many_queues(topic, len(queues) + number)
-        queues += [MessageQueue(topic, name, i) for i in range(number)]
-    return queues
+        total += number
+        if total > limits.ROUTE_QUEUES_MAX:
+            raise _too_many_queues(topic, total)
+        counts.append((name, number))
+    return [MessageQueue(topic, name, i) for name, count in counts for i in range(count)]
 
 
 class RouteTable:
