@@ -211,9 +211,11 @@ class SimBroker:
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that it has now."""
+        return [MessageQueue(topic, self.name, each) for each in range(self._queue_count(topic))]
+
+    def _queue_count(self, topic: str) -> int:
         config = self.running.controller.topics.get(topic)
-        count = 0 if config is None else config.read_queue_nums
-        return [MessageQueue(topic, self.name, queue_id) for queue_id in range(count)]
+        return 0 if config is None else config.read_queue_nums
 
     def logs(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that hold or held messages."""
@@ -241,9 +243,13 @@ class SimBroker:
 
     def committed(self, group: str, topic: str) -> dict[MessageQueue, int]:
         """Return the offset it has for each queue of a group that has one."""
-        offsets = self.running.controller.offsets
-        found = {q: offsets.query(group, topic, q.queue_id) for q in self.queues(topic)}
-        return {queue: at for queue, at in found.items() if at is not None and at >= 0}
+        count = self._queue_count(topic)
+        offsets = sorted(self.running.controller.offsets.of(group, topic).items())
+        return {
+            MessageQueue(topic, self.name, queue_id): offset
+            for queue_id, offset in offsets
+            if 0 <= queue_id < count and offset >= 0
+        }
 
 
 class Cluster:
