@@ -30,6 +30,7 @@ from rocketstream.protocol.headers import (
 from rocketstream.protocol.message_ext import decode_messages
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.testing.sim.cluster import SimBroker
+from rocketstream.testing.sim.workload import FORGOTTEN_MS, UNHEARD
 from rocketstream.testing.sim.world import World
 from tests.scenarios.administering import SETTLES_S
 from tests.scenarios.operating import TIMEOUT_MS, Clerk
@@ -179,7 +180,9 @@ class Chooser(Clerk):
     # --- when all is calm -------------------------------------------------------------------------
 
     async def _end(self, chance: random.Random) -> None:
-        await asyncio.sleep(SETTLES_S)
+        # A connection that went silent keeps its group at the broker.
+        silent = UNHEARD & set(self._world.options.faults)
+        await asyncio.sleep(SETTLES_S + (FORGOTTEN_MS / 1_000 if silent else 0))
         for broker in self._world.cluster.brokers:
             for condition in chance.sample(CONDITIONS, len(CONDITIONS)):
                 self._choose(condition)

@@ -57,7 +57,10 @@ _UNSETTLED = {
     "clock jump",
     SLOW_DISK,
 }
-_UNHEARD = {"silence", "partition", "one-sided partition"}
+UNHEARD = frozenset({"silence", "partition", "one-sided partition"})
+"""The faults with which a broker may take a connection that is no more for one of a member."""
+FORGOTTEN_MS = CLIENT_EXPIRED_MS + 1_000.0 * EXPIRE_INTERVAL_S
+"""How long it does so."""
 _CLIENTS_END = {"client killed", "client power loss"}
 """With one of each a broker may take a client that has ended for a member until its silence has
 lasted too long; other brokers know better, and members follow one list and then the other."""
@@ -344,8 +347,8 @@ class BaseWorkload:
         rebalance += options.register_interval_ms + MARGIN_MS
         takeover = rebalance if options.apart_ms else None
         faults = set(options.faults)
-        if faults & _UNHEARD and faults & _CLIENTS_END:
-            rebalance += CLIENT_EXPIRED_MS + 1_000 * EXPIRE_INTERVAL_S
+        if faults & UNHEARD and faults & _CLIENTS_END:
+            rebalance += FORGOTTEN_MS
         untold = TOLD_WITHIN_MS if _UNTOLD.isdisjoint(options.faults) else math.inf
         return Rules(
             unflushed_ms=0.0 if options.flush == "sync" else None,
