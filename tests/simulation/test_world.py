@@ -80,22 +80,22 @@ def test_same_seed_is_the_same_run_and_another_is_another() -> None:
 
 
 PROGRAM = """
-import sys
-from tests.simulation.orders import run_orders
-from tests.scenarios.draws import draw_options
 from tests.scenarios.campaign import run_seed
-print(*(run_orders(draw_options(seed, "orders")).digest for seed in range(3)))
-for seed in (20, 25, 361):  # what came apart once: the order of connections, and of topics
-    print(*{run_seed(seed).digest for _ in range(int(sys.argv[1]))})
-print(run_seed(0, "clustering").digest)  # speaks TLS
+runs = {
+    # These come apart where connections are closed in the order of a set.
+    "clustering": (0, 1), "delayed": (2,), "ordered": (2,), "reading": (2, 4),
+    # And these, like the last one, where topics are told in such an order; clustering 0 speaks TLS.
+    "changing": (2,), "operating": (4,), "strange": (1,),
+}
+print(*(run_seed(seed, name).digest for name, seeds in runs.items() for seed in seeds))
 """
 
 
 def test_run_does_not_depend_on_the_process_or_its_hash_seed() -> None:
     outputs = set()
-    for hash_seed, times in (("1", "2"), ("2", "1")):
+    for hash_seed in ("1", "2"):
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, times],
+            [sys.executable, "-c", PROGRAM],
             env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
