@@ -497,6 +497,16 @@ def test_a_clock_that_is_set_excuses_what_comes_early() -> None:
     assert kinds([*history, ClockJumped(-100.0, "b", -600.0)]) == {AnomalyKind.DELAYED_EARLY}
 
 
+@pytest.mark.parametrize(("member", "is_late"), [("m", False), ("other", True)])
+def test_a_message_that_waits_for_a_busy_listener_is_not_late(member: str, is_late: bool) -> None:
+    prompt = Rules().prompt_ms
+    history: History = [GROUP, CalmBegan(5.0), *sent("first", 10.0, 0), *sent("k", 20.0, 1)]
+    busy = MessageDelivered(30.0, "first", "g", member, QUEUE, 0, call=1)
+    history += [busy, ListenerReturned(20.0 + prompt, busy, True)]
+    history += consumed("k", 25.0 + prompt, 1)
+    assert kinds(history) == ({AnomalyKind.LATE} if is_late else set())
+
+
 @pytest.mark.parametrize(("crash_at", "falls"), [(1_500.0, False), (3_500.0, True)])
 def test_a_crash_forgets_only_offsets_that_had_not_settled(crash_at: float, falls: bool) -> None:
     history: History = [

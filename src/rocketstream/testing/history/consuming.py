@@ -354,18 +354,30 @@ def _never_consumed(
 def _late(
     stories: Stories, rules: Rules, group: GroupStory, by_key: dict[str, list[Delivery]]
 ) -> Iterator[Anomaly]:
-    """Check that a message sent when all was calm was delivered at once."""
+    """Check that a message sent when all was calm was delivered at once.
+
+    It may wait for listeners that are at work with others.
+    """
     for key, send in stories.sends.items():
         if not send.acknowledged or not send.invoked:
             continue
         if not stories.is_calm_at(send.invoked[0].at):
             continue
         stored_at = send.acknowledged[0].at
-        first = min((d.event.at for d in by_key.get(key, ())), default=NEVER)
-        if stored_at + rules.prompt_ms < first < NEVER:
-            text = f"{key} was delivered {first - stored_at:.0f} ms after it was acknowledged"
+        first = min((d.event for d in by_key.get(key, ())), key=lambda d: d.at, default=None)
+        if first is None or first.at <= stored_at + rules.prompt_ms:
+            continue
+        since = max(stored_at, _idle_since(group, first.member, first.at))
+        if first.at > since + rules.prompt_ms:
+            text = f"{key} was delivered {first.at - stored_at:.0f} ms after it was acknowledged"
             events = (*send.invoked, *send.acknowledged, *(d.event for d in by_key[key]))
             yield Anomaly(AnomalyKind.LATE, f"{text} to group {group.declared.group}", events)
+
+
+def _idle_since(group: GroupStory, member: str, at: float) -> float:
+    """Return when the last listener call of a member had ended by a time, 0 for none."""
+    every = (delivery for queue in group.queues.values() for delivery in queue.deliveries)
+    return max((d.end for d in every if d.event.member == member and d.end <= at), default=0.0)
 
 
 def _waited(
