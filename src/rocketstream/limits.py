@@ -233,6 +233,9 @@ LOCAL_TRANSACTIONS_MAX: Final = 64
 """Plain local transactions that an asyncio producer runs at once, each on a thread; others wait."""
 OFFSET_CHECK_INTERVAL_MS: Final = 60_000
 """An offset that a broker confirmed and that has not changed since is checked so often."""
+OFFSETS_UNTOLD_MS: Final = 10_000
+"""A member that has told no offsets for so long, or for two intervals, asks before it tells some:
+it was stopped or blocked, and another one may have had its queues."""
 QUEUES_AT_ONCE: Final = 256
 """Queues whose offsets one consumer asks for, or tells, at a time: with tens of thousands of them,
 as a wrong route may name, its loop would do nothing else meanwhile."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, cast
 
+from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.offsets.store import RemoteBrokerOffsetStore
 from rocketstream.client.instance.groups import Groups
 from rocketstream.client.instance.outage_log import OutageLog
@@ -24,7 +25,8 @@ def mq(queue_id: int = 0, broker: str = "broker-a") -> MessageQueue:
 class Brokers:
     """As much of a client instance as the store uses; the test says what brokers answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
         self.api = self.routes = self.links = self.route_updates = self
         self.addresses: dict[str, BrokerAddress] = {"broker-a": BrokerAddress(MASTER, False)}
         self.updates: list[str] = []
@@ -80,6 +82,20 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
 
 
-def made() -> tuple[Brokers, RemoteBrokerOffsetStore]:
-    brokers = Brokers()
+def made(config: ClientConfig | None = None) -> tuple[Brokers, RemoteBrokerOffsetStore]:
+    brokers = Brokers(config or ClientConfig())
     return brokers, RemoteBrokerOffsetStore(cast(Any, brokers), "g")
+
+
+async def time_passes(brokers: Brokers, store: RemoteBrokerOffsetStore, ms: int) -> None:
+    """Have a member live on that tells its offsets every five seconds."""
+    for _ in range(ms // 5_000):
+        brokers.clock.advance(5_000)
+        await store.persist([])
+    brokers.clock.advance(ms % 5_000)
+
+
+async def say(store: RemoteBrokerOffsetStore, *mqs: MessageQueue) -> None:
+    """Have offsets said as often as it takes to count as confirmed."""
+    await store.persist(mqs)
+    await store.persist(mqs)

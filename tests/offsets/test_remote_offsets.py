@@ -8,12 +8,11 @@ import itertools
 import pytest
 
 from rocketstream.client.consumer.offsets import store as offset_store
-from rocketstream.client.consumer.offsets.store import RemoteBrokerOffsetStore
 from rocketstream.client.instance.routes import BrokerAddress
 from rocketstream.errors import RequestTimeoutError, RouteNotFoundError, SystemBusyError
-from rocketstream.limits import HAND_BACK_WAIT_MS, OFFSET_CHECK_INTERVAL_MS, OFFSET_CHECKS_MAX
+from rocketstream.limits import OFFSET_CHECK_INTERVAL_MS, OFFSET_CHECKS_MAX
 from rocketstream.model import MessageQueue
-from tests.offsets.offset_brokers import MASTER, SLAVE, made, mq, run
+from tests.offsets.offset_brokers import MASTER, SLAVE, made, mq, run, say, time_passes
 
 
 def test_nothing_is_loaded_and_memory_begins_empty() -> None:
@@ -263,7 +262,6 @@ def test_what_a_broker_confirmed_is_said_again_after_its_connection_was_lost() -
         store.connection_lost(MASTER)
         await store.persist([mq(), other])
         assert brokers.sent[4:] == [(MASTER, mq(), 7)]
-        assert store.piggyback_offset(other) == 7
 
     run(use())
 
@@ -287,12 +285,6 @@ def test_an_answer_whose_connection_is_lost_already_confirms_nothing() -> None:
     run(use())
 
 
-async def say(store: RemoteBrokerOffsetStore, *mqs: MessageQueue) -> None:
-    """Have offsets said as often as it takes to count as confirmed."""
-    await store.persist(mqs)
-    await store.persist(mqs)
-
-
 def test_what_a_former_owner_put_back_is_said_again() -> None:
     """Covers C-568: nothing new comes in the queue, so nothing else would put it right."""
 
@@ -304,7 +296,7 @@ def test_what_a_former_owner_put_back_is_said_again() -> None:
         brokers.stored[mq()] = 5
         await store.check([mq()])
         assert not brokers.asked, "what was confirmed just now is not asked about"
-        brokers.clock.advance(OFFSET_CHECK_INTERVAL_MS)
+        await time_passes(brokers, store, OFFSET_CHECK_INTERVAL_MS)
         await store.check([mq()])
         await store.persist([mq()])
         assert brokers.sent == [(MASTER, mq(), 17)]
@@ -323,9 +315,9 @@ def test_what_a_broker_still_has_is_asked_about_now_and_then_and_left_alone(stor
         brokers.sent.clear()
         brokers.stored[mq()] = stored
         for _ in range(2):
-            brokers.clock.advance(OFFSET_CHECK_INTERVAL_MS - 1)
+            await time_passes(brokers, store, OFFSET_CHECK_INTERVAL_MS - 1)
             await store.check([mq()])
-            brokers.clock.advance(1)
+            await time_passes(brokers, store, 1)
             await store.check([mq()])
             await store.check([mq()])
             await store.persist([mq()])
@@ -342,7 +334,7 @@ def test_a_broker_that_does_not_answer_is_asked_again_and_told_nothing() -> None
         brokers.stored[mq()] = 17
         assert await store.read_store(mq()) == 17
         brokers.asked.clear()
-        brokers.clock.advance(OFFSET_CHECK_INTERVAL_MS)
+        await time_passes(brokers, store, OFFSET_CHECK_INTERVAL_MS)
         brokers.stored[mq()] = RequestTimeoutError("late")
         await store.check([mq()])
         await store.persist([mq()])
@@ -366,141 +358,11 @@ def test_so_many_queues_are_asked_about_at_once_and_the_others_next_time() -> No
             store.update_offset(each, 1)
             brokers.stored[each] = 1
         await say(store, *mqs)
-        brokers.clock.advance(OFFSET_CHECK_INTERVAL_MS)
+        await time_passes(brokers, store, OFFSET_CHECK_INTERVAL_MS)
         await store.check(mqs)
         assert len(brokers.asked) == OFFSET_CHECKS_MAX
         await store.check(mqs)
         assert sorted(brokers.asked) == sorted(mqs)
-
-    run(use())
-
-
-def test_who_was_cut_off_says_nothing_lower_than_what_somebody_else_did() -> None:
-    """Covers C-324, C-567: the broker would take it, and the next owner consume all of it again."""
-
-    async def use() -> None:
-        brokers, store = made()
-        store.update_offset(mq(), 2)
-        store.update_offset(mq(1), 2)
-        await say(store, mq(), mq(1))
-        brokers.sent.clear()
-        store.connection_lost(MASTER)
-        brokers.stored[mq()] = 67
-        store.update_offset(mq(), 3)
-        await say(store, mq(), mq(1))
-        assert brokers.sent == [(MASTER, mq(1), 2)] * 2
-        assert store.piggyback_offset(mq()) == 0, "a pull would say it too"
-        assert store.overtaken([mq(), mq(1)]) == {mq(): 67}
-        assert store.read_memory(mq()) == 3
-        store.update_offset(mq(), 3, increase_only=False)
-        assert store.overtaken([mq()]) == {mq(): 67}, "a seek to where it is puts nothing back"
-        store.update_offset(mq(), 67)
-        assert not store.overtaken([mq()]), "it is where the other one is"
-        store.update_offset(mq(), 68)
-        await store.persist([mq()])
-        assert brokers.sent[2:] == [(MASTER, mq(), 68)]
-        assert not store.overtaken([mq()])
-        assert brokers.asked == [mq(), mq(1), mq(1), mq()]
-
-    run(use())
-
-
-def test_who_was_cut_off_asks_until_whoever_had_its_queue_must_have_given_it_back() -> None:
-    """Covers C-324: that member says where it is last, after this one was back and had asked."""
-
-    async def use() -> None:
-        brokers, store = made()
-        store.update_offset(mq(), 118)
-        await say(store, mq())
-        store.connection_lost(MASTER)
-        brokers.stored[mq()] = 90
-        await say(store, mq())
-        brokers.sent.clear()
-        brokers.stored[mq()] = 121
-        assert store.piggyback_offset(mq()) == 0, "a pull would say it too"
-        store.update_offset(mq(), 119)
-        await say(store, mq())
-        assert not brokers.sent
-        assert store.overtaken([mq()]) == {mq(): 121}
-        store.update_offset(mq(), 122)
-        brokers.clock.advance(HAND_BACK_WAIT_MS)
-        await say(store, mq())
-        assert brokers.offsets() == [122]
-        assert store.piggyback_offset(mq()) == 122
-        brokers.asked.clear()
-        store.update_offset(mq(), 123)
-        await say(store, mq())
-        assert not brokers.asked
-
-    run(use())
-
-
-def test_pulls_carry_nothing_of_a_queue_that_somebody_else_may_have_had() -> None:
-    """Covers C-211: other queues of the topic may be known again before it is asked about."""
-
-    async def use() -> None:
-        brokers, store = made()
-        store.update_offset(mq(), 2)
-        store.update_offset(mq(1), 2)
-        await say(store, mq(), mq(1))
-        store.connection_lost(MASTER)
-        await store.persist([mq(1)])
-        brokers.clock.advance(HAND_BACK_WAIT_MS)
-        store.update_offset(mq(1), 3)
-        await store.persist([mq(1)])
-        assert (store.piggyback_offset(mq()), store.piggyback_offset(mq(1))) == (0, 3)
-
-    run(use())
-
-
-def test_nothing_is_said_while_it_cannot_be_asked_whether_somebody_is_further() -> None:
-    async def use() -> None:
-        brokers, store = made()
-        store.update_offset(mq(), 2)
-        await say(store, mq())
-        store.connection_lost(MASTER)
-        brokers.sent.clear()
-        brokers.stored[mq()] = RequestTimeoutError("late")
-        await store.persist([mq()])
-        assert not brokers.sent
-        brokers.stored[mq()] = 0
-        await store.persist([mq()])
-        assert brokers.sent == [(MASTER, mq(), 2)]
-
-    run(use())
-
-
-def test_an_answer_whose_connection_is_lost_leaves_the_doubt() -> None:
-    async def use() -> None:
-        brokers, store = made()
-        store.update_offset(mq(), 2)
-        await say(store, mq())
-        store.connection_lost(MASTER)
-        brokers.sent.clear()
-        brokers.loses = True
-        await store.persist([mq()])
-        assert not brokers.sent
-        brokers.loses = False
-        await store.persist([mq()])
-        assert brokers.sent == [(MASTER, mq(), 2)]
-
-    run(use())
-
-
-def test_who_leaves_a_queue_says_nothing_lower_than_who_has_it_now() -> None:
-    """Covers C-179, C-324: the next owner may have begun before this one noticed."""
-
-    async def use() -> None:
-        brokers, store = made()
-        store.update_offset(mq(), 5)
-        brokers.stored[mq()] = 17
-        await store.persist_for_good([mq()])
-        assert not brokers.sent
-        store.remove_offset(mq())
-        store.update_offset(mq(), 6)
-        brokers.stored[mq()] = None
-        await store.persist_for_good([mq()])
-        assert brokers.offsets() == [6, 6]
 
     run(use())
 
@@ -619,25 +481,6 @@ def test_a_failing_commit_and_a_failing_question_are_told_once(
         await store.persist([mq()])
         await store.persist([mq()])
         assert sum("asking for offsets of g" in line for line in caplog.messages) == 1
-
-    run(use())
-
-
-def test_of_a_queue_that_comes_back_nothing_is_doubted_from_before() -> None:
-    """Its new owner has just asked where it begins; to ask once more would hold the offset back."""
-
-    async def use() -> None:
-        brokers, store = made()
-        store.update_offset(mq(), 5)
-        await say(store, mq())
-        store.connection_lost(MASTER)
-        store.remove_offset(mq())
-        brokers.stored[mq()] = 5
-        await store.read_store(mq())
-        store.update_offset(mq(), 6)
-        brokers.asked.clear()
-        await store.persist([mq()])
-        assert (brokers.asked, brokers.offsets()[-1]) == ([], 6)
 
     run(use())
 

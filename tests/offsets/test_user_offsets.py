@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from rocketstream._util.waiting import Locks
+from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.offsets.store import (
     NO_OFFSET,
     UNREADABLE,
@@ -22,6 +23,7 @@ from rocketstream.client.consumer.offsets.user_store import UserOffsets, open_st
 from rocketstream.client.instance.engine import Engine
 from rocketstream.errors import ClientStateError, ConnectError
 from rocketstream.model import MessageModel, MessageQueue
+from rocketstream.testing import ManualClock
 
 ONE, TWO, OTHER = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1), MessageQueue("U", "b", 0)
 
@@ -284,7 +286,12 @@ def test_a_closed_loop_tells_nobody_and_says_nothing() -> None:
 def test_a_consumer_has_the_store_its_model_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Covers C-111: the user's before any; each is loaded."""
     run_soon: Any = object()
-    instance = SimpleNamespace(client_id="id", background=SimpleNamespace(run_soon=run_soon))
+    instance = SimpleNamespace(
+        client_id="id",
+        background=SimpleNamespace(run_soon=run_soon),
+        config=ClientConfig(),
+        clock=ManualClock(),
+    )
     engine = cast(Engine, SimpleNamespace(instance=instance, locks=Locks()))
     loaded: list[Any] = []
 

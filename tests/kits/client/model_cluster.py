@@ -324,6 +324,7 @@ class _Instance:
         self.outages = OutageLog(cast(Any, self.clock), "me", Groups())
         self.name_servers = SimpleNamespace(addresses=[ADDRESS])
         self.config = SimpleNamespace(
+            persist_consumer_offset_interval_ms=5_000,
             pull_time_delay_ms_when_exception=1_000, unit_mode=False,
             effective_namespace=lambda: None,
         )  # fmt: skip

@@ -20,6 +20,7 @@ from rocketstream.limits import (
     HAND_BACK_WAIT_MS,
     OFFSET_CHECK_INTERVAL_MS,
     OFFSET_CHECKS_MAX,
+    OFFSETS_UNTOLD_MS,
     QUEUES_AT_ONCE,
 )
 from rocketstream.model import MessageQueue
@@ -271,10 +272,15 @@ class QueueOffset:
         elif stored > self.noted and not self._is_put_back():
             self.ahead = stored
 
+    def suspect(self) -> None:
+        """Have the broker asked before each commit, until who may have the queue gave it back."""
+        self._doubted_until_ms, self.is_doubted = None, True
+
     def unconfirmed(self) -> None:
         """Forget what the broker confirmed: it may have lost that, and given the queue away."""
-        self.stored = self.acked = self._doubted_until_ms = None
-        self.is_doubted, self.is_repeated = True, False
+        self.suspect()
+        self.stored = self.acked = None
+        self.is_repeated = False
 
     def _is_put_back(self) -> bool:
         """Whether the queue was put back on purpose, and is not again where it was."""
@@ -299,6 +305,9 @@ class RemoteBrokerOffsetStore(Offsets):
         """Broker and topic of every commit a broker has acknowledged."""
         self._addresses: dict[str, str] = {}
         """The address asked last, by broker name: a broker's master, or a slave in its place."""
+        interval_ms = instance.config.persist_consumer_offset_interval_ms
+        self._standstill_ms = max(2 * interval_ms, OFFSETS_UNTOLD_MS)
+        self._persisted_ms = self._now_ms()
 
     async def load(self) -> None:
         """Nothing to load (C-313)."""
@@ -393,6 +402,9 @@ class RemoteBrokerOffsetStore(Offsets):
 
     async def persist(self, mqs: Iterable[MessageQueue]) -> None:
         """Send the changed offsets of these queues, and know that they arrived."""
+        if self._stood_still():
+            self._suspect(self._queues)
+        self._persisted_ms = self._now_ms()
         by_broker: dict[str, list[MessageQueue]] = {}
         for mq in mqs:
             by_broker.setdefault(mq.broker_name, []).append(mq)
@@ -489,6 +501,8 @@ class RemoteBrokerOffsetStore(Offsets):
         queue = self._queues.get(mq)
         if queue is None or queue.is_doubted or _table_of(mq) not in self._tables:
             return 0
+        if self._stood_still():
+            return 0
         return 0 if queue.is_behind() else max(queue.noted, 0)
 
     def piggybacked(self, mq: MessageQueue) -> None:
@@ -517,6 +531,8 @@ class RemoteBrokerOffsetStore(Offsets):
         Raises:
             RocketMQError: a broker is unknown or did not take it.
         """
+        if self._stood_still():
+            self._suspect(mqs)
         results = await asyncio.gather(*map(self._persist_now, mqs), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
@@ -555,11 +571,25 @@ class RemoteBrokerOffsetStore(Offsets):
         """Forget what this broker confirmed: it writes offsets every few seconds only (C-344).
 
         One that died in between has lost them; one that did not may have given the queues to
-        another member meanwhile.
+        another member meanwhile. So may other brokers have their own: a member asks any broker who
+        the others are, and this one knows of us no more.
         """
+        self._suspect(self._queues)
         self._forget_confirmed(
             {name for name, confirmed in self._addresses.items() if confirmed == address}
         )
+
+    def _stood_still(self) -> bool:
+        """Return whether offsets were not told for so long that the process, or its loop, stood
+        still: a broker may have given its queues to another member meanwhile.
+        """
+        return self._now_ms() - self._persisted_ms > self._standstill_ms
+
+    def _suspect(self, mqs: Iterable[MessageQueue]) -> None:
+        # A copy: threads of the user's note offsets meanwhile.
+        for mq in list(mqs):
+            if (queue := self._queues.get(mq)) is not None:
+                queue.suspect()
 
     def _asks(self, broker_name: str, channel: str) -> None:
         """Note who is asked now; what another server of the broker confirmed counts no more.
