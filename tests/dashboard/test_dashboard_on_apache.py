@@ -152,22 +152,6 @@ def test_a_group_page_shows_the_java_member_its_queues_and_the_lag_admin_tells(
     assert f"{STARVED} 0–1" in shown["Owns"]
 
 
-@pytest.mark.parametrize(
-    ("group", "cause", "stands"),
-    [(PINNED, "pinned message", "waitForAFriend"), (STARVED, "starved pool", "waitForAll")],
-)
-def test_why_names_the_cause_and_the_line_java_stands_at(
-    stand: Stand, group: str, cause: str, stands: str
-) -> None:
-    def named() -> str | None:
-        text = stand.get("/group", name=group, live=True)
-        return text if f"<h3>{cause}</h3>" in text else None
-
-    text = wait_until(named, f"{cause} on the page", 60, interval_s=1)
-    assert f"FaultyConsumer.{stands}" in text
-    assert "What to do:" in text
-
-
 def test_messages_are_found_by_key_and_shown_by_either_id(stand: Stand) -> None:
     wanted = stand.sent[7]
     assert wanted.keys == "m-7"
@@ -248,6 +232,22 @@ def test_a_java_member_consumes_again_what_the_preview_shows(stand: Stand) -> No
         for queue_id, end in stand.ends.items()
         for offset in range(end - BACK, end)
     )
+
+
+@pytest.mark.parametrize(
+    ("group", "cause", "stands"),
+    [(PINNED, "pinned message", "waitForAFriend"), (STARVED, "starved pool", "waitForAll")],
+)
+def test_why_names_the_cause_and_the_line_java_stands_at(
+    stand: Stand, group: str, cause: str, stands: str
+) -> None:
+    def named() -> str | None:
+        text = stand.get("/group", name=group, live=True)
+        return text if f"<h3>{cause}</h3>" in text else None
+
+    text = wait_until(named, f"{cause} on the page", 60, interval_s=1)
+    assert f"FaultyConsumer.{stands}" in text
+    assert "What to do:" in text
 
 
 def test_the_overview_begins_with_the_pinned_group_of_java(stand: Stand) -> None:
