@@ -23,14 +23,14 @@ KEYS = 3
 OVERTIME_MS = 500.0
 """A send ends within so long after its timeout, where the process did not stand still."""
 ROUTE_MS = 10_000.0
-"""Until a process has the route of the topic, a send waits for name servers too, as Java's does."""
+"""Until a producer has the route of the topic, a send waits for name servers too, as Java's does."""
 
 
 class SimVariedProducer(SimProducer):
     """A process that sends by all calls of a producer whose settings are drawn."""
 
-    _routed = 0
-    """The last incarnation of the process in which a send came through."""
+    _routed = False
+    """Whether a send of this producer came through."""
 
     async def _main(self, node: Node) -> None:
         recorder = Recorder(lambda: self._world.now_ms, node.record)
@@ -59,8 +59,13 @@ class SimVariedProducer(SimProducer):
                 retry_another_broker_when_not_store_ok=pick((False, True)),
             ),
         )
-        producer = make()
-        await producer.start()
+
+        async def anew() -> aio.Producer:
+            self._routed, begun = False, make()
+            await begun.start()
+            return begun
+
+        producer = await anew()
         ways: Sequence[Callable[[aio.Producer, Recorder], Awaitable[None]]] = (
             self._send, self._send_batch, self._send_many, self._send_many, self._to_queue,
             self._by_selector, self._by_key, self._oneway, self._in_time,
@@ -78,8 +83,7 @@ class SimVariedProducer(SimProducer):
                 await asyncio.sleep(self._ways.random() / 100)
                 await producer.shutdown()  # what is under way ends; nothing is sent later
                 await asyncio.gather(*sends)
-                producer = make()
-                await producer.start()
+                producer = await anew()
             await asyncio.gather(*sends)
             await asyncio.sleep(self._chance.random() * self.habits.pause_ms / 1000)
         node.kept["busy"] = False
@@ -109,7 +113,7 @@ class SimVariedProducer(SimProducer):
         except RocketMQError as error:
             sending.failed(error)
         else:
-            self._routed = self.node.incarnation
+            self._routed = True
             ended(sending, result.send_status, result.message_queue, result.queue_offset)
             queue = wanted()
             if queue is not None and result.message_queue != queue:
@@ -117,7 +121,7 @@ class SimVariedProducer(SimProducer):
                 self._world.fail(text)
         took_ms = self._world.now_ms - began_ms
         most_ms = timeout_ms + OVERTIME_MS
-        most_ms += 0.0 if self._routed == self.node.incarnation else ROUTE_MS
+        most_ms += 0.0 if self._routed else ROUTE_MS
         if took_ms > most_ms and not self.node.stood_still_since(began_ms):
             self._world.fail(f"{message.keys} took {took_ms:.0f} ms; its timeout is {timeout_ms}")
 
