@@ -9,6 +9,7 @@ from rocketstream.errors import ConfigurationError
 from rocketstream.testing.clock import START_MS
 from rocketstream.watch import BrokerDown, Outage, Update
 from rocketstream.watch.alerting import Alerting, Event, Notice, Rule, read_config
+from rocketstream.watch.windows import Gap
 from tests.kits.states import cluster, group, queue
 
 OPS = ("ops",)
@@ -22,6 +23,7 @@ class Play:
         self.alerting = alerting
         self.now_ms = START_MS
         self.told: list[Notice] = []
+        self.gap: Gap | None = None
 
     def see(
         self, verdict: Verdict | None, seconds: int, name: str = "billing", outage: bool = False
@@ -33,8 +35,14 @@ class Play:
             state = self.state(name)
             verdicts = {} if verdict is None else {name: GroupVerdict(name, verdict, "because")}
             down = Outage(START_MS, "refused", 1) if outage else None
-            self.told += self.alerting.step(Update(state, verdicts, outage=down), self.now_ms)
+            update = Update(state, verdicts, outage=down, gap=self.gap)
+            self.told += self.alerting.step(update, self.now_ms)
         return [notice.event for notice in self.told[before:]]
+
+    def stood_still(self, seconds: int) -> None:
+        """Have nobody watch for so long."""
+        self.gap = Gap(self.now_ms, self.now_ms + seconds * 1_000, "too long")
+        self.now_ms = self.gap.until_ms
 
     def state(self, name: str) -> ClusterState:
         found = group(name, self.now_ms, queue(end=50, committed=8))
@@ -134,6 +142,34 @@ def test_clock_that_is_set_back_delays_no_notice_by_more_than_its_hold() -> None
     assert play.see(Verdict.OK, 600) == [Event.RECOVERED]
     assert play.now_ms < START_MS, "the outage began later"
     assert play.see(Verdict.OK, 100, outage=True) == [Event.OUTAGE]
+
+
+def test_after_a_standstill_it_takes_its_time_as_at_the_start() -> None:
+    """A window that only begins shows no trouble: its OK is no recovery."""
+    play = settled()
+    assert play.see(Verdict.FAILING, 100) == [Event.RAISED]
+    play.stood_still(3_600)
+    assert play.see(Verdict.OK, 120) == []
+    assert play.see(Verdict.FAILING, 600) == []
+    assert play.see(Verdict.OK, 300) == [Event.RECOVERED], "it is watched for long again"
+
+
+def test_what_was_seen_once_before_a_standstill_and_once_after_has_not_lasted() -> None:
+    """A laptop's network goes to sleep before it and wakes after it."""
+    play = settled()
+    play.see(Verdict.STALLED, 10)
+    play.stood_still(3_600)
+    assert play.see(Verdict.STALLED, 50) == []
+    play.see(Verdict.UNKNOWN, 10, outage=True)
+    play.stood_still(3_600)
+    assert play.see(Verdict.UNKNOWN, 50, outage=True) == []
+    assert play.see(Verdict.UNKNOWN, 50, outage=True) == [Event.OUTAGE]
+
+
+def test_an_outage_that_was_found_before_a_standstill_is_held_from_when_it_was_told() -> None:
+    play = settled()
+    outage = Update(play.state("billing"), {}, outage=Outage(play.now_ms - 3_600_000, "refused", 1))
+    assert play.alerting.step(outage, play.now_ms) == []
 
 
 def test_it_is_told_again_as_often_as_the_rule_says() -> None:

@@ -108,6 +108,57 @@ def test_a_slow_sweep_takes_a_quarter_of_the_time_at_most() -> None:
     assert rig.collector.cost().sweep_ms == 8_000
 
 
+class Stops:
+    """Answers of a cluster whose asker is stopped for a while in the first question."""
+
+    def __init__(self, rig: Rig, stopped_s: float) -> None:
+        self._rig, self._stopped_s = rig, stopped_s
+        self._answer = rig.asked.state
+        rig.asked.state = self.state  # type: ignore[method-assign]
+
+    def state(self) -> ClusterState:
+        stopped_s, self._stopped_s = self._stopped_s, 0.0
+        self._rig.clock.advance(stopped_s * 1_000)
+        return self._answer()
+
+
+@pytest.mark.parametrize("torn", [ConnectError("no answer within 5000 ms"), waiting(99)])
+def test_a_sweep_that_stood_still_is_not_believed_and_the_next_begins_at_once(
+    torn: ClusterState | Exception,
+) -> None:
+    """The process was stopped in the middle of it: half its answers are of an hour ago."""
+    rig = Rig(torn, waiting(7))
+    updates: list[Update] = []
+    rig.collector.subscribe(updates.append)
+    Stops(rig, 3_600)
+    assert rig.hand.step() == 10, "it cost the brokers nothing, and earns no rest of three hours"
+    (update,) = updates
+    assert update.outage is None
+    assert update.groups["billing"].lag == 7
+    assert [each.error for each in rig.kept.states] == [None]
+    assert rig.collector.cost().sweep_ms == 0
+
+
+def test_a_sweep_that_is_slow_each_time_is_believed() -> None:
+    rig = Rig(waiting(0))
+    for stopped_s in (20, 70, 200):
+        Stops(rig, stopped_s)
+        rig.sweep()
+    assert rig.asked.sweeps == 3
+    assert rig.collector.cost().sweep_ms == 200_000
+
+
+def test_readers_that_stood_still_after_a_sweep_delay_the_next_by_little() -> None:
+    rig = Rig(waiting(0))
+    leave = rig.collector.subscribe(lambda _: rig.clock.advance(3_600_000))
+    assert rig.sweep() == 90
+    leave()
+    rig.clock.advance(90_000)
+    rig.collector.refresh()
+    rig.hand.step()
+    assert rig.asked.sweeps == 2
+
+
 def test_failing_brokers_stretch_the_interval_up_to_four_times() -> None:
     failing = cluster(START_MS, broker_error="no answer")
     rig = Rig(failing, failing, failing, waiting(0))

@@ -157,6 +157,48 @@ def test_after_a_long_gap_it_begins_anew_and_says_so(
     run.end()
 
 
+@pytest.mark.parametrize("answered", [True, False])
+def test_verdicts_begin_anew_where_the_process_stood_still_for_long(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, answered: bool
+) -> None:
+    """Nobody watched: the group may have been well meanwhile, and stand for another reason now."""
+    run = Run(tmp_path / "h.db", START_MS)
+    run.sweep(standing(START_MS, 50))
+    last_ms = START_MS
+    for n in range(1, 30):
+        last_ms = START_MS + n * 10 * SECOND
+        assert run.sweep(standing(last_ms)).gap is None
+    run.sweep(ConnectError("the network goes to sleep first"))
+    at_ms = last_ms + 10 * MINUTE
+    run.clock.advance(at_ms - run.clock.now_ms())
+    with caplog.at_level(logging.WARNING):
+        if not answered:
+            silent = run.sweep(ConnectError("the network is not awake yet"))
+            assert silent.verdicts["billing"].verdict is Verdict.UNKNOWN
+            outage = silent.outage
+            assert outage is not None
+            assert (outage.since_ms, outage.sweeps) == (at_ms, 1)
+            at_ms += 10 * SECOND
+        update = run.sweep(standing(at_ms))
+    assert update.gap is not None
+    assert update.gap.from_ms == last_ms
+    verdict = update.verdicts["billing"]
+    assert (verdict.verdict, verdict.since_ms) == (Verdict.UNKNOWN, at_ms)
+    assert len(run.collector.window("billing")) == 1
+    assert update.looks == {}
+    assert "HISTORY_NOT_TAKEN_OVER" in caplog.text
+    assert run.sweep(standing(at_ms + 10 * SECOND)).gap == update.gap, "the last one"
+    run.end()
+
+
+def test_sweeps_that_are_far_apart_by_their_settings_leave_no_gap(tmp_path: Path) -> None:
+    run = Run(tmp_path / "h.db", START_MS)
+    run.collector._interval_s = 300
+    for n in range(4):
+        assert run.sweep(standing(START_MS + n * 5 * MINUTE)).gap is None
+    run.end()
+
+
 def test_an_outage_at_the_start_delays_going_on_and_does_not_end_it(tmp_path: Path) -> None:
     since_ms, last_ms = stalled(tmp_path / "h.db")
     run = Run(tmp_path / "h.db", last_ms + 10 * SECOND)

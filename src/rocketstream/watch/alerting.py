@@ -16,6 +16,7 @@ from typing import Any, Final
 from rocketstream.admin.state import URGENCY, ClusterState, GroupVerdict, Verdict
 from rocketstream.errors import ConfigurationError
 from rocketstream.watch.model import BrokerDown, Outage, Update
+from rocketstream.watch.windows import Gap
 
 BAD: Final = (
     Verdict.PINNED,
@@ -140,6 +141,7 @@ class Alerting:
         self._silent: dict[str, int] = {}
         """Since when what does not answer was seen not to."""
         self._began_ms: int | None = None
+        self._gap: Gap | None = None
 
     def remembered(self) -> dict[str, tuple[str | None, int]]:
         """Return the sent notices, to be passed to ``remember`` after a restart."""
@@ -162,8 +164,12 @@ class Alerting:
         nothing is known of them.
 
         Where the clock was set back, whatever it says was later counts as now: a hold begins anew,
-        and is not as long as the clock was ahead.
+        and is not as long as the clock was ahead. Where nobody watched for a while, all holds begin
+        anew, as at the start.
         """
+        if update.gap != self._gap:
+            self._gap, self._began_ms = update.gap, None
+            self._seen, self._silent = {}, {}
         self._began_ms = now_ms if self._began_ms is None else min(self._began_ms, now_ms)
         self._seen = {g: (verdict, min(at, now_ms)) for g, (verdict, at) in self._seen.items()}
         self._told = {g: _Told(t.verdict, min(t.at_ms, now_ms)) for g, t in self._told.items()}
@@ -248,10 +254,7 @@ class Alerting:
         else:
             silent = {A_BROKER + each.broker_name: each for each in update.down}
         found: list[Notice] = []
-        self._silent = {
-            name: min(self._silent.get(name, each.since_ms), now_ms)
-            for name, each in silent.items()
-        }
+        self._silent = {name: min(self._silent.get(name, now_ms), now_ms) for name in silent}
         for name, each in silent.items():
             if name in self._told or now_ms - self._silent[name] < self._outage_hold_ms:
                 continue

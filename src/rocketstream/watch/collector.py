@@ -27,11 +27,13 @@ from rocketstream.errors import (
 from rocketstream.watch.model import GroupLook, Judge, Model, Outage, Update, VerdictChange
 from rocketstream.watch.windows import (
     ROUND_MS,
+    Gap,
     LookTimes,
     Past,
     Windows,
     early_pause_s,
     gap_before,
+    gap_between,
     pause_s,
 )
 
@@ -48,6 +50,9 @@ LOOKS_AT_ONCE_MAX: Final = 4
 SHARED_MS: Final = 2_000
 """A look serves all who ask within so long after it."""
 LOOK_TIMEOUT_S: Final = 15.0
+STANDSTILL_S: Final = 30.0
+"""A sweep that takes longer, and four times as long as the one before, was not at work meanwhile:
+its process was stopped, or the machine slept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +147,7 @@ class Collector:
         self._shared = _SharedLooks(clock)
         self._counts = _Counts()
         self._began_s = 0.0
+        self._taken_ms: int | None = None
         self._took_s = 0.0
         self._pause_s = 0.0
         self._due_s = 0.0
@@ -318,7 +324,8 @@ class Collector:
                 self._ended = self._begun
                 self._lock.notify_all()
         ended_s = self._clock.monotonic_ms() / 1000
-        self._took_s = ended_s - now_s
+        # A sweep that stood still cost nobody anything: it earns no rest.
+        self._took_s = min(ended_s - self._began_s, self._longest_s)
         self._pause_s = pause_s(
             self._interval_s,
             self._took_s,
@@ -328,12 +335,13 @@ class Collector:
         self._due_s = ended_s + self._pause_s
         with self._lock:
             asked = self._wanted > self._begun
-        return early_pause_s(ended_s - now_s, self._took_s) if asked else self._pause_s
+        return early_pause_s(ended_s - self._began_s, self._took_s) if asked else self._pause_s
 
     def _sweep(self) -> None:
         if self._begin_with is not None and not self._counts.sweeps:
             self._past = self._begin_with()  # read before this sweep overwrites it
-        state = self._ask()
+        state = self._ask_awake()
+        self._note_gap(state)
         if state.error is None and self._go_on(state):
             state = self._ask()
         counts = self._counts
@@ -374,6 +382,36 @@ class Collector:
                 _log.exception("INTERNAL a subscriber of the collector failed")
         return update
 
+    @property
+    def _longest_s(self) -> float:
+        return max(STANDSTILL_S, 4 * self._took_s)
+
+    def _ask_awake(self) -> ClusterState:
+        """Ask, and once more where the process stood still meanwhile.
+
+        Answers from before and after that fit together no more, and one that was not awaited long
+        enough says nothing about its broker.
+        """
+        state = self._ask()
+        now_s = self._clock.monotonic_ms() / 1000
+        if now_s - self._began_s <= self._longest_s:
+            return state
+        _log.info("a sweep stood still for %d s and is made again", now_s - self._began_s)
+        self._began_s = now_s
+        return self._ask()
+
+    def _note_gap(self, state: ClusterState) -> None:
+        """Begin anew where nobody swept for too long: the process, or the machine, stood still."""
+        before_ms, self._taken_ms = self._taken_ms, state.taken_ms
+        if before_ms is None:
+            return
+        interval_s = max(self._took_s + self._pause_s, self._interval_s)
+        gap = gap_between(before_ms, state.taken_ms, interval_s)
+        if gap is not None:
+            with self._writing:
+                self._model.begin_anew(gap)
+            _log_gap(gap)
+
     def _ask(self) -> ClusterState:
         taken_ms = self._clock.now_ms()
         try:
@@ -403,11 +441,7 @@ class Collector:
             return False  # of another process, which may have ended long ago
         with self._writing:
             self._model.begin_anew(gap)
-        _log.warning(
-            "HISTORY_NOT_TAKEN_OVER verdicts begin anew, %d s after the last sweep: %s",
-            (gap.until_ms - gap.from_ms) / 1000,
-            gap.reason,
-        )
+        _log_gap(gap)
         return False
 
     # --- looking ----------------------------------------------------------------------------------
@@ -467,6 +501,14 @@ class Collector:
                 admin.close()
             except (RocketMQError, OSError):
                 _log.debug("closing the admin client failed", exc_info=True)
+
+
+def _log_gap(gap: Gap) -> None:
+    _log.warning(
+        "HISTORY_NOT_TAKEN_OVER verdicts begin anew, %d s after the last sweep: %s",
+        (gap.until_ms - gap.from_ms) / 1000,
+        gap.reason,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,8 +100,8 @@ class Update:
         down: brokers that do not answer while others, or a name server, do; as of the last sweep
             that was answered.
         before: the state before the last sweep, for rates; None where it was not answered.
-        gap: the unwatched time before this collection began, where it was too long to continue from
-            the previous collection; None where this one continues, or where there was none before.
+        gap: the last time in which nobody watched, where verdicts could not go on over it: before
+            this collection began, or while its process stood still. None where there was none.
         at_ms: the moment it holds for, ms since 1970: that of its newest finding; None before the
             first sweep.
         looks: the newest look into each group, of the last minutes.
@@ -182,7 +182,11 @@ class Model:
 
     def begin_anew(self, gap: Gap) -> None:
         """Begin without a past: nothing is known of the time of ``gap``."""
-        self.update = dataclasses.replace(self.update, gap=gap)
+        self._windows.forget()
+        self._looks, self._judged = {}, {}
+        self.update = dataclasses.replace(
+            self.update, verdicts=MappingProxyType({}), outage=None, down=(), gap=gap
+        )
 
     # --- findings ---------------------------------------------------------------------------------
 
@@ -255,7 +259,7 @@ class Model:
         text = f"the cluster does not answer: {error}"
         unknown = {
             group: GroupVerdict(group, Verdict.UNKNOWN, text, since_ms=since_ms)
-            for group in former.verdicts
+            for group in {*former.verdicts, *former.groups}
         }
         self.update = dataclasses.replace(
             former,

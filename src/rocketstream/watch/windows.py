@@ -85,6 +85,10 @@ class Windows:
         window = _added(self._windows.get(state.group, []), state, self._pace)
         self._windows = {**self._windows, state.group: window}
 
+    def forget(self) -> None:
+        """Forget all states: nobody watched since."""
+        self._windows = {}
+
     def window(self, group: str) -> list[GroupState]:
         """Return the states of a group, oldest first; empty for an unknown group."""
         return list(self._windows.get(group, ()))
@@ -281,12 +285,13 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time before a collection in which nobody watched: the verdicts hold since its end.
+    """A time in which nobody watched: before a collection, or while its process, or the machine,
+    stood still. The verdicts hold since its end.
 
     Attributes:
         from_ms: when the last sweep before the gap was made, ms since 1970.
         until_ms: when the first sweep after the gap was made, ms since 1970.
-        reason: why the earlier records are not taken over.
+        reason: why verdicts do not go on from what was seen before.
     """
 
     from_ms: int
@@ -302,16 +307,29 @@ def gap_before(past: Past, state: ClusterState, interval_s: float) -> Gap | None
         state: the first sweep that was answered.
         interval_s: the time from one sweep to the next, in seconds.
     """
-    away_ms = state.taken_ms - past.swept_ms
-    if away_ms < 0:
+    if (gap := gap_between(past.swept_ms, state.taken_ms, interval_s)) is not None:
+        return gap
+    if state.taken_ms < past.swept_ms:
         reason = "the last sweep written down lies in the future: the clock was set back"
-    elif away_ms > max(BREAK_MS, 3_000 * interval_s):
-        reason = "that is too long: what was so before may have ended and begun again"
     elif past.brokers and past.brokers.isdisjoint(places(state.brokers)):
         reason = "the brokers are others: it is the history of another cluster, or all have moved"
     else:
         return None
     return Gap(past.swept_ms, state.taken_ms, reason)
+
+
+def gap_between(from_ms: int, until_ms: int, interval_s: float) -> Gap | None:
+    """Return the gap between one sweep and the next; None where they are near enough.
+
+    Args:
+        from_ms: when the former was made, ms since 1970.
+        until_ms: when the latter was made.
+        interval_s: the time from one sweep to the next, in seconds.
+    """
+    if until_ms - from_ms <= max(BREAK_MS, 3_000 * interval_s):
+        return None
+    reason = "that is too long: what was so before may have ended and begun again"
+    return Gap(from_ms, until_ms, reason)
 
 
 SHARE_MAX: Final = 0.25
