@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -301,6 +301,39 @@ def test_a_redrive_that_stood_still_leaves_the_field_to_the_one_in_its_place() -
         assert len(letters.of("orders")) == 5
 
 
+@pytest.mark.parametrize(
+    ("stopped", "method", "left"),
+    [(Producer, "send", 4), (redrive.SentBefore, "has", 5)],
+    ids=["in a send", "before a send"],
+)
+def test_a_redrive_that_stood_still_sends_nothing_more_and_leaves_the_place_of_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, stopped: type, method: str, left: int
+) -> None:
+    """It would send a letter twice, and put the place back to behind it."""
+    clock = ManualClock(SYSTEM_CLOCK.now_ms())
+    with (
+        EmbeddedCluster(clock=clock) as cluster,
+        Admin(cluster.namesrv_addr, clock=clock) as admin,
+        Admin(cluster.namesrv_addr, clock=clock) as other,
+        Producer("letters", namesrv_addr=cluster.namesrv_addr) as producer,
+    ):
+        admin.topics.create(DEAD, 1)
+        admin.topics.create("orders", 2)
+        letters = Letters(cluster, producer, admin)
+        letters.put(5)
+
+        def stand_still() -> None:
+            clock.advance(61_000)
+            assert other.letters.redrive(GROUP).sent == left
+
+        monkeypatch.setattr(stopped, method, stopping(getattr(stopped, method), stand_still))
+        with pytest.raises(ClientStateError, match="stood still for 61 s"):
+            admin.letters.redrive(GROUP)
+        assert len(letters.of("orders")) == 5
+        with BlockingAdminClient(cluster.namesrv_addr) as client:
+            assert client.query_consumer_offset(PROGRESS_GROUP, QUEUE) == 5
+
+
 def test_a_redrive_whose_queues_went_to_another_stops_at_once(
     rocketmq_cluster: EmbeddedCluster,
     admin: Admin,
@@ -322,6 +355,18 @@ def test_a_redrive_whose_queues_went_to_another_stops_at_once(
     assert len(letters.of("orders")) == 1
     with BlockingAdminClient(rocketmq_cluster.namesrv_addr) as client:
         assert not client.query_consumer_offset(PROGRESS_GROUP, QUEUE)
+
+
+def stopping(method: Callable[..., Any], stand_still: Callable[[], None]) -> Callable[..., Any]:
+    """Return a method after whose first call the process stands still."""
+    stops = iter([stand_still])
+
+    def call(*args: Any, **settings: Any) -> Any:
+        found = method(*args, **settings)
+        next(stops, lambda: None)()
+        return found
+
+    return call
 
 
 def test_a_limit_takes_the_first_and_the_next_run_the_next(admin: Admin, letters: Letters) -> None:

@@ -179,9 +179,7 @@ class RedriveLock:
         for queue in sorted(queues):
             self._by_broker.setdefault(queue.broker_name, set()).add(queue)
         self._renewed_at = 0.0
-        self.is_lost: bool = False
-        """Whether others may have the queues by now: then nothing may be done with them any more.
-        """
+        self._is_lost = False
 
     def __enter__(self) -> Self:
         try:
@@ -209,6 +207,14 @@ class RedriveLock:
     ) -> None:
         self._give_back()
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether others may have the queues by now: then nothing may be done with them any more.
+
+        So it is where this program was stopped for too long, before it could notice.
+        """
+        return self._is_lost or self._age_ms() > TRUSTED_MS
+
     def keep(self) -> None:
         """Renew locks that are no longer fresh; call it before anything is done with the queues.
 
@@ -217,11 +223,11 @@ class RedriveLock:
             TransportError, BrokerError, RouteNotFoundError: a broker could not be asked.
         """
         check_stop()
-        age_ms = self._clock.monotonic_ms() - self._renewed_at
+        age_ms = self._age_ms()
         if age_ms < RENEWED_AFTER_MS and not self.is_lost:
             return
-        if self.is_lost or age_ms > TRUSTED_MS or not self._take():
-            self.is_lost = True
+        if self.is_lost or not self._take():
+            self._is_lost = True
             raise ClientStateError(
                 f"a redrive of the dead letters of {self._group} has stopped: it stood still for "
                 f"{age_ms / 1000:.0f} s or a broker restarted, and another one may have gone on in "
@@ -235,6 +241,9 @@ class RedriveLock:
         while (left := end - self._clock.monotonic_ms()) > 0:
             wait_unless_stopped(min(left, SLICE_MS) / 1000)
             self.keep()
+
+    def _age_ms(self) -> float:
+        return self._clock.monotonic_ms() - self._renewed_at
 
     def _take(self) -> bool:
         asked_at = self._clock.monotonic_ms()
@@ -418,6 +427,7 @@ class Redrive:
                     place.passed(letter)
                     continue
                 pace.next()
+                hold.keep()  # questions and the pace may have taken their time
                 message, is_safe = self._send(letter, sender, result)
                 place.passed(letter) if is_safe else place.stays_before(letter)
                 if on_sent is not None:
@@ -588,8 +598,6 @@ class _Place:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._hold.is_lost:
-            return  # another redrive keeps the place now, and may be farther
         try:
             self.save()
         except RocketMQError as error:
@@ -622,7 +630,9 @@ class _Place:
                 self._changed[queue] = end
 
     def save(self) -> None:
-        """Store the place at the brokers."""
+        """Store the place at the brokers, unless another redrive may keep it, and be farther."""
+        if self._hold.is_lost:
+            return
         for queue, offset in self._changed.items():
             self._store(self._progress, queue, offset)
         self._changed.clear()
