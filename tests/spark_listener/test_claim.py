@@ -108,6 +108,42 @@ def test_topics_a_query_reads_are_seen_although_nobody_named_them(
     assert caplog.text.count("does not read topic %RETRY%learned") == 1
 
 
+def test_what_a_query_reports_at_its_end_puts_nothing_back(
+    cluster: EmbeddedCluster, admin: BlockingAdminClient
+) -> None:
+    """Its process stood still for an hour, while others claimed the group, went on and ended."""
+    cluster.create_topic("ended", queues=2)
+    here, there = (MessageQueue("ended", "broker-a", queue_id) for queue_id in range(2))
+    for queue_id in range(2):
+        send(cluster, "ended", queue_id, numbered(0, 10))
+    with claim(cluster, "frozen") as mine:
+        admin.update_consumer_offsets("frozen", {here: 9})
+        mine.report({here: 4, there: 0})
+        assert admin.query_consumer_offset("frozen", here) == 9
+        assert admin.query_consumer_offset("frozen", there) == 0
+        mine.report({here: 10, there: 7})
+    assert admin.query_consumer_offset("frozen", here) == 10
+    assert admin.query_consumer_offset("frozen", there) == 7
+
+
+def test_a_broker_that_is_gone_at_the_end_leaves_the_others_their_report(
+    cluster: EmbeddedCluster, admin: BlockingAdminClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone = [MessageQueue("orders", "broker-x", queue_id) for queue_id in range(2)]
+    with claim(cluster, "halved") as mine:
+        mine.report({gone[0]: 4, QUEUE: 0, gone[1]: 4})
+    assert admin.query_consumer_offset("halved", QUEUE) == 0
+    assert caplog.text.count("were not reported, the checkpoint has them: broker 'broker-x'") == 1
+
+
+def test_the_offsets_of_whoever_took_the_group_over_are_left_alone(
+    cluster: EmbeddedCluster, admin: BlockingAdminClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with claim(cluster, "taken") as mine, push_consumer(cluster, "taken") as owner:
+        mine.report({QUEUE: 0})
+        assert f"they are those of {owner.client_id} now" in caplog.text
+
+
 def test_a_claim_that_knows_no_listener_refuses_to_consume_a_message(
     cluster: EmbeddedCluster, admin: BlockingAdminClient
 ) -> None:

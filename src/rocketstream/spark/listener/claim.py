@@ -165,16 +165,51 @@ class GroupClaim:
     def report(self, ends: Mapping[MessageQueue, int]) -> None:
         """Report where the last micro-batch ended, because the source reports one batch late.
 
-        Blocks for two round trips per broker; never raises.
+        Nothing is put back, and nothing told while others consume with the group: where this
+        process stood still for two minutes, another one may have claimed the group, and be further.
+
+        Blocks for a round trip per queue; never raises.
         """
         try:
             with admin_client(self._options) as admin:
-                admin.update_consumer_offsets(self.group, ends)
+                if others := self._others():
+                    logger.warning(
+                        "the last offsets of group %s were not reported, they are those of %s now",
+                        self.group, ", ".join(sorted(others)),
+                    )  # fmt: skip
+                    return
+                admin.update_consumer_offsets(self.group, self._news(admin, ends))
         except RocketMQError as error:
-            logger.warning(
-                "the last offsets of group %s were not reported, the checkpoint has them: %s",
-                self.group, error,
-            )  # fmt: skip
+            self._not_reported(error)
+
+    def _others(self) -> frozenset[str]:
+        engine, member = self._engine, self._member
+        return frozenset() if engine is None or member is None else engine.run(member.others())
+
+    def _news(
+        self, admin: BlockingAdminClient, ends: Mapping[MessageQueue, int]
+    ) -> dict[MessageQueue, int]:
+        """Return the ends that lie behind what is stored; a broker that is gone is asked once."""
+        news: dict[MessageQueue, int] = {}
+        gone: set[str] = set()
+        for queue, end in ends.items():
+            if queue.broker_name in gone:
+                continue
+            try:
+                stored = admin.query_consumer_offset(self.group, queue)
+            except RocketMQError as error:
+                gone.add(queue.broker_name)
+                self._not_reported(error)
+                continue
+            if stored is None or stored < end:
+                news[queue] = end
+        return news
+
+    def _not_reported(self, error: RocketMQError) -> None:
+        logger.warning(
+            "the last offsets of group %s were not reported, the checkpoint has them: %s",
+            self.group, error,
+        )  # fmt: skip
 
     def end(self) -> None:
         """Leave the group; does nothing if the claim has not begun."""
