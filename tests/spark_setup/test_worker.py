@@ -162,9 +162,23 @@ def test_patience_counts_from_the_first_failure() -> None:
     clock = ManualClock()
     patience = Patience(1_000, clock)
     assert not patience.exhausted()
-    clock.advance(999)
-    assert not patience.exhausted()
+    for _ in range(2):
+        clock.advance(499.5)
+        assert not patience.exhausted()
     clock.advance(1)
     assert patience.exhausted()
     patience.succeeded()
     assert not patience.exhausted()
+
+
+def test_a_process_that_stood_still_was_not_patient_meanwhile() -> None:
+    """Its network wakes after it: the second failure in an hour is none of a broker's."""
+    clock = ManualClock()
+    patience = Patience(1_000, clock)
+    assert not patience.exhausted()
+    clock.advance(3_600_000)
+    assert not patience.exhausted()
+    clock.advance(499)
+    assert not patience.exhausted()
+    clock.advance(1)
+    assert patience.exhausted()

@@ -21,6 +21,9 @@ T = TypeVar("T")
 class Patience:
     """Bounds how long a failure that may pass is waited for.
 
+    A process that stood still was not patient meanwhile: however long, from one failure to the next
+    half of the bound passes at most.
+
     Args:
         timeout_ms: from the first failure after a success.
         clock: measures the time.
@@ -29,21 +32,23 @@ class Patience:
     def __init__(self, timeout_ms: float, clock: Clock) -> None:
         self._timeout_ms = timeout_ms
         self._clock = clock
-        self._since: float | None = None
+        self._failed_ms: float | None = None
+        self._waited_ms = 0.0
         self._pause_ms = 0.0
         self._never = threading.Event()
 
     def succeeded(self) -> None:
         """Count from zero at the next failure."""
-        self._since = None
-        self._pause_ms = 0.0
+        self._failed_ms = None
+        self._waited_ms = self._pause_ms = 0.0
 
     def exhausted(self) -> bool:
         """Note a failure; return True when there were only failures for ``timeout_ms``."""
         now = self._clock.monotonic_ms()
-        if self._since is None:
-            self._since = now
-        return now - self._since >= self._timeout_ms
+        if self._failed_ms is not None:
+            self._waited_ms += min(now - self._failed_ms, self._timeout_ms / 2)
+        self._failed_ms = now
+        return self._waited_ms >= self._timeout_ms
 
     def pause(self) -> None:
         """Wait a little, longer each time: 50 ms to 1 s."""
