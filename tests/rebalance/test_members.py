@@ -83,6 +83,16 @@ def test_expired_members_go_and_the_rest_is_known() -> None:
     assert left == {"cg": ["c"]}
 
 
+def test_silence_from_before_the_broker_was_at_work_does_not_count() -> None:
+    members, producers = ConsumerMembers(), ProducerMembers()
+    members.register(data(), member("a"))
+    producers.register("pg", member("a"))
+    assert members.expire(NOW + 400_000, NOW + 300_000) == ([], {})
+    assert producers.expire(NOW + 400_000, NOW + 300_000) == []
+    assert members.expire(NOW + 420_001, NOW + 300_000) == (["a"], {"cg": []})
+    assert producers.expire(NOW + 420_001, NOW + 300_000) == ["a"]
+
+
 def test_client_connected_twice_is_listed_once() -> None:
     """Covers C-346."""
     members = ConsumerMembers()

@@ -166,6 +166,31 @@ def test_silent_member_expires_and_the_rest_is_told(rocketmq_cluster_factory: Ma
         second.wait_end()
 
 
+def test_a_broker_that_stood_still_takes_nobody_for_silent(
+    rocketmq_cluster_factory: MakeCluster,
+) -> None:
+    """Covers C-343: where the machine slept, its clients slept as well, and are heard later."""
+    clock = ManualClock()
+    cluster = rocketmq_cluster_factory(clock=clock)
+    look = cluster.broker._expire_members
+    with Peer(cluster.broker_addr) as first, Peer(cluster.broker_addr) as second:
+        first.heartbeat("c1", topics={"T1": "*"})
+        second.heartbeat("c2", topics={"T1": "*"}, producer="pg")
+        on_loop(cluster, look)
+        clock.advance(3_600_000)
+        on_loop(cluster, look)
+        assert members(first) == ["c1", "c2"]
+        for _ in range(12):
+            clock.advance(10_000)
+            on_loop(cluster, look)
+        first.heartbeat("c1", topics={"T1": "*"})
+        assert members(first) == ["c1", "c2"]
+        clock.advance(10_000)
+        on_loop(cluster, look)
+        assert members(first) == ["c1"]
+        second.wait_end()
+
+
 def test_wall_clock_that_jumps_ends_neither_membership_nor_lock(
     rocketmq_cluster_factory: MakeCluster,
 ) -> None:

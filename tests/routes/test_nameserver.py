@@ -52,6 +52,16 @@ class Running:
 
         asyncio.run_coroutine_threadsafe(call(), self.thread.loop).result(10)
 
+    def scan(self) -> None:
+        """Have its regular scan happen now."""
+
+        async def call() -> None:
+            assert self.server._scan is not None
+            self.server._scan.cancel()
+            self.server._scan_now()
+
+        self.thread.run(call())
+
     def close(self) -> None:
         self.thread.run(self.server.close())
         self.thread.close()
@@ -222,6 +232,24 @@ def test_silent_broker_is_removed_after_120_s(running: Running, namesrv_peer: Pe
         running.expire()
         assert addresses(namesrv_peer, "T1") is None
         broker.wait_end()
+
+
+def test_a_name_server_that_stood_still_takes_no_broker_for_silent(
+    running: Running, namesrv_peer: Peer
+) -> None:
+    """Covers C-442: where the machine slept, brokers slept as well, and register later."""
+    register(namesrv_peer, "T1")
+    running.scan()
+    running.clock.advance(3_600_000)
+    running.scan()
+    assert addresses(namesrv_peer, "T1") == {0: ADDRESS}
+    for _ in range(12):
+        running.clock.advance(10_000)
+        running.scan()
+    assert addresses(namesrv_peer, "T1") == {0: ADDRESS}
+    running.clock.advance(10_000)
+    running.scan()
+    assert running.server.routes.route("T1") is None
 
 
 def test_wall_clock_that_jumps_removes_no_broker(running: Running, namesrv_peer: Peer) -> None:

@@ -130,6 +130,13 @@ def test_topics_stay_while_a_slave_serves_them() -> None:
     assert register(table, "T1", broker_id=1, channel="s") == Registered()
 
 
+def test_silence_from_before_the_server_was_at_work_does_not_count() -> None:
+    table = RouteTable()
+    register(table, "T1", channel="x")
+    assert table.expire(NOW + 400_000, NOW + 300_000) == []
+    assert table.expire(NOW + 420_001, NOW + 300_000) == ["x"]
+
+
 def test_expiry_is_strictly_after_120_s_without_a_sign() -> None:
     """Covers C-442."""
     table = RouteTable()

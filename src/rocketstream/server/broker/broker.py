@@ -21,6 +21,7 @@ from rocketstream.protocol import names
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.record import pack_host
+from rocketstream.server.attention import Attention
 from rocketstream.server.broker.acl import AccessGuard, AclFiles
 from rocketstream.server.broker.config import BrokerConfig, is_wildcard
 from rocketstream.server.broker.controller import BrokerController
@@ -127,6 +128,7 @@ class Broker:
         self._schedule: ScheduleService | None = None
         self._transactions: TransactionService | None = None
         self._registrar: NameServerRegistrar | None = None
+        self._attention = Attention(EXPIRE_INTERVAL_S * 1000)
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     @property
@@ -316,7 +318,7 @@ class Broker:
         schedule.start()
         transactions.start()
         self._persistence.start()
-        self._every("expire", EXPIRE_INTERVAL_S, controller.expire_members)
+        self._every("expire", EXPIRE_INTERVAL_S, self._expire_members)
         self._every("sample", SAMPLE_INTERVAL_S, controller.sample)
         self._every("retention", RETENTION_INTERVAL_S, self._delete_expired, RETENTION_FIRST_S)
 
@@ -356,6 +358,11 @@ class Broker:
 
         delay_s = interval_s if first_s is None else first_s
         self._timers[name] = asyncio.get_running_loop().call_later(delay_s, tick)
+
+    def _expire_members(self) -> None:
+        """Remove silent clients; how long the broker stood still is not their silence."""
+        controller = self.controller
+        controller.expire_members(self._attention.look(controller.monotonic_ms()))
 
     def _delete_expired(self) -> None:
         """Remove commit log files past their time (C-439); tried again in the next round."""

@@ -15,6 +15,7 @@ from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import NotifyConsumerIdsChangedRequestHeader
 from rocketstream.protocol.names import retry_topic
+from rocketstream.server.attention import NEVER_MS
 from rocketstream.server.broker.acl import AccessGuard
 from rocketstream.server.broker.config import BrokerConfig
 from rocketstream.server.broker.core.consumer_filters import ConsumerFilters
@@ -270,12 +271,16 @@ class BrokerController:
             self.member_left(group, self.consumers.unregister(group, connection))
             yield
 
-    def expire_members(self) -> None:
-        """Remove clients silent for 120 s, close their connections, tell the others (C-551)."""
+    def expire_members(self, since_ms: float = NEVER_MS) -> None:
+        """Remove clients silent for 120 s, close their connections, tell the others (C-551).
+
+        Args:
+            since_ms: silence before that does not count: the broker stood still.
+        """
         now_ms = self.monotonic_ms()
         self.locks.expire(now_ms)
-        channels, left = self.consumers.expire(now_ms)
-        channels += self.producers.expire(now_ms)
+        channels, left = self.consumers.expire(now_ms, since_ms)
+        channels += self.producers.expire(now_ms, since_ms)
         for group, stay in left.items():
             self.member_left(group, stay)
         for channel in channels:

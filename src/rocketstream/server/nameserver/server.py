@@ -11,6 +11,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import StoreError
 from rocketstream.protocol.bodies import KVConfigSerializeWrapper
+from rocketstream.server.attention import Attention
 from rocketstream.server.dispatch import Dispatcher, Guard
 from rocketstream.server.nameserver.core.routes import KeyValueTable, RouteTable
 from rocketstream.server.nameserver.handlers import NameServerHandlers
@@ -84,6 +85,7 @@ class NameServer:
             clock=clock,
         )
         self._scan: asyncio.TimerHandle | None = None
+        self._attention = Attention(SCAN_INTERVAL_S * 1000)
 
     @property
     def address(self) -> str:
@@ -127,14 +129,19 @@ class NameServer:
         self._scan = asyncio.get_running_loop().call_later(SCAN_INTERVAL_S, self._scan_now)
 
     def _scan_now(self) -> None:
+        self._attention.look(self._clock.monotonic_ms())
         self.expire()
         if self._file:
             self._file.tick(asyncio.get_running_loop().time())
         self._scan_later()
 
     def expire(self) -> None:
-        """Remove brokers silent for 120 s and close their connections."""
-        for channel in self.routes.expire(self._clock.monotonic_ms()):
+        """Remove brokers silent for 120 s and close their connections.
+
+        Silence before this server stood still, and meanwhile, does not count.
+        """
+        since_ms = self._attention.since_ms
+        for channel in self.routes.expire(self._clock.monotonic_ms(), since_ms):
             if isinstance(channel, Connection):
                 channel.close("the broker was silent for 120 s")
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from rocketstream.limits import CLIENT_EXPIRED_MS, GROUPS_MAX
 from rocketstream.protocol.bodies import ConsumerData, SubscriptionData
+from rocketstream.server.attention import NEVER_MS
 from rocketstream.server.broker.core.room import check_room
 
 _LEAVE_SOME = "end some of their clients first"
@@ -122,14 +123,20 @@ class ConsumerMembers:
         """The groups a channel is a member of."""
         return [group.name for group in self._groups.values() if channel in group.members]
 
-    def expire(self, now_ms: float) -> tuple[list[Hashable], dict[str, list[Hashable]]]:
-        """Remove members silent for 120 s; return their channels and, by group, those that
-        remain."""
+    def expire(
+        self, now_ms: float, since_ms: float = NEVER_MS
+    ) -> tuple[list[Hashable], dict[str, list[Hashable]]]:
+        """Remove members silent for 120 s; return their channels and, by group, those that remain.
+
+        Args:
+            now_ms: the time.
+            since_ms: silence before that does not count.
+        """
         late = [
             (group.name, channel)
             for group in self._groups.values()
             for channel, member in group.members.items()
-            if now_ms - member.heard_ms > CLIENT_EXPIRED_MS
+            if now_ms - max(member.heard_ms, since_ms) > CLIENT_EXPIRED_MS
         ]
         stay = {name: self.unregister(name, channel) for name, channel in late}
         return [channel for _, channel in late], stay
@@ -194,13 +201,13 @@ class ProducerMembers:
         for client_id in [c for c, known in self._clients.items() if known.channel == channel]:
             del self._clients[client_id]
 
-    def expire(self, now_ms: float) -> list[Hashable]:
-        """Remove members silent for 120 s; return their channels."""
+    def expire(self, now_ms: float, since_ms: float = NEVER_MS) -> list[Hashable]:
+        """Remove members silent for 120 s, of that which counts; return their channels."""
         late = [
             (group, channel)
             for group, members in self._groups.items()
             for channel, member in members.items()
-            if now_ms - member.heard_ms > CLIENT_EXPIRED_MS
+            if now_ms - max(member.heard_ms, since_ms) > CLIENT_EXPIRED_MS
         ]
         for group, channel in late:
             self.unregister(group, channel)

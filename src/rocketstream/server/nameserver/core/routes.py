@@ -27,6 +27,7 @@ from rocketstream.protocol.bodies import (
     TopicRouteData,
 )
 from rocketstream.protocol.codes import MASTER_ID, Perm, ResponseCode
+from rocketstream.server.attention import NEVER_MS
 
 TOPICS_PER_STEP = 500
 
@@ -269,9 +270,18 @@ class RouteTable:
             self.unregister(identity)
         return gone
 
-    def expire(self, now_ms: float) -> list[Hashable]:
-        """Remove brokers silent for 120 s; return their channels, which the caller closes."""
-        late = [b for b in self._live.values() if b.heard_ms + BROKER_EXPIRED_MS < now_ms]
+    def expire(self, now_ms: float, since_ms: float = NEVER_MS) -> list[Hashable]:
+        """Remove brokers silent for 120 s; return their channels, which the caller closes.
+
+        Args:
+            now_ms: the time.
+            since_ms: silence before that does not count.
+        """
+        late = [
+            live
+            for live in self._live.values()
+            if max(live.heard_ms, since_ms) + BROKER_EXPIRED_MS < now_ms
+        ]
         for live in late:
             self.unregister(live.identity)
         return [live.channel for live in late]
