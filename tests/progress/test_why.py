@@ -11,6 +11,7 @@ import pytest
 
 from rocketstream import Message, Producer
 from rocketstream.admin import Admin, why
+from rocketstream.admin.core.evidence import Look, look_of
 from rocketstream.admin.messages.masking import Masking
 from rocketstream.admin.state import CauseKind, QueueState, Verdict
 from rocketstream.errors import ConfigurationError
@@ -20,6 +21,7 @@ from rocketstream.protocol.bodies import ConsumerRunningInfo, ConsumeStatus, Pro
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.subscription import build_subscription
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.testing.clock import ManualClock
 from tests.kits.peer import Peer
 from tests.plugins.waiting import wait_until
 
@@ -110,6 +112,30 @@ def test_a_member_that_does_not_answer_is_told_as_unknown_in_time(
     (queue,) = (q for q in report.state.queues if (q.topic, q.queue_id) == (T, 0))
     assert (queue.client_id, queue.lag) == ("c1", 1)
     assert report.causes == ()
+
+
+def test_members_are_asked_anew_where_the_asker_stood_still_before_it_read_their_answers(
+    cluster: EmbeddedCluster, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would seem to have done nothing since then."""
+    clock = ManualClock()
+    stops = iter([3_600_000])
+    moments: list[int] = []
+
+    def late(info: ConsumerRunningInfo, _: int) -> Look:
+        clock.advance(next(stops, 0))
+        moments.append(clock.now_ms())
+        return look_of(info, clock.now_ms())
+
+    monkeypatch.setattr(why, "look_of", late)
+    with member(cluster, "c1", "*", 2), Admin(cluster.namesrv_addr, clock=clock) as admin:
+        peer.send(T, b"done")
+        peer.commit(G, T, 0, 1)
+        report = admin.groups.why(G)
+    assert len(moments) == 2
+    assert report.took_ms == 0
+    assert report.state is not None
+    assert report.state.taken_ms == moments[-1]
 
 
 def test_no_sentence_names_a_message_by_what_is_masked(cluster: EmbeddedCluster) -> None:

@@ -62,6 +62,9 @@ LOOK_TIMEOUT_MS = 900
 """A member that does not answer within this is reported as unknown; brokers would wait 10 s."""
 LOOKS_MS = 1_800
 """Most time for two looks and the pause between them."""
+STANDSTILL_MS = 30_000
+"""A report that takes longer was not at work meanwhile: its process was stopped, or the machine
+slept."""
 QUEUES_READ_MAX = 8
 """Most queues whose next message is read."""
 TAGS_READ_MAX = 32
@@ -87,10 +90,15 @@ class Why(Service):
 
     def report(self, group: str, window: Sequence[GroupState]) -> WhyReport:
         """Find out why a group is behind; see ``Groups.why``."""
-        began_ms = self._clock.monotonic_ms()
         names.check_group(group)
+        began_ms = self._clock.monotonic_ms()
         evidence, seen = self._evidence(group, window)
         took_ms = round(self._clock.monotonic_ms() - began_ms)
+        if took_ms > STANDSTILL_MS:
+            # Answers of an hour ago that are read now look as if members had done nothing since.
+            began_ms = self._clock.monotonic_ms()
+            evidence, seen = self._evidence(group, window)
+            took_ms = round(self._clock.monotonic_ms() - began_ms)
         state = _with_owners(evidence.state, evidence.members)
         return replace(explain(evidence, seen), took_ms=took_ms, state=state)
 
