@@ -206,6 +206,34 @@ def test_one_thread_takes_the_place_of_one_that_hangs(left: LeftBehind) -> None:
     assert (hanging.key, hanging.left, calls._runners) == (0, True, 1)
 
 
+class StoppedWhileItWaits(threading.Condition):
+    """Has the process stopped while it waits first, for so long by a clock."""
+
+    def __init__(self, lock: Any, clock: ManualClock, stopped_ms: float) -> None:
+        super().__init__(lock)
+        self._clock, self._stopped_ms = clock, stopped_ms
+
+    def wait(self, timeout: float | None = None) -> bool:
+        stopped_ms, self._stopped_ms = self._stopped_ms, 5.0
+        self._clock.advance(stopped_ms)
+        return False
+
+
+@pytest.mark.parametrize(("stopped_ms", "is_left"), [(10_001, False), (9_999, True)])
+def test_a_process_that_stood_still_leaves_no_call_behind_for_it(
+    left: LeftBehind, stopped_ms: float, is_left: bool
+) -> None:
+    """Its messages would be sent back, and the next batch of an orderly queue begin beside it."""
+    clock = ManualClock()
+    calls = CountedRunners(listener_of(sync_listener), 1, 9_000, clock, left)
+    calls._done = StoppedWhileItWaits(calls._lock, clock, stopped_ms)
+    calls.submit([call()])
+    with calls._lock:
+        calls._next()
+    assert [each.left for each in calls.finished(8_999)] == [True] * is_left
+    assert [each.left for each in calls.finished(9_001)] == [True] * (not is_left)
+
+
 @pytest.mark.allow_leaks  # as above
 def test_the_answer_of_a_call_left_behind_no_longer_counts(make: Make, left: LeftBehind) -> None:
     release, gone = threading.Event(), threading.Event()

@@ -213,19 +213,29 @@ def test_a_listener_that_hangs_is_sent_back_and_left_behind(
     release.set()
 
 
+class Hurrying(ManualClock):
+    """Goes on by a second with each look, once it is told to."""
+
+    hurries = False
+
+    def monotonic_ms(self) -> float:
+        if self.hurries:
+            self.advance(1_000)
+        return super().monotonic_ms()
+
+
 @pytest.mark.allow_leaks  # as above
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_micro_batch_waits_a_minute_for_a_call_that_hangs(
     run: Run, admin: BlockingAdminClient, is_async: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Spark runs one micro-batch at a time, so all queues of the group would wait with it."""
-    release, clock = threading.Event(), ManualClock()
+    release, clock = threading.Event(), Hurrying()
     before = waiting(admin, 3)
 
     def hangs(messages: list[MessageExt]) -> bool:
-        if is_third := int(messages[0].body) == 3:
-            clock.advance(60_000)
-        return is_third
+        clock.hurries = int(messages[0].body) == 3
+        return clock.hurries
 
     def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
         if hangs(messages):

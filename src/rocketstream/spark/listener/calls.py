@@ -27,6 +27,9 @@ Context = ConsumeConcurrentlyContext | ConsumeOrderlyContext
 
 TICK_MS: Final = 5.0
 """How often the task checks whether another thread would help, and whether calls hang."""
+STANDSTILL_MS: Final = 10_000.0
+"""In a tick that takes longer the process was stopped, or the machine slept: calls did not run
+either."""
 SLOW_CALL_MS: Final = 1.0
 """Another thread helps where calls take longer than this; shorter ones would only take the
 interpreter's lock from each other."""
@@ -145,7 +148,11 @@ class Calls:
                     return found
                 begun = self._begun
                 self._done.wait(TICK_MS / 1000)
-                self._grow(self._clock.monotonic_ms() - now_ms, self._begun - begun)
+                waited_ms = self._clock.monotonic_ms() - now_ms
+                if waited_ms > STANDSTILL_MS:
+                    self._stood_still(waited_ms)
+                else:
+                    self._grow(waited_ms, self._begun - begun)
 
     def close(self) -> None:
         """Make no more calls; running calls are left behind."""
@@ -172,6 +179,15 @@ class Calls:
         self._waited_ms, self._begun_meanwhile = 0.0, 0
         if self._waiting and slow and len(self._running) >= awake:
             self._wake(min(awake, self._at_once - awake, len(self._waiting)))
+
+    def _stood_still(self, for_ms: float) -> None:
+        """Leave out of the calls' time for how long nothing ran.
+
+        Left behind, all would be sent back though they end soon, and the next ones of orderly
+        queues begin beside them.
+        """
+        for call in self._running:
+            call.started_ms += for_ms
 
     def _wake(self, count: int) -> None:
         """Have so many more runners make calls: those that wait, then new ones."""
