@@ -649,6 +649,25 @@ def test_expired_messages_are_looked_for_each_time_they_may_take(
     assert "the scan for expired messages failed" in caplog.text
 
 
+def test_a_process_that_stood_still_takes_no_listener_for_slow(made: Made) -> None:
+    """Covers C-248: nothing ran meanwhile, and what is under way ends soon."""
+    world = made(consume_timeout_minutes=2)
+    world.start()
+    scans: list[float] = []
+
+    async def clean() -> None:
+        scans.append(world.client.loop.now_s)
+
+    world.machine.clean_expired = clean
+    world.client.turn()
+    world.client.turn(150_100)
+    assert scans == []
+    world.client.turn(120_100)
+    assert len(scans) == 1
+    world.client.turn(149_900)
+    assert len(scans) == 2, "only late"
+
+
 def test_the_first_messages_of_a_queue_are_sent_back_when_they_take_too_long(made: Made) -> None:
     """Covers C-248: longer than the limit, as far as they are at their listener, 16 a scan."""
     world = made(consume_timeout_minutes=2)

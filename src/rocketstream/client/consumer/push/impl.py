@@ -64,7 +64,8 @@ BROKER_SUSPEND_MS = 15_000
 PULL_TIMEOUT_MS = 30_000
 EXPIRED_CHECKED_MAX = 16
 """Oldest messages of one queue looked at in one scan for expired ones (C-248)."""
-
+STANDSTILL_MS = 30_000
+"""Before a scan that is late by more the process was stopped or blocked, or the machine slept."""
 
 _FLOW_LOG_EVERY = 1_000
 
@@ -475,7 +476,11 @@ class PushConsumerImpl(ConsumerInner):
 
     async def _clean_forever(self) -> None:
         while True:
-            await asyncio.sleep(self.settings.consume_timeout_minutes * 60)
+            began_ms = self.clock.monotonic_ms()
+            limit_ms = self.settings.consume_timeout_minutes * 60_000
+            await asyncio.sleep(limit_ms / 1_000)
+            if self.clock.monotonic_ms() - began_ms > limit_ms + STANDSTILL_MS:
+                continue  # no listener took its time meanwhile
             try:
                 await self.clean_expired()
             except Exception:
