@@ -23,7 +23,7 @@ KEYS = 3
 OVERTIME_MS = 500.0
 """A send ends within so long after its timeout, where the process did not stand still."""
 ROUTE_MS = 10_000.0
-"""Until a producer has the route of the topic, a send waits for name servers too, as Java's does."""
+"""Until a producer has the route of the topic, a send waits for name servers too, as in Java."""
 
 
 class SimVariedProducer(SimProducer):
