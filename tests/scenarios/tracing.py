@@ -24,7 +24,7 @@ from rocketstream.testing.sim.producing import SimProducer
 from rocketstream.testing.sim.world import Node, World
 
 KEYS, TYPE = "messaging.rocketmq.message.keys", "messaging.rocketmq.message.type"
-ERROR = "error.type"
+ERROR, SEND_STATUS = "error.type", "rocketstream.send_status"
 
 
 class Seen(NamedTuple):
@@ -145,7 +145,7 @@ class Spans:
             return
         (span,) = spans
         failed = isinstance(event, SendFailed)
-        stored = failed and "messaging.rocketmq.send_status" in span.attributes
+        stored = failed and SEND_STATUS in span.attributes
         if span.operation == "send" and not stored and span.ok == failed:
             self._world.fail(f"{event} has a span that says {span.attributes.get(ERROR)}")
 
