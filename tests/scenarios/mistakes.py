@@ -301,7 +301,7 @@ class SimMuddler(Sender):
         every = mistakes(node, self._topic, broker.address)
         producer = aio.Producer("muddlers", **node.client())
         await producer.start()
-        while not self._world.healed:
+        while not (self._world.healed and broker.is_ready):
             await asyncio.sleep(chance.random())
             await self._make(chance.choice(every))
         chance.shuffle(every)
