@@ -183,7 +183,7 @@ def test_verdicts_begin_anew_where_the_process_stood_still_for_long(
     assert update.gap is not None
     assert update.gap.from_ms == last_ms
     verdict = update.verdicts["billing"]
-    assert (verdict.verdict, verdict.since_ms) == (Verdict.UNKNOWN, at_ms)
+    assert (verdict.verdict, verdict.since_ms) == (Verdict.UNKNOWN, update.gap.until_ms)
     assert len(run.collector.window("billing")) == 1
     assert update.looks == {}
     assert "HISTORY_NOT_TAKEN_OVER" in caplog.text
