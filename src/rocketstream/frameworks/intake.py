@@ -34,6 +34,9 @@ UNACKED_LIMIT_S = 15 * 60.0
 _DONE, _BY_COUNT, _SOON, _DEAD, _UNTOUCHED = None, 0, 1, -1, -2
 _NEVER_MINUTES = 60.0 * 24 * 365
 """The consumer's own limit counts from another moment: only ours decides."""
+_STANDSTILL_S = 30.0
+"""Before the end of a wait that is late by more the process was stopped, and what it does with a
+message as well."""
 _SETTLING_MS = 500
 """How long an end waits for the answers it gave itself."""
 _OURS = {
@@ -276,8 +279,9 @@ class Intake:
         try:
             self._take(delivery)
             await delivery.begun
-            return await asyncio.wait_for(delivery.answer, limit_s)
-        except TimeoutError:
+            if await _within(delivery.answer, limit_s):
+                return delivery.answer.result()
+            delivery.answer.cancel()
             logger.warning(
                 "message %s of %s was not acknowledged within %g s and comes again",
                 delivery.message.msg_id,
@@ -287,3 +291,15 @@ class Intake:
             return _BY_COUNT
         finally:
             self._open.discard(delivery)
+
+
+async def _within(answer: asyncio.Future[int | None], limit_s: float | None) -> bool:
+    """Wait for an answer; return whether it came in time, which begins anew after a standstill."""
+    loop = asyncio.get_running_loop()
+    while True:
+        began_s = loop.time()
+        await asyncio.wait([answer], timeout=limit_s)
+        if answer.done() or limit_s is None:
+            return True
+        if loop.time() - began_s <= limit_s + _STANDSTILL_S:
+            return False
