@@ -9,6 +9,7 @@ import pytest
 
 from rocketstream import Message, Producer
 from rocketstream.admin import Admin
+from rocketstream.errors import ConnectError, RocketMQError, RouteNotFoundError
 from rocketstream.protocol.trace import (
     TracePub,
     TraceRecord,
@@ -131,6 +132,29 @@ def test_view_shows_a_body_as_it_may_be_seen(quick: Quick, topic: str, tmp_path:
     )
     assert "no message 'X1'" in quick("message", "view", topic, "X1").failed()
     assert "needs a schema" in quick("message", "view", topic, "X1", "--format", "avro").failed()
+
+
+@pytest.mark.parametrize("error", [ConnectError("no name server"), RouteNotFoundError("no route")])
+def test_tail_goes_on_once_name_servers_answer_again(
+    quick: Quick, topic: str, monkeypatch: pytest.MonkeyPatch, error: RocketMQError
+) -> None:
+    """As after the sleep of a laptop, whose network wakes after it."""
+
+    def silent(_: str) -> dict[str, str]:
+        raise error
+
+    with Admin(str(quick.namesrv)) as admin:
+        with monkeypatch.context() as outage:
+            outage.setattr(admin._wire, "topic_masters", silent)
+            with pytest.raises(type(error)):
+                admin.messages.tail(topic)
+        first = admin.messages.tail(topic, last=2)
+        with monkeypatch.context() as outage:
+            outage.setattr(admin._wire, "topic_masters", silent)
+            found = admin.messages.tail(topic, first.place)
+        assert (found.messages, found.problems) == ((), (error.message,))
+        again = admin.messages.tail(topic, found.place)
+        assert (again.messages, again.problems, again.place) == ((), (), first.place)
 
 
 def test_tail_begins_at_the_end_and_takes_nothing_from_anybody(quick: Quick, topic: str) -> None:

@@ -112,7 +112,7 @@ class TailRound:
         place: pass it to the next round.
         examined: how many messages were read.
         passed_over: how many messages were left out, because they came faster than they are read.
-        problems: brokers that could not be asked; the next round asks them again.
+        problems: brokers and name servers that could not be asked; the next round asks them again.
     """
 
     messages: tuple[ShownMessage, ...]

@@ -29,7 +29,12 @@ from rocketstream.admin.rows import ConsumedRow, ConsumePlan, TrackRow
 from rocketstream.admin.service import Service, change, question
 from rocketstream.admin.topics import Topics
 from rocketstream.admin.wire import questions
-from rocketstream.errors import ConfigurationError, RocketMQError
+from rocketstream.errors import (
+    ConfigurationError,
+    RocketMQError,
+    RouteNotFoundError,
+    TransportError,
+)
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import TRACE_TOPIC
@@ -181,7 +186,8 @@ class Messages(Service):
                 passed over.
 
         Raises:
-            RouteNotFoundError: the topic is unknown.
+            RouteNotFoundError: in the first round; the topic is unknown.
+            ConnectError: in the first round; no name server answered.
             ConfigurationError: the filter cannot be used, or a value is out of range.
         """
         is_wanted = (wanted or MessageFilter()).compiled()
@@ -191,7 +197,13 @@ class Messages(Service):
                 f"{behind_max} and {last}"
             )
         problems: list[str] = []
-        spans = self._spans(topic, problems)
+        try:
+            spans = self._spans(topic, problems)
+        except (TransportError, RouteNotFoundError) as error:
+            if place is None:
+                raise
+            # It was there: name servers are away, or have not heard of its brokers again.
+            return TailRound((), place, 0, problems=(error.message,))
         if place is None:
             place = {queue: max(low, high - last) for queue, (low, high) in spans.items()}
         places = dict(place)
