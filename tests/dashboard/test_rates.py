@@ -58,3 +58,23 @@ def test_a_clock_that_went_back_begins_anew() -> None:
     rates.add(sweep(100_000, orders=(100,)))
     rates.add(sweep(50_000, orders=(200,)))
     assert rates.rate("orders") is None
+
+
+def test_the_same_sweep_once_more_changes_nothing() -> None:
+    """As after a look into a group, which is told with the sweep before it."""
+    rates = TopicRates()
+    rates.add(sweep(0, orders=(10,)))
+    rates.add(sweep(10_000, orders=(30,)))
+    rates.add(sweep(10_000, orders=(30,)))
+    assert rates.rate("orders") == 2.0
+
+
+def test_there_is_no_rate_over_a_time_in_which_nobody_swept() -> None:
+    """For a minute it would be that of the last hour."""
+    rates = TopicRates()
+    rates.add(sweep(0, orders=(0,)), is_first=True)
+    rates.add(sweep(10_000, orders=(10,)))
+    rates.add(sweep(3_610_000, orders=(36_000,)), is_first=True)
+    assert rates.rate("orders") is None
+    rates.add(sweep(3_620_000, orders=(36_010,)))
+    assert rates.rate("orders") == 1.0

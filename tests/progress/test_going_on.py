@@ -186,6 +186,7 @@ def test_verdicts_begin_anew_where_the_process_stood_still_for_long(
     assert (verdict.verdict, verdict.since_ms) == (Verdict.UNKNOWN, update.gap.until_ms)
     assert len(run.collector.window("billing")) == 1
     assert update.looks == {}
+    assert update.before is None, "a rate over it is none of now"
     assert "HISTORY_NOT_TAKEN_OVER" in caplog.text
     assert run.sweep(standing(at_ms + 10 * SECOND)).gap == update.gap, "the last one"
     run.end()

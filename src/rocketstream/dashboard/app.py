@@ -128,7 +128,7 @@ def _site(
 
     def swept(update: Update) -> None:
         if update.state is not None and update.outage is None:
-            rates.add(update.state)
+            rates.add(update.state, is_first=update.before is None)
 
     with ExitStack() as open_:
         desk = Desk(cluster.admin_factory, settings.clock)

@@ -99,7 +99,8 @@ class Update:
         outage: since when nothing answers; None when the last sweep was answered.
         down: brokers that do not answer while others, or a name server, do; as of the last sweep
             that was answered.
-        before: the state before the last sweep, for rates; None where it was not answered.
+        before: the state before the last sweep, for rates; None where it was not answered, or made
+            before a ``gap``.
         gap: the last time in which nobody watched, where verdicts could not go on over it: before
             this collection began, or while its process stood still. None where there was none.
         at_ms: the moment it holds for, ms since 1970: that of its newest finding; None before the
@@ -197,6 +198,7 @@ class Model:
             now_ms: a look later than that was made before the clock was set back.
         """
         former = self.update
+        is_first = former.gap is not None and former.gap.until_ms == state.taken_ms
         groups = dict(state.groups)
         for name, look in self._looks.items():
             if name in groups and groups[name].taken_ms < look.state.taken_ms <= now_ms:
@@ -211,7 +213,7 @@ class Model:
             state=dataclasses.replace(state, groups=groups),
             outage=None,
             down=brokers_down(former.down, state),
-            before=former.state if former.outage is None else None,
+            before=None if former.outage is not None or is_first else former.state,
             at_ms=state.taken_ms,
         )
         down = {each.broker_name for each in self.update.down}

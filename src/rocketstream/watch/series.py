@@ -222,13 +222,19 @@ class TopicRates:
         self._queues: dict[MessageQueue, float] = {}
         self._topics: dict[str, float] = {}
 
-    def add(self, state: ClusterState) -> None:
-        """Add the result of a sweep."""
+    def add(self, state: ClusterState, *, is_first: bool = False) -> None:
+        """Add the result of a sweep; once more does nothing.
+
+        Args:
+            is_first: nobody swept just before it: there are no rates over what nobody watched.
+        """
+        if self._seen and state.taken_ms == self._seen[-1][0]:
+            return  # as a look into a group found it
         ends = {
             queue.key: queue.max_offset for topic in state.topics.values() for queue in topic.queues
         }
-        if self._seen and state.taken_ms <= self._seen[-1][0]:
-            self._seen.clear()  # the clock went back: earlier states give no rate
+        if is_first or (self._seen and state.taken_ms < self._seen[-1][0]):
+            self._seen.clear()  # or the clock went back: earlier states give no rate
         self._seen.append((state.taken_ms, ends))
         while len(self._seen) > 2 and (
             len(self._seen) > STATES_MAX or state.taken_ms - self._seen[1][0] >= SPAN_MS
