@@ -222,7 +222,12 @@ def test_a_java_member_consumes_again_what_the_preview_shows(stand: Stand) -> No
         assert "<strong>Done.</strong>" in done
         assert 'data-label="Moved">no<' not in done
         assert 'data-label="Moved">no:' not in done
-        wait_until(lambda: len(stand.received("again.tsv")) >= BACK * QUEUES, "repeats", 60)
+        wait_until(
+            lambda: (len(stand.received("again.tsv")), stand.committed()),
+            "repeats",
+            60,
+            fits=lambda seen: seen[0] >= BACK * QUEUES,
+        )
         stand.settled(stand.ends)
         member.end_input()
         member.wait_event("closed")
