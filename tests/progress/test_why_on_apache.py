@@ -33,7 +33,7 @@ SETTINGS = {
 # A pull that was under way when its member was paused takes up to 32 messages of a queue.
 BEYOND_A_PULL = 2 * (32 + 20)
 LIVE = [fault.name for fault in FAULTS if fault.name != "expired"]
-LAST = {"starved": 1, "pinned": 2}
+LAST = {"slow": 1, "starved": 1, "pinned": 2}
 """These show after half a minute and after a whole one, which the others take."""
 NAMED = sorted((f.name for f in FAULTS if f.kind is not None), key=lambda name: LAST.get(name, 0))
 WHO = ("java", "ours")
