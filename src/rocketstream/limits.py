@@ -233,6 +233,9 @@ LOCAL_TRANSACTIONS_MAX: Final = 64
 """Plain local transactions that an asyncio producer runs at once, each on a thread; others wait."""
 OFFSET_CHECK_INTERVAL_MS: Final = 60_000
 """An offset that a broker confirmed and that has not changed since is checked so often."""
+STANDSTILL_MS: Final = 30_000
+"""A wait that ends later by more was that of a process that stood still: it was stopped, or the
+machine slept, and nothing else in it worked meanwhile."""
 OFFSETS_UNTOLD_MS: Final = 10_000
 """A member that has told no offsets for so long, or for two intervals, asks before it tells some:
 it was stopped or blocked, and another one may have had its queues."""

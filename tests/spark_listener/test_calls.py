@@ -13,6 +13,7 @@ from rocketstream import ConsumeConcurrentlyContext, limits
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.client.consumer.listener import listener_of
 from rocketstream.errors import ClientStateError
+from rocketstream.limits import STANDSTILL_MS
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt, assemble_message
 from rocketstream.spark.listener.calls import Call, Calls, LeftBehind, ThreadCalls, new_calls
@@ -219,7 +220,9 @@ class StoppedWhileItWaits(threading.Condition):
         return False
 
 
-@pytest.mark.parametrize(("stopped_ms", "is_left"), [(10_001, False), (9_999, True)])
+@pytest.mark.parametrize(
+    ("stopped_ms", "is_left"), [(STANDSTILL_MS + 1, False), (STANDSTILL_MS - 1, True)]
+)
 def test_a_process_that_stood_still_leaves_no_call_behind_for_it(
     left: LeftBehind, stopped_ms: float, is_left: bool
 ) -> None:

@@ -62,9 +62,6 @@ LOOK_TIMEOUT_MS = 900
 """A member that does not answer within this is reported as unknown; brokers would wait 10 s."""
 LOOKS_MS = 1_800
 """Most time for two looks and the pause between them."""
-STANDSTILL_MS = 30_000
-"""A report that takes longer was not at work meanwhile: its process was stopped, or the machine
-slept."""
 QUEUES_READ_MAX = 8
 """Most queues whose next message is read."""
 TAGS_READ_MAX = 32
@@ -94,7 +91,7 @@ class Why(Service):
         began_ms = self._clock.monotonic_ms()
         evidence, seen = self._evidence(group, window)
         took_ms = round(self._clock.monotonic_ms() - began_ms)
-        if took_ms > STANDSTILL_MS:
+        if took_ms > limits.STANDSTILL_MS:
             # Answers of an hour ago that are read now look as if members had done nothing since.
             began_ms = self._clock.monotonic_ms()
             evidence, seen = self._evidence(group, window)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rocketstream import limits
 from rocketstream.checks import check_range, is_number
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext, ConsumeOrderlyContext
@@ -34,9 +35,6 @@ UNACKED_LIMIT_S = 15 * 60.0
 _DONE, _BY_COUNT, _SOON, _DEAD, _UNTOUCHED = None, 0, 1, -1, -2
 _NEVER_MINUTES = 60.0 * 24 * 365
 """The consumer's own limit counts from another moment: only ours decides."""
-_STANDSTILL_S = 30.0
-"""Before the end of a wait that is late by more the process was stopped, and what it does with a
-message as well."""
 _SETTLING_MS = 500
 """How long an end waits for the answers it gave itself."""
 _OURS = {
@@ -301,5 +299,5 @@ async def _within(answer: asyncio.Future[int | None], limit_s: float | None) -> 
         await asyncio.wait([answer], timeout=limit_s)
         if answer.done() or limit_s is None:
             return True
-        if loop.time() - began_s <= limit_s + _STANDSTILL_S:
+        if loop.time() - began_s <= limit_s + limits.STANDSTILL_MS / 1_000:
             return False

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
+from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.workers import ThreadWorkers, Worker, Workers
 from rocketstream.admin.core.verdicts import judge
@@ -50,9 +51,6 @@ LOOKS_AT_ONCE_MAX: Final = 4
 SHARED_MS: Final = 2_000
 """A look serves all who ask within so long after it."""
 LOOK_TIMEOUT_S: Final = 15.0
-STANDSTILL_S: Final = 30.0
-"""A sweep that takes longer, and four times as long as the one before, was not at work meanwhile:
-its process was stopped, or the machine slept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +382,8 @@ class Collector:
 
     @property
     def _longest_s(self) -> float:
-        return max(STANDSTILL_S, 4 * self._took_s)
+        """A sweep that takes longer stood still."""
+        return max(limits.STANDSTILL_MS / 1_000, 4 * self._took_s)
 
     def _ask_awake(self) -> ClusterState:
         """Ask, and once more where the process stood still meanwhile.

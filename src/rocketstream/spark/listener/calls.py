@@ -27,9 +27,6 @@ Context = ConsumeConcurrentlyContext | ConsumeOrderlyContext
 
 TICK_MS: Final = 5.0
 """How often the task checks whether another thread would help, and whether calls hang."""
-STANDSTILL_MS: Final = 10_000.0
-"""In a tick that takes longer the process was stopped, or the machine slept: calls did not run
-either."""
 SLOW_CALL_MS: Final = 1.0
 """Another thread helps where calls take longer than this; shorter ones would only take the
 interpreter's lock from each other."""
@@ -149,7 +146,7 @@ class Calls:
                 begun = self._begun
                 self._done.wait(TICK_MS / 1000)
                 waited_ms = self._clock.monotonic_ms() - now_ms
-                if waited_ms > STANDSTILL_MS:
+                if waited_ms > limits.STANDSTILL_MS:
                     self._stood_still(waited_ms)
                 else:
                     self._grow(waited_ms, self._begun - begun)

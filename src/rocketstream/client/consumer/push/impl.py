@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from rocketstream import limits
 from rocketstream._util.clock import Clock
 from rocketstream._util.ending import CUT_SHORT, is_being_cancelled, take_all
 from rocketstream.client.consumer.assignment import Assignment, RebalanceSettings
@@ -64,8 +65,6 @@ BROKER_SUSPEND_MS = 15_000
 PULL_TIMEOUT_MS = 30_000
 EXPIRED_CHECKED_MAX = 16
 """Oldest messages of one queue looked at in one scan for expired ones (C-248)."""
-STANDSTILL_MS = 30_000
-"""Before a scan that is late by more the process was stopped or blocked, or the machine slept."""
 
 _FLOW_LOG_EVERY = 1_000
 
@@ -479,7 +478,7 @@ class PushConsumerImpl(ConsumerInner):
             began_ms = self.clock.monotonic_ms()
             limit_ms = self.settings.consume_timeout_minutes * 60_000
             await asyncio.sleep(limit_ms / 1_000)
-            if self.clock.monotonic_ms() - began_ms > limit_ms + STANDSTILL_MS:
+            if self.clock.monotonic_ms() - began_ms > limit_ms + limits.STANDSTILL_MS:
                 continue  # no listener took its time meanwhile
             try:
                 await self.clean_expired()
