@@ -64,7 +64,8 @@ TOLD_AGAIN_MAX: Final = 5
 """How often members get the request again if they commit between storing and sending it.
 """
 JAVA_PAUSE_MS: Final = 11_000
-"""Java's members wait ten seconds before they store the offsets they were sent to (C-532)."""
+"""Java's members wait ten seconds before they store the offsets they were sent to (C-532); one that
+is sent elsewhere meanwhile may stay at those."""
 WAIT_MS: Final = 25_000
 """How long members are given to arrive at their new offsets."""
 _LOOK_EVERY_S: Final = 0.25
@@ -180,6 +181,9 @@ class Resets(Service):
         undo_directory: str | os.PathLike[str] | None = None,
     ) -> ResetDone:
         """Move a group as a plan says; blocks until its members arrived, at most ``wait_ms`` more.
+
+        Where one that is not ours commits while it is told, it is told again after its pause, 11 s
+        for each time.
 
         The stored offsets and the kept messages are read again first; a plan that is no longer true
         is refused. The undo file is written before anything moves, and the offsets are read back
@@ -445,7 +449,7 @@ class Resets(Service):
             here = [row for row in rows if row.broker_name == broker_name]
             address = self._client.master(broker_name)
             if here[0].by is ResetBy.MEMBERS:
-                self._tell(change, address, plan.group, here)
+                self._tell(change, address, plan, here)
                 continue
             for row in here:
                 if not row.moves:
@@ -462,7 +466,9 @@ class Resets(Service):
             # offsets.
             change.wire.send_to(address, group, row.queue, row.to_offset)
 
-    def _tell(self, change: Change, address: str, group: str, rows: Sequence[ResetRow]) -> None:
+    def _tell(
+        self, change: Change, address: str, plan: ResetPlan, rows: Sequence[ResetRow]
+    ) -> None:
         """Make a broker send the members (220) to exactly these offsets.
 
         Such a broker resets to times only. But when it is asked to skip to the end without force,
@@ -471,11 +477,13 @@ class Resets(Service):
         """
         for topic in sorted({row.topic for row in rows}):
             here = [row for row in rows if row.topic == topic]
-            for _ in range(TOLD_AGAIN_MAX):
+            for attempt in range(TOLD_AGAIN_MAX):
+                if attempt and self._has_others(plan):
+                    wait_unless_stopped(JAVA_PAUSE_MS / 1_000)
                 for row in here:
-                    change.wire.store_offset(group, row.queue, row.to_offset)
+                    change.wire.store_offset(plan.group, row.queue, row.to_offset)
                 try:
-                    told = change.wire.tell_stored(address, group, topic)
+                    told = change.wire.tell_stored(address, plan.group, topic)
                 except ConsumerNotOnlineError:
                     break  # the members have left; the stored offsets count
                 if all(told.get(row.queue) == row.to_offset for row in here):
