@@ -198,8 +198,9 @@ class Scribe(Clerk):
             ("itself", form.sends or form.reads), ("delayed", form.sends or form.reads),
             ("retries", form.retries), ("dead", form.dead),
         ):  # fmt: skip
-            view = ViewMessageRequestHeader(places[name])
-            await check(f"see what is {name}", may, RequestCode.VIEW_MESSAGE_BY_ID, view)
+            if name in places:  # a broker that lost its state may have taken none
+                view = ViewMessageRequestHeader(places[name])
+                await check(f"see what is {name}", may, RequestCode.VIEW_MESSAGE_BY_ID, view)
 
     async def _shown(self, broker: SimBroker) -> dict[str, Any] | None:
         answer = await self._ask(broker, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
