@@ -276,8 +276,12 @@ def test_a_redrive_that_fails_gives_the_queues_back(admin: Admin, letters: Lette
     assert admin.letters.redrive(GROUP, to="orders").sent == 1
 
 
-def test_a_redrive_that_stood_still_leaves_the_field_to_the_one_in_its_place() -> None:
-    """As after a crash: brokers let a next one in, and it keeps the place from then on."""
+Two = tuple[ManualClock, EmbeddedCluster, Admin, Admin, Letters]
+
+
+@pytest.fixture
+def two() -> Iterator[Two]:
+    """Two that may redrive five letters, by a clock that is moved by hand."""
     clock = ManualClock(SYSTEM_CLOCK.now_ms())
     with (
         EmbeddedCluster(clock=clock) as cluster,
@@ -289,16 +293,22 @@ def test_a_redrive_that_stood_still_leaves_the_field_to_the_one_in_its_place() -
         admin.topics.create("orders", 2)
         letters = Letters(cluster, producer, admin)
         letters.put(5)
+        yield clock, cluster, admin, other, letters
 
-        def stand_still(*_: Any) -> None:
-            clock.advance(61_000)
-            # The first letter's message is there, though the place was not kept.
-            assert other.letters.redrive(GROUP).sent == 4
 
-        with pytest.raises(ClientStateError, match="stood still for 61 s"):
-            admin.letters.redrive(GROUP, on_sent=stand_still)
-        assert admin.letters.redrive(GROUP).sent == 0
-        assert len(letters.of("orders")) == 5
+def test_a_redrive_that_stood_still_leaves_the_field_to_the_one_in_its_place(two: Two) -> None:
+    """As after a crash: brokers let a next one in, and it keeps the place from then on."""
+    clock, _, admin, other, letters = two
+
+    def stand_still(*_: Any) -> None:
+        clock.advance(61_000)
+        # The first letter's message is there, though the place was not kept.
+        assert other.letters.redrive(GROUP).sent == 4
+
+    with pytest.raises(ClientStateError, match="stood still for 61 s"):
+        admin.letters.redrive(GROUP, on_sent=stand_still)
+    assert admin.letters.redrive(GROUP).sent == 0
+    assert len(letters.of("orders")) == 5
 
 
 @pytest.mark.parametrize(
@@ -307,31 +317,21 @@ def test_a_redrive_that_stood_still_leaves_the_field_to_the_one_in_its_place() -
     ids=["in a send", "before a send"],
 )
 def test_a_redrive_that_stood_still_sends_nothing_more_and_leaves_the_place_of_the_next_one(
-    monkeypatch: pytest.MonkeyPatch, stopped: type, method: str, left: int
+    two: Two, monkeypatch: pytest.MonkeyPatch, stopped: type, method: str, left: int
 ) -> None:
     """It would send a letter twice, and put the place back to behind it."""
-    clock = ManualClock(SYSTEM_CLOCK.now_ms())
-    with (
-        EmbeddedCluster(clock=clock) as cluster,
-        Admin(cluster.namesrv_addr, clock=clock) as admin,
-        Admin(cluster.namesrv_addr, clock=clock) as other,
-        Producer("letters", namesrv_addr=cluster.namesrv_addr) as producer,
-    ):
-        admin.topics.create(DEAD, 1)
-        admin.topics.create("orders", 2)
-        letters = Letters(cluster, producer, admin)
-        letters.put(5)
+    clock, cluster, admin, other, letters = two
 
-        def stand_still() -> None:
-            clock.advance(61_000)
-            assert other.letters.redrive(GROUP).sent == left
+    def stand_still() -> None:
+        clock.advance(61_000)
+        assert other.letters.redrive(GROUP).sent == left
 
-        monkeypatch.setattr(stopped, method, stopping(getattr(stopped, method), stand_still))
-        with pytest.raises(ClientStateError, match="stood still for 61 s"):
-            admin.letters.redrive(GROUP)
-        assert len(letters.of("orders")) == 5
-        with BlockingAdminClient(cluster.namesrv_addr) as client:
-            assert client.query_consumer_offset(PROGRESS_GROUP, QUEUE) == 5
+    monkeypatch.setattr(stopped, method, stopping(getattr(stopped, method), stand_still))
+    with pytest.raises(ClientStateError, match="stood still for 61 s"):
+        admin.letters.redrive(GROUP)
+    assert len(letters.of("orders")) == 5
+    with BlockingAdminClient(cluster.namesrv_addr) as client:
+        assert client.query_consumer_offset(PROGRESS_GROUP, QUEUE) == 5
 
 
 def test_a_redrive_whose_queues_went_to_another_stops_at_once(
