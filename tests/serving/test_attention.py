@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from rocketstream.server.attention import NEVER_MS, Attention
+import math
+
+from rocketstream._util.clock import Attention
 
 
 def test_looks_that_are_late_by_work_are_no_break() -> None:
     attention = Attention(10_000)
-    assert attention.look(5_000_000) == NEVER_MS
-    assert attention.look(5_010_000) == NEVER_MS
-    assert attention.look(5_050_000) == NEVER_MS
+    assert attention.look(5_000_000) == -math.inf
+    assert attention.look(5_010_000) == -math.inf
+    assert attention.look(5_050_000) == -math.inf
 
 
 def test_after_a_break_it_is_at_work_since_then() -> None:

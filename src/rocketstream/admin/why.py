@@ -88,14 +88,13 @@ class Why(Service):
     def report(self, group: str, window: Sequence[GroupState]) -> WhyReport:
         """Find out why a group is behind; see ``Groups.why``."""
         names.check_group(group)
-        began_ms = self._clock.monotonic_ms()
-        evidence, seen = self._evidence(group, window)
-        took_ms = round(self._clock.monotonic_ms() - began_ms)
-        if took_ms > limits.STANDSTILL_MS:
-            # Answers of an hour ago that are read now look as if members had done nothing since.
+        for _ in range(2):
             began_ms = self._clock.monotonic_ms()
             evidence, seen = self._evidence(group, window)
             took_ms = round(self._clock.monotonic_ms() - began_ms)
+            if took_ms <= limits.STANDSTILL_MS:
+                break
+            # Answers of an hour ago that are read now look as if members had done nothing since.
         state = _with_owners(evidence.state, evidence.members)
         return replace(explain(evidence, seen), took_ms=took_ms, state=state)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rocketstream import limits
-from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.clock import SYSTEM_CLOCK, Attention, Clock
 from rocketstream._util.ending import CUT_SHORT
 from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import ConfigurationError
@@ -21,7 +21,6 @@ from rocketstream.protocol import names
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.record import pack_host
-from rocketstream.server.attention import Attention
 from rocketstream.server.broker.acl import AccessGuard, AclFiles
 from rocketstream.server.broker.config import BrokerConfig, is_wildcard
 from rocketstream.server.broker.controller import BrokerController

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import Any, Protocol
 
@@ -15,7 +16,6 @@ from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import NotifyConsumerIdsChangedRequestHeader
 from rocketstream.protocol.names import retry_topic
-from rocketstream.server.attention import NEVER_MS
 from rocketstream.server.broker.acl import AccessGuard
 from rocketstream.server.broker.config import BrokerConfig
 from rocketstream.server.broker.core.consumer_filters import ConsumerFilters
@@ -271,7 +271,7 @@ class BrokerController:
             self.member_left(group, self.consumers.unregister(group, connection))
             yield
 
-    def expire_members(self, since_ms: float = NEVER_MS) -> None:
+    def expire_members(self, since_ms: float = -math.inf) -> None:
         """Remove clients silent for 120 s, close their connections, tell the others (C-551).
 
         Args:

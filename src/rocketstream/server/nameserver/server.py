@@ -7,11 +7,10 @@ import logging
 import ssl
 from pathlib import Path
 
-from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.clock import SYSTEM_CLOCK, Attention, Clock
 from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import StoreError
 from rocketstream.protocol.bodies import KVConfigSerializeWrapper
-from rocketstream.server.attention import Attention
 from rocketstream.server.dispatch import Dispatcher, Guard
 from rocketstream.server.nameserver.core.routes import KeyValueTable, RouteTable
 from rocketstream.server.nameserver.handlers import NameServerHandlers

@@ -501,9 +501,7 @@ class RemoteBrokerOffsetStore(Offsets):
         queue = self._queues.get(mq)
         if queue is None or queue.is_doubted or _table_of(mq) not in self._tables:
             return 0
-        if self._stood_still():
-            return 0
-        return 0 if queue.is_behind() else max(queue.noted, 0)
+        return 0 if queue.is_behind() or self._stood_still() else max(queue.noted, 0)
 
     def piggybacked(self, mq: MessageQueue) -> None:
         """A pull has taken the offset along, so the next commit is said twice.

@@ -6,12 +6,12 @@ ProducerManager (C-336 to C-348); differs in telling the others when a member ex
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from rocketstream.limits import CLIENT_EXPIRED_MS, GROUPS_MAX
 from rocketstream.protocol.bodies import ConsumerData, SubscriptionData
-from rocketstream.server.attention import NEVER_MS
 from rocketstream.server.broker.core.room import check_room
 
 _LEAVE_SOME = "end some of their clients first"
@@ -124,7 +124,7 @@ class ConsumerMembers:
         return [group.name for group in self._groups.values() if channel in group.members]
 
     def expire(
-        self, now_ms: float, since_ms: float = NEVER_MS
+        self, now_ms: float, since_ms: float = -math.inf
     ) -> tuple[list[Hashable], dict[str, list[Hashable]]]:
         """Remove members silent for 120 s; return their channels and, by group, those that remain.
 
@@ -201,7 +201,7 @@ class ProducerMembers:
         for client_id in [c for c, known in self._clients.items() if known.channel == channel]:
             del self._clients[client_id]
 
-    def expire(self, now_ms: float, since_ms: float = NEVER_MS) -> list[Hashable]:
+    def expire(self, now_ms: float, since_ms: float = -math.inf) -> list[Hashable]:
         """Remove members silent for 120 s, of that which counts; return their channels."""
         late = [
             (group, channel)

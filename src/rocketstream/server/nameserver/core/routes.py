@@ -6,6 +6,7 @@ RouteInfoManager (C-441 to C-444).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -27,7 +28,6 @@ from rocketstream.protocol.bodies import (
     TopicRouteData,
 )
 from rocketstream.protocol.codes import MASTER_ID, Perm, ResponseCode
-from rocketstream.server.attention import NEVER_MS
 
 TOPICS_PER_STEP = 500
 
@@ -270,7 +270,7 @@ class RouteTable:
             self.unregister(identity)
         return gone
 
-    def expire(self, now_ms: float, since_ms: float = NEVER_MS) -> list[Hashable]:
+    def expire(self, now_ms: float, since_ms: float = -math.inf) -> list[Hashable]:
         """Remove brokers silent for 120 s; return their channels, which the caller closes.
 
         Args:
