@@ -30,15 +30,18 @@ child.wait()
 
 
 @pytest.fixture
-def loggers_as_they_were() -> Iterator[None]:
+def loggers_of_a_new_process() -> Iterator[None]:
+    """A landing that this process ran before, in another test, has told Py4J to be quiet."""
     py4j, root = logging.getLogger("py4j"), logging.getLogger()
     level, filters = py4j.level, list(root.filters)
+    py4j.setLevel(logging.NOTSET)
+    root.filters = []
     yield
     py4j.setLevel(level)
     root.filters = filters
 
 
-@pytest.mark.usefixtures("loggers_as_they_were")
+@pytest.mark.usefixtures("loggers_of_a_new_process")
 def test_interrupted_calls_of_py4j_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
     """Whichever of its loggers they are told to; everyone else is still heard."""
     of_py4j = logging.getLogger("py4j.clientserver")
