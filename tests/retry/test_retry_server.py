@@ -9,7 +9,10 @@ import pytest
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import LockBatchRequestBody
 from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import ConsumerSendMsgBackRequestHeader
 from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.testing import ManualClock
 from tests.kits.peer import Peer, ext
@@ -219,6 +222,24 @@ def test_send_back_of_nothing(broker_peer: Peer, first: MessageExt, offset: int)
     assert (answer.code, answer.remark) == (1, f"look message by offset failed, {offset}")
     topics = broker_peer.call(RequestCode.GET_ALL_TOPIC_CONFIG)
     assert b"%RETRY%cg" not in bytes(topics.body)  # what is refused leaves no topic
+
+
+def test_another_message_than_was_sent_back_is_nobodys_retry(broker_peer: Peer) -> None:
+    """A power loss had given its place to another, which came to a group that never asked for it.
+
+    By the sender's ID, as Java's clients name it; others give the broker's, or none.
+    """
+    sent = ext(broker_peer.send("T1", b"another's", properties={"UNIQ_KEY": "U2"}))
+    _, _, offset = decode_offset_msg_id(sent["msgId"])
+
+    def send_back(name: str | None) -> RemotingCommand:
+        header = ConsumerSendMsgBackRequestHeader(offset, "cg", 0, name, "T1", False)
+        return broker_peer.call(RequestCode.CONSUMER_SEND_MSG_BACK, header)
+
+    refused = send_back("U1")
+    assert (refused.code, refused.remark) == (1, f"look message by offset failed, {offset}")
+    assert broker_peer.messages("%RETRY%cg") == []
+    assert [send_back(name).code for name in ("U2", sent["msgId"], None)] == [0, 0, 0]
 
 
 def test_send_back_of_an_impossible_group(broker_peer: Peer, first: MessageExt) -> None:

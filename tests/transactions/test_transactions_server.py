@@ -47,7 +47,7 @@ def prepare(broker: Peer, body: bytes = b"half", *, key: str = "U1", **more: str
     properties = {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": key, **more}
     answer = broker.send("T1", body, queue_id=2, tags="TagA", properties=properties, sys_flag=4)
     assert answer.code == 0, answer
-    return ext(answer)
+    return {**ext(answer), "key": key}
 
 
 def end(
@@ -58,6 +58,7 @@ def end(
     group: str = "pg",
     queue_offset: int | None = None,
     physical: int | None = None,
+    key: str | None = None,
 ) -> RemotingCommand:
     _, _, offset = decode_offset_msg_id(half["msgId"])
     header = EndTransactionRequestHeader(
@@ -65,7 +66,7 @@ def end(
         tran_state_table_offset=int(half["queueOffset"]) if queue_offset is None else queue_offset,
         commit_log_offset=offset if physical is None else physical,
         commit_or_rollback=outcome,
-        msg_id="U1",
+        msg_id=half["key"] if key is None else key,
     )
     return broker.call(RequestCode.END_TRANSACTION, header)
 
@@ -166,6 +167,18 @@ def test_end_that_does_not_fit_its_half_message_is_refused(broker_peer: Peer) ->
     for physical in (-1, 1, plain_offset):
         assert end(broker_peer, half, COMMIT, physical=physical).code == ResponseCode.SYSTEM_ERROR
     assert broker_peer.messages("T1", queue_id=2) == []
+
+
+@pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
+def test_a_transaction_in_the_place_of_a_lost_one_is_not_ended(
+    broker_peer: Peer, outcome: int
+) -> None:
+    """Another half of the group had its places after a power loss: nobody had decided that one."""
+    half = prepare(broker_peer, key="U2")
+    refused = end(broker_peer, half, outcome, key="U1")
+    assert refused.remark == "Find prepared transaction message failed"
+    assert broker_peer.messages(OP) == []
+    assert end(broker_peer, half, outcome, key=half["msgId"]).code == 0
 
 
 def test_second_end_changes_nothing(broker_peer: Peer) -> None:

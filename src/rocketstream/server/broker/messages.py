@@ -162,6 +162,17 @@ class StoredMessage:
         start = self.head.body_start
         return self.record[start : start + self.head.body_size]
 
+    def may_be(self, msg_id: str | None) -> bool:
+        """Tell whether this can be the message that a peer names: by its sender's ID, or its place.
+
+        Places are given anew after a power loss: the message at one may be another by now. A peer
+        that names none, and one that names a part of a batch in one record, is believed.
+        """
+        unique = self.properties.get(PROPERTY_UNIQ_KEY)
+        if not msg_id or not unique or self.head.sys_flag & MessageSysFlag.INNER_BATCH:
+            return True
+        return msg_id == unique or msg_id[-16:].upper() == f"{self.head.physical_offset:016X}"
+
 
 def read_stored(record: bytes) -> StoredMessage:
     """Read a record of the store."""

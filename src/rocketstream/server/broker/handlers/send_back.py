@@ -74,7 +74,7 @@ class SendBackHandlers:
             raise refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)
         if settings.retry_queue_nums <= 0:
             return ok()
-        stored = self._stored(header.offset)
+        stored = self._stored(header)
         access = self._controller.access
         if access is not None:
             # Otherwise the readers of one group could read every topic through its retries.
@@ -96,11 +96,14 @@ class SendBackHandlers:
             text = f"subscription group not exist, {group}: {error.message}"
             raise refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text) from None
 
-    def _stored(self, offset: int) -> StoredMessage:
-        record = self._controller.store.read(offset)
-        if record is None:
-            raise refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
-        return read_stored(record)
+    def _stored(self, header: ConsumerSendMsgBackRequestHeader) -> StoredMessage:
+        """Return the message; one that a power loss took is sent anew by whoever is refused."""
+        record = self._controller.store.read(header.offset)
+        stored = None if record is None else read_stored(record)
+        if stored is None or not stored.may_be(header.origin_msg_id):
+            text = f"look message by offset failed, {header.offset}"
+            raise refusal(ResponseCode.SYSTEM_ERROR, text)
+        return stored
 
     def _next_attempt(
         self,

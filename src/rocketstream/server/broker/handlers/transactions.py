@@ -71,9 +71,14 @@ class TransactionHandlers:
         return ok()
 
     def _half(self, header: EndTransactionRequestHeader) -> StoredMessage:
-        """Return the half message an end is about, after upstream's three checks (C-414)."""
+        """Return the half message an end is about, after upstream's three checks and one (C-414).
+
+        Another transaction may have the place of one that a power loss took: it is not ended.
+        """
         half = self._service.read(header.commit_log_offset)
         if half is None or half.head.topic != names.TRANS_HALF_TOPIC:
+            raise refusal(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
+        if not half.may_be(header.msg_id):
             raise refusal(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
         if half.properties.get(PROPERTY_PGROUP) != header.producer_group:
             raise refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
