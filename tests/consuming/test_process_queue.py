@@ -114,7 +114,7 @@ def test_expired_message_leaves_the_others(process_queue: ProcessQueue) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_commit_point_never_passes_an_unfinished_message(seed: int) -> None:
-    """Covers C-235: any order of pulls and completions, gaps and repeats included."""
+    """Covers C-235, C-241: any order of pulls and completions, gaps and repeats included."""
     rng = random.Random(seed)
     process_queue = ProcessQueue(QUEUE, 0)
     unfinished: dict[int, MessageExt] = {}

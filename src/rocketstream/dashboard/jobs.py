@@ -54,7 +54,7 @@ class Job:
     """One change under way, or its result.
 
     Attributes:
-        kind: ``reset``, ``redrive`` or ``consume``.
+        kind: ``reset``, ``redrive``, ``consume`` or ``change``.
         title: the change, in words for people.
         total: how many steps it has; None where that is not known.
         done: how many steps are done.

@@ -241,7 +241,7 @@ class Sessions:
         return hmac.compare_digest(self.form_token(session_id).encode(), given.encode())
 
     def find(self, session_id: str) -> User | None:
-        """Return the token entry of a session; None for one that has ended or never existed."""
+        """Return the user of a session; None for one that has ended or never existed."""
         session = self._sessions.get(session_id)
         if session is None or self._tokens is None:
             return None

@@ -1,8 +1,8 @@
 """Pure: how a group divides the queues of a topic, and what changes for a member with its share.
 
 Every member computes the same answer from the same sorted lists (C-155, C-161). Each assignment
-makes a new process queue. A late pull reply or a listener's result of an older assignment carries
-its own process queue, which is dropped: it is discarded.
+makes a new process queue. A listener's result of an older one carries its own process queue, which
+is dropped, and an answer to a pull is of an older epoch: both are discarded.
 """
 
 from __future__ import annotations

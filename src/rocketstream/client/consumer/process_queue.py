@@ -53,7 +53,7 @@ class ProcessQueue:
     Attributes:
         message_queue: the queue.
         dropped: no longer ours: no result counts any more (C-549). Each assignment has a process
-            queue of its own, so whatever comes late carries a dropped one.
+            queue of its own, so a listener's result that comes late carries a dropped one.
         leaving: about to be given up, or dropped: nothing new is pulled or handed to a listener,
             but until it is dropped what a running listener finishes still counts (C-556).
         body_bytes: sum of the cached messages' stored body lengths.

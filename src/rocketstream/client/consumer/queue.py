@@ -48,8 +48,8 @@ class QueueLinks:
 class AssignedQueue(OwnQueue):
     """One assigned queue: its process queue, where to pull next, and the lock of both (C-199).
 
-    The same object lives as long as the assignment; a late reply of an earlier one finds it dropped
-    and is discarded.
+    The same object lives as long as the assignment; a late reply of an earlier one is of an older
+    epoch, and discarded.
 
     Attributes:
         process_queue: what is cached of it.

@@ -119,7 +119,7 @@ class SparkPushConsumer(SyncClient[None]):
             ``consume_message_batch_max_size`` (1), ``consume_thread_max`` (20 calls at once in each
             task), ``max_reconsume_times`` (-1: 16, in order too), ``suspend_current_queue_time_ms``
             (1000), ``consume_timeout_minutes`` (15), ``await_termination_ms_when_shutdown``
-            (30000), ``pull_batch_size``, ``check_crc``.
+            (30000), ``pull_batch_size``, ``check_crc``, ``send_back_cause``.
 
     Raises:
         ConfigurationError: a setting or option is unknown, without meaning on Spark, or out of its

@@ -159,8 +159,8 @@ class QueueLocker:
     def connection_lost(self, address: str) -> None:
         """Trust no lock that was granted over this connection, until it is granted anew.
 
-        A broker keeps its locks in memory: after a restart whoever asks first is granted all of
-        them. A batch that is with its listener ends; the next one waits for the lock.
+        Apache's broker keeps its locks in memory: after a restart whoever asks first is granted all
+        of them. A batch that is with its listener ends; the next one waits for the lock.
         """
         for mq, queue in self._queues.items():
             lease = queue.process_queue.lease

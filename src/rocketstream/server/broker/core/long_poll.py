@@ -1,4 +1,4 @@
-"""Pulls that wait for a message: held per queue, woken by arrival or by their own deadline.
+"""Pulls that wait for a message: held per queue, woken by arrival, deadline, or their queue's end.
 
 Pure: a pull is looked up and held within one step of the loop, so no message can arrive in between;
 a held pull wakes at once, and its timeout is exact. Upstream: PullRequestHoldService (C-374 to
