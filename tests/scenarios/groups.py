@@ -194,16 +194,21 @@ class SimPullGroup(SimGroup):
 
     async def _work(self, node: Node, recorder: Recorder, consumer: Any) -> None:
         drains: dict[MessageQueue, asyncio.Task[None]] = {}
-        while True:
+        errors: list[BaseException] = []
+
+        def ended(drain: asyncio.Task[None]) -> None:
+            error = None if drain.cancelled() else drain.exception()
+            if error is not None:
+                errors.append(error)
+
+        while not errors:
             for queue in await consumer.fetch_subscribe_message_queues(self.manners.topic):
                 if queue not in drains:
                     drain = self._drain(node, recorder, consumer, queue)
                     drains[queue] = asyncio.get_running_loop().create_task(drain)
+                    drains[queue].add_done_callback(ended)
             await asyncio.sleep(QUEUES_EVERY_S)
-            errors = [task.exception() for task in drains.values() if task.done()]
-            for error in errors:
-                if error is not None:
-                    raise error  # the process ends, and is started again
+        raise errors[0]  # the process ends, and is started again
 
     async def _drain(self, node: Node, recorder: Recorder, consumer: Any, mq: MessageQueue) -> None:
         offset = max(await consumer.fetch_consume_offset(mq, from_store=True), 0)
