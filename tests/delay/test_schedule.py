@@ -73,6 +73,15 @@ def test_a_level_that_is_given_no_more_waits_for_no_clock_that_was_set_back() ->
     assert schedule.due(2, entries[1:], NOW + 20_000, 2, stored).deliver == entries[1:]
 
 
+def test_a_level_that_is_given_no_more_keeps_its_word_after_the_clock_was_set_back() -> None:
+    """Times of storing never go back with it: two seconds became seven days."""
+    schedule = DelaySchedule((1_000,))
+    schedule.keep(2)
+    last, stored = entry(0, NOW + 2_000), stored_at(NOW + 5_000)
+    assert schedule.due(2, [last], NOW, 1, stored) == DueWork([], NOW + 2_000)
+    assert schedule.due(2, [last], NOW + 2_000, 1, stored) == DueWork([last], None)
+
+
 def test_due_entries_are_split_from_the_first_that_is_not() -> None:
     """Covers C-405: FIFO within a level."""
     schedule = DelaySchedule((1000,))

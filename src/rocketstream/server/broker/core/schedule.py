@@ -5,6 +5,7 @@ Pure: times come in. Upstream: ScheduleMessageService (C-403 to C-411).
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -256,7 +257,9 @@ class DelaySchedule:
         right = PutRight(entry, stored + self.delay_ms(level))
         if len(entries) == 1:
             longest = max(*self._delays_ms, self.delay_ms(level))
-            return None if 0 <= waits_ms <= longest else right
+            # Times of storing do not go back with the clock; a level no longer given says no more.
+            shortest = 0 if level <= len(self._delays_ms) else -math.inf
+            return None if shortest <= waits_ms <= longest else right
         following = entries[1]
         if _is_near(waits_ms, (following.due_ms - stored_ms(following),)):
             self._waited_ms[level] = waits_ms
