@@ -82,10 +82,10 @@ class Model:
 
     def _condition(self, key: tuple[str, str], text: str, version: int) -> None:
         old = self.known.get(key)
-        if old is not None and version < old[1]:
+        if old is not None and old[2] and version <= old[1]:
             return
-        if old is not None and version == old[1]:
-            self.known[key] = (old[0], version, True)
+        if old is not None and text == old[0]:
+            self.known[key] = (text, version, True)
         elif text == "n =":
             self.known.pop(key, None)
         else:
@@ -103,9 +103,21 @@ def state(filters: ConsumerFilters) -> dict[tuple[str, str], tuple[str, int, boo
     return found
 
 
+def test_a_condition_of_members_that_are_gone_is_not_the_groups_any_more() -> None:
+    """Theirs had been stamped by a clock that was ahead: what only the new one wants was passed."""
+    filters = ConsumerFilters()
+    for text, version in (("n = 1", 2), ("n = 2", 1)):
+        wanted = [SubscriptionData("T1", text, set(), set(), version, "SQL92")]
+        assert register(filters, "a", wanted, START_MS) == []
+        known = filters.get("T1", "a")
+        assert known is not None
+        assert (known.expression, known.client_version) == (text, version)
+        filters.unregister("a", START_MS)
+
+
 @given(STEPS)
 def test_the_table_is_the_models(steps: list[Heartbeat | Leave]) -> None:
-    """Covers C-393: the newest version counts, one that does not compile leaves nothing."""
+    """Covers C-393: the newest version of who is there counts; a broken one leaves nothing."""
     filters, model = ConsumerFilters(), Model()
     for number, step in enumerate(steps):
         before, generation = state(filters), filters.generation

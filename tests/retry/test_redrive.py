@@ -19,9 +19,11 @@ from rocketstream.admin.wire import questions
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import ClientStateError, ConfigurationError, RouteNotFoundError
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.testing.clock import ManualClock
+from tests.kits.peer import Peer
 
 GROUP = "billing"
 DEAD = "%DLQ%billing"
@@ -143,6 +145,21 @@ def test_a_letter_that_died_again_counts_how_often_it_was_sent(
     (message,) = letters.of("orders")
     assert message.properties["REDRIVEN_TIMES"] == "3"
     assert message.properties["REDRIVEN_FROM"] == "%DLQ%billing/broker-a/0/0"
+
+
+def test_a_letter_of_a_topic_made_anew_is_not_the_one_that_was_sent_from_there(
+    admin: Admin, letters: Letters, broker_peer: Peer
+) -> None:
+    """What was sent died again, and had the place it had before."""
+    letters.put(UNIQ_KEY="A1")
+    assert admin.letters.redrive(GROUP).sent == 1
+    assert broker_peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, ext={"topic": DEAD}).code == 0
+    admin.topics.create(DEAD, 1)
+    (message,) = letters.of("orders")
+    assert message.properties["REDRIVEN_TIMES"] == "1"
+    letters.put(UNIQ_KEY="A1", REDRIVEN_FROM=f"{DEAD}/broker-a/0/0", REDRIVEN_TIMES="1")
+    assert admin.letters.redrive(GROUP).sent == 1
+    assert [each.properties["REDRIVEN_TIMES"] for each in letters.of("orders")] == ["1", "2"]
 
 
 def test_what_was_sent_is_not_sent_again(admin: Admin, letters: Letters) -> None:

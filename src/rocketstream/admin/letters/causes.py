@@ -285,7 +285,7 @@ def again(group: str, letter: MessageExt, to: str | None, by: str | None = None)
         if origin is not None:
             kept[PROPERTY_RETRY_TOPIC] = origin
     kept[PROPERTY_REDRIVEN_FROM] = place_of(group, letter)
-    kept[PROPERTY_REDRIVEN_TIMES] = str(_times(found.get(PROPERTY_REDRIVEN_TIMES)) + 1)
+    kept[PROPERTY_REDRIVEN_TIMES] = times_of_next(letter)
     kept.pop(PROPERTY_REDRIVEN_BY, None)
     if by is not None:
         kept[PROPERTY_REDRIVEN_BY] = by
@@ -314,5 +314,7 @@ def progress_group(wanted: LetterFilter, to: str | None) -> str:
     return f"{PROGRESS_GROUP}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def _times(text: str | None) -> int:
-    return whole_number(text or "", _TIMES_MAX) or 0
+def times_of_next(letter: MessageExt) -> str:
+    """Return the ``REDRIVEN_TIMES`` of what a redrive sends of a dead letter."""
+    before = whole_number(letter.properties.get(PROPERTY_REDRIVEN_TIMES) or "", _TIMES_MAX) or 0
+    return str(before + 1)

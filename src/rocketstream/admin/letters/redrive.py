@@ -25,6 +25,7 @@ from rocketstream.admin.letters.causes import (
     place_of,
     progress_group,
     target_topic,
+    times_of_next,
 )
 from rocketstream.admin.messages.lookup import Lookup
 from rocketstream.admin.messages.shown import Showing
@@ -45,6 +46,7 @@ from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.properties import (
     PROPERTY_REDRIVEN_BY,
     PROPERTY_REDRIVEN_FROM,
+    PROPERTY_REDRIVEN_TIMES,
     PROPERTY_UNIQ_KEY,
 )
 
@@ -567,9 +569,11 @@ class SentBefore:
                 self._masters[topic] = self._lookup.wire.topic_masters(topic)
             except RouteNotFoundError:  # the error is raised when the letter is sent
                 self._masters[topic] = {}
-        place = place_of(self._group, letter)
+        # The place alone may be another letter's: that of a topic of dead letters made anew.
+        place, times = place_of(self._group, letter), times_of_next(letter)
         return any(
             message.properties.get(PROPERTY_REDRIVEN_FROM) == place
+            and message.properties.get(PROPERTY_REDRIVEN_TIMES) == times
             and (self._by is None or message.properties.get(PROPERTY_REDRIVEN_BY) == self._by)
             for message in self._lookup.by_id(topic, unique, self._masters[topic], _COPIES_MAX)
         )

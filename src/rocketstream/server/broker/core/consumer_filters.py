@@ -88,9 +88,8 @@ class ConsumerFilters:
 
     def _register_one(self, group: str, data: SubscriptionData, now_ms: int) -> None:
         known = self.get(data.topic, group)
-        if known is not None and data.sub_version <= known.client_version:
-            if data.sub_version == known.client_version and known.is_dead:
-                self._revive(known)
+        # Versions are times of clocks: one of members that are gone says nothing of who is there.
+        if known is not None and not known.is_dead and data.sub_version <= known.client_version:
             return
         if known is not None and known.expression == data.sub_string:
             # The compiled form and its time of creation are kept.

@@ -175,8 +175,11 @@ class UpkeepHandlers:
         header = request.header(ResumeCheckHalfMessageRequestHeader)
         offset = decode_offset_msg_id(header.msg_id or "")[2]
         stored = self._transactions.read(offset)
-        if stored is None or not {PROPERTY_PGROUP, PROPERTY_REAL_TOPIC} <= set(stored.properties):
-            text = f"{NOT_RESUMED} {header.msg_id} is not a half message"
+        wanted = {PROPERTY_PGROUP, PROPERTY_REAL_TOPIC}
+        is_given_up = stored is not None and stored.head.topic == names.TRANS_CHECK_MAX_TIME_TOPIC
+        # A committed message has these properties too, and would be delivered once more.
+        if stored is None or not is_given_up or not wanted <= set(stored.properties):
+            text = f"{NOT_RESUMED} {header.msg_id} is not a half message that was given up"
             raise refusal(ResponseCode.SYSTEM_ERROR, text)
         try:
             self._transactions.resume(stored)
