@@ -52,6 +52,7 @@ def test_any_other_code_is_an_error() -> None:
         (broker_error(24, ""), Retry(1000, AfterFailure.HEARTBEAT, expected=1)),
         (broker_error(25, ""), Retry(1000, AfterFailure.HEARTBEAT, expected=1)),
         (broker_error(1, ""), Retry(1000)),
+        (broker_error(501, "another broker"), Retry(1000, AfterFailure.ROUTE)),
         (RequestTimeoutError("late"), Retry(1000, AfterFailure.ROUTE)),
     ],
 )

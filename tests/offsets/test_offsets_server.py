@@ -138,3 +138,32 @@ def test_search_by_time_is_nearest(rocketmq_cluster_factory: MakeCluster) -> Non
         assert search(start + 150) == 1
         assert search(1 << 60) == 3
         assert ask(broker, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, "T1", 1, timestamp=0) == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "more"),
+    [
+        (RequestCode.PULL_MESSAGE, {"sysFlag": "5", "commitOffset": "1", "subscription": "*"}),
+        (RequestCode.LITE_PULL_MESSAGE, {"sysFlag": "4", "subscription": "*"}),
+        (RequestCode.QUERY_CONSUMER_OFFSET, {}),
+        (RequestCode.UPDATE_CONSUMER_OFFSET, {"commitOffset": "1"}),
+        (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {"timestamp": "0"}),
+        (RequestCode.GET_MAX_OFFSET, {}),
+        (RequestCode.GET_MIN_OFFSET, {}),
+        (RequestCode.GET_EARLIEST_MSG_STORETIME, {}),
+    ],
+)
+def test_a_queue_of_another_broker_is_not_taken_for_one_of_this(
+    broker_peer: Peer, code: int, more: dict[str, str]
+) -> None:
+    """It had this address before: its members' offsets would pass over this one's messages."""
+    broker_peer.send("T1")
+    fields = {
+        "consumerGroup": "cg", "topic": "T1", "queueId": "0", "queueOffset": "0",
+        "maxMsgNums": "1", "sysFlag": "0", "commitOffset": "0", "suspendTimeoutMillis": "0",
+        "subVersion": "0", **more,
+    }  # fmt: skip
+    refused = broker_peer.call(code, ext=fields | {"bname": "broker-b"})
+    assert refused.code == ResponseCode.NOT_LEADER_FOR_QUEUE
+    assert broker_peer.offset("cg", "T1") == 0
+    assert broker_peer.call(code, ext=fields | {"bname": "broker-a"}).code == 0

@@ -370,6 +370,8 @@ def after_failure(error: Exception, exception_delay_ms: int) -> Retry:
         return Retry(exception_delay_ms, AfterFailure.ROUTE)
     if error.code == ResponseCode.FLOW_CONTROL:
         return Retry(FLOW_CONTROL_DELAY_MS)
+    if error.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
+        return Retry(exception_delay_ms, AfterFailure.ROUTE)  # the address is another broker's now
     if error.code in _STALE_SUBSCRIPTION:
         # A broker that has just started knows no group, and may be asked before it is told.
         return Retry(exception_delay_ms, AfterFailure.HEARTBEAT, expected=1)
