@@ -180,6 +180,9 @@ class World:
     def moved(self, queue: Queue, offset: int) -> None:
         self.moved_to.append(offset)
 
+    def ends_before(self, queue: Queue, end: int) -> None:
+        self.moved_to.append(end)
+
     # --- the test ---------------------------------------------------------------------------------
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:

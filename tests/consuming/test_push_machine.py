@@ -284,6 +284,19 @@ def test_a_queue_that_is_shorter_than_thought_is_begun_anew(broker: FakeBroker) 
         assert 101 not in commits(broker)
 
 
+def test_what_came_since_a_broker_lost_messages_is_not_passed(broker: FakeBroker) -> None:
+    """Covers C-564: it had put the group back to where the queue ended, and 20 came before us."""
+    broker.offsets[0] = 100
+    with consumer(broker, Seen()):
+        broker.reply(broker.wait_pull(100), found([100]))
+        pull = broker.wait_pull(101)
+        wait_commit(broker, 101)
+        broker.offsets[0] = 40
+        broker.reply(pull, pull_answer(21, 60, 60))
+        broker.reply(broker.wait_pull(40), found([40]))
+        wait_commit(broker, 41)
+
+
 def test_an_old_broker_cannot_cause_a_full_replay(broker: FakeBroker) -> None:
     """Covers C-564: it answers the beginning, the end is meant."""
     broker.offsets[0] = 100

@@ -339,6 +339,17 @@ def test_an_offset_outside_the_queue_is_corrected_at_once(broker: FakeBroker) ->
         assert offsets(consumer.poll(WAIT_MS)) == [50]
 
 
+def test_what_came_since_a_broker_lost_messages_is_not_passed(broker: FakeBroker) -> None:
+    """Covers C-564: it had put the group back to where the queue ended, and ten came before us."""
+    broker.offsets[0] = 100
+    with lite(broker) as consumer:
+        pull = broker.wait_pull(100)
+        broker.offsets[0] = 40
+        broker.reply(pull, pull_answer(ResponseCode.PULL_OFFSET_MOVED, 50, 50))
+        broker.reply(broker.wait_pull(40), found([40]))
+        assert offsets(consumer.poll(WAIT_MS)) == [40]
+
+
 def test_failed_pulls_are_repeated(broker: FakeBroker) -> None:
     """Covers C-230, C-509: broker busy, unknown broker code; the route is asked for again."""
     codes = iter([ResponseCode.FLOW_CONTROL, ResponseCode.SYSTEM_ERROR])

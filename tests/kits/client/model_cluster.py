@@ -204,6 +204,8 @@ class Member:
         """Never asked for: the log is never cut."""
         raise AssertionError(f"repair of {queue.message_queue} at {offset}")
 
+    ends_before = moved
+
     # --- what the test makes it do ----------------------------------------------------------------
 
     def rebalance(self) -> bool:

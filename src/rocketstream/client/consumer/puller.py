@@ -132,6 +132,10 @@ class Sink(Protocol[Q_contra]):
         """Start the queue anew at a smaller offset: the broker has less than was consumed."""
         ...
 
+    def ends_before(self, queue: Q_contra, end: int) -> None:
+        """Start the queue anew, which ends before what was consumed: at its end, or earlier."""
+        ...
+
 
 class Puller(Generic[Q]):
     """Pulls the queues of one consumer, one request per queue always on its way.
@@ -345,6 +349,8 @@ class Puller(Generic[Q]):
             # moves.
             self._sink.accept(queue, [], corrected, 0)
             self._later(queue, pause_ms)
+        elif is_new and offset > result.max_offset:
+            self._sink.ends_before(queue, corrected)
         elif is_new:
             self._sink.moved(queue, corrected)
         else:

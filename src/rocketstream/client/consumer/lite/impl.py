@@ -33,7 +33,7 @@ from rocketstream.client.hooks import FilterHooks
 from rocketstream.client.instance.groups import ConsumerInner
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.keyword_settings import START_TIMESTAMP, properties_of
-from rocketstream.errors import ConfigurationError
+from rocketstream.errors import ConfigurationError, RocketMQError
 from rocketstream.model import MessageModel, MessageQueue
 from rocketstream.protocol.bodies import (
     ConsumerData,
@@ -369,6 +369,30 @@ class LitePullConsumerImpl(ConsumerInner):
             self.cache.seek(queue, offset)
             freed = self.cache.released()
         self.pulls.pull_all([queue, *freed])
+
+    def ends_before(self, queue: LiteQueue, end: int) -> None:
+        """Go on in a queue that ends before what was handed out (C-512, C-564).
+
+        A broker that lost messages has put the group back to where the queue ended then: what came
+        since is not to be passed.
+        """
+        with self.lock:
+            self.cache.seek(queue, end)
+            epoch, freed = queue.epoch, self.cache.released()
+        self.pulls.pull_all(freed)
+        self.instance.background.run_soon(self._begin_where_told(queue, epoch, end))
+
+    async def _begin_where_told(self, queue: LiteQueue, epoch: int, end: int) -> None:
+        mq, told = queue.message_queue, None
+        with contextlib.suppress(RocketMQError):
+            told = await self.store.read_store(mq)
+        if queue.epoch != epoch:
+            return  # the caller went on elsewhere, or the queue was given up
+        # Of a queue nobody has committed to, whoever keeps its offsets himself, a broker says 0.
+        if told and told < end:
+            await self.reset_offsets(mq.topic, {mq: told})
+        else:
+            self.pulls.pull(queue, epoch)
 
     # --- what the assignment asks of its owner ----------------------------------------------------
 

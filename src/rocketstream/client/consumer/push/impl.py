@@ -379,14 +379,35 @@ class PushConsumerImpl(ConsumerInner):
         return len(messages)
 
     def moved(self, queue: AssignedQueue, offset: int) -> None:
-        """Start a queue anew at ``offset``: the broker has less than was consumed (C-228)."""
+        """Start a queue anew at ``offset``."""
         queue.drop()
         # At once: a rebalance that comes first commits what is noted, and begins there.
         self.store.update_offset(queue.message_queue, offset, increase_only=False)
-        self.instance.background.run_soon(self._repair(queue, offset))
+        self.instance.background.run_soon(self._restart(queue, offset))
 
-    async def _repair(self, queue: AssignedQueue, offset: int) -> None:
+    async def _restart(self, queue: AssignedQueue, offset: int) -> None:
         await self.queues.restart(queue.message_queue, offset, queue)
+
+    def ends_before(self, queue: AssignedQueue, end: int) -> None:
+        """Start a queue anew that ends before what was consumed (C-228, C-564).
+
+        A broker that lost messages has put the group back to where the queue ended then: what came
+        since is not to be passed.
+        """
+        queue.drop()
+        # At once: a rebalance that comes first would commit what is noted.
+        self.store.remove_offset(queue.message_queue)
+        self.instance.background.run_soon(self._begin_where_told(queue, end))
+
+    async def _begin_where_told(self, queue: AssignedQueue, end: int) -> None:
+        mq = queue.message_queue
+        try:
+            told = await self.store.read_store(mq)
+        except RocketMQError as error:
+            logger.warning("%s begins anew once its broker says where: %s", mq, error)
+            self.instance.groups.rebalance_soon()
+            return
+        await self._restart(queue, end if told is None else min(told, end))
 
     # --- queues: what the assignment asks of its owner --------------------------------------------
 
