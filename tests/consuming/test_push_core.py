@@ -540,6 +540,19 @@ def test_a_queue_that_begins_anew_is_given_up_where_it_begins(world: World) -> N
     assert world.store.noted[MQ] == 0
 
 
+def test_a_queue_that_ends_before_is_begun_by_the_next_rebalance_if_nobody_can_be_asked(
+    world: World,
+) -> None:
+    """Neither at its end, which may be too far, nor where messages were that are gone."""
+    (queue,) = world.take(MQ)
+    world.store.noted[MQ], world.store.error = 6, RequestTimeoutError("no answer")
+    world.machine.ends_before(queue, 3)
+    world.client.turn()
+    assert queue.dropped
+    assert MQ not in world.store.noted
+    assert ("rebalance",) in world.client.done
+
+
 def test_brokers_are_told_of_the_subscription_anew_before_pulls_carry_it(world: World) -> None:
     """Covers C-183: with a larger version, even where the clock stands still."""
     world.take(MQ)

@@ -456,6 +456,29 @@ def test_a_queue_that_is_shorter_goes_on_where_the_broker_says(world: World) -> 
     assert (queue.pull_offset, world.pulled) == (3, [MQ])
 
 
+@pytest.mark.parametrize(("stored", "begins"), [(2, 2), (9, 5), (0, 5), (None, 5)])
+def test_a_queue_that_ends_before_goes_on_where_the_group_is(
+    world: World, stored: int | None, begins: int
+) -> None:
+    """Covers C-564: a broker says 0 of a queue nobody has committed to."""
+    (queue,) = world.take(MQ)
+    if stored is not None:
+        world.store.stored[MQ] = stored
+    world.machine.ends_before(queue, 5)
+    assert world.pulled == []
+    world.client.turn()
+    assert (queue.pull_offset, world.pulled) == (begins, [MQ])
+
+
+def test_a_queue_that_ends_before_stays_where_its_caller_went_meanwhile(world: World) -> None:
+    (queue,) = world.take(MQ)
+    world.store.stored[MQ] = 2
+    world.machine.ends_before(queue, 5)
+    world.client.run(world.machine.seek(MQ, 4))
+    world.client.turn()
+    assert queue.pull_offset == 4
+
+
 def test_a_queue_that_begins_anew_is_given_up_where_it_begins(world: World) -> None:
     """With what was cached of the topic before, a rebalance committed that topic's offsets."""
     (queue,) = world.take(MQ)
