@@ -65,11 +65,16 @@ def create(name: str, topic: str, **changes: str) -> Step:
 
 
 def end(
-    group: str, *, outcome: str = "8", commit_log: str = "{halfAt}", table: str = "{halfOffset}"
+    group: str,
+    *,
+    outcome: str = "8",
+    commit_log: str = "{halfAt}",
+    table: str = "{halfOffset}",
+    half: str = "U2",
 ) -> dict[str, str]:
     """The end of the newest transaction."""
     place = {"tranStateTableOffset": table, "commitLogOffset": commit_log}
-    ends = {"commitOrRollback": outcome, "msgId": "U2", "fromTransactionCheck": "false"}
+    ends = {"commitOrRollback": outcome, "msgId": half, "fromTransactionCheck": "false"}
     return {"producerGroup": group, **place, **ends}
 
 
@@ -203,7 +208,7 @@ STEPS = [
     Step("end transaction: rollback", 37, end("pg", outcome="12")),
     Step("end transaction: again", 37, end("pg", outcome="12")),
     send("send: second half", i="TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01U3", f="4"),
-    Step("end transaction: commit", 37, end("pg")),
+    Step("end transaction: commit", 37, end("pg", half="U3")),
     offsets("max offset: after the commit", 30),
     reply("reply: nobody waits", "REPLY_TO_CLIENT\x01nobody\x02CORRELATION_ID\x01c"),
     reply("reply: no client named", "CORRELATION_ID\x01c"),
