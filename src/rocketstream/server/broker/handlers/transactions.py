@@ -76,9 +76,8 @@ class TransactionHandlers:
         Another transaction may have the place of one that a power loss took: it is not ended.
         """
         half = self._service.read(header.commit_log_offset)
-        if half is None or half.head.topic != names.TRANS_HALF_TOPIC:
-            raise refusal(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
-        if not half.may_be(header.msg_id):
+        is_half = half is not None and half.head.topic == names.TRANS_HALF_TOPIC
+        if half is None or not is_half or not half.may_be(header.msg_id):
             raise refusal(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
         if half.properties.get(PROPERTY_PGROUP) != header.producer_group:
             raise refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
