@@ -18,7 +18,7 @@ from rocketstream._util.ending import CUT_SHORT
 from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol import names
-from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.record import pack_host
 from rocketstream.server.broker.acl import AccessGuard, AclFiles
@@ -52,7 +52,7 @@ from rocketstream.server.broker.persistence import Persistence
 from rocketstream.server.broker.registration import NameServerRegistrar, Signing
 from rocketstream.server.broker.schedule_service import ScheduleService
 from rocketstream.server.broker.transaction_service import TransactionService
-from rocketstream.server.dispatch import Answer, Dispatcher, Handler, refusal
+from rocketstream.server.dispatch import Dispatcher, Handler
 from rocketstream.server.store import Files, MessageStore, RecoveryReport
 from rocketstream.transport.client import RemotingClient
 from rocketstream.transport.connection import Connection, refuse_request
@@ -73,18 +73,6 @@ OWN_TOPIC_PREFIXES = (
     names.UNDELIVERED_TOPIC,
     names.TRANS_CHECK_MAX_TIME_TOPIC,
 )
-
-_OF_ONE_BROKER = (
-    RequestCode.PULL_MESSAGE,
-    RequestCode.LITE_PULL_MESSAGE,
-    RequestCode.QUERY_CONSUMER_OFFSET,
-    RequestCode.UPDATE_CONSUMER_OFFSET,
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-    RequestCode.GET_MAX_OFFSET,
-    RequestCode.GET_MIN_OFFSET,
-    RequestCode.GET_EARLIEST_MSG_STORETIME,
-)
-"""Requests about the offsets of one queue, which name its broker (``bname``)."""
 
 
 class Broker:
@@ -316,8 +304,6 @@ class Broker:
             UpkeepHandlers(controller, transactions),
         ):
             table.update(part.table())
-        for code in _OF_ONE_BROKER:
-            table[code] = _of_this_broker(self.config.broker_name, table[code])
         if controller.access is not None:
             accounts = controller.access.files
             table.update(AclHandlers(controller, accounts).table())
@@ -417,23 +403,6 @@ class Broker:
         self._persistence.close()
         # Flushing may take a while; nothing else is left to do on this loop.
         self.store.close()
-
-
-def _of_this_broker(name: str, handler: Handler) -> Handler:
-    """Return a handler of requests about a queue that refuses those about another broker's.
-
-    A client may still take the address for that of a broker which was there before: offsets of its
-    queues, followed or stored here, would pass over messages.
-    """
-
-    def handled(connection: Connection, request: RemotingCommand) -> Answer | AnswerSteps:
-        wanted = (request.ext_fields or {}).get("bname")
-        if wanted and wanted != name:
-            text = f"this is broker {name}, not {wanted:.127}"
-            raise refusal(ResponseCode.NOT_LEADER_FOR_QUEUE, text)
-        return handler(connection, request)
-
-    return handled
 
 
 def _arrivals(

@@ -24,10 +24,28 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.offsets import commit_refusal
-from rocketstream.server.dispatch import Handler, ok, refusal
+from rocketstream.server.dispatch import Answer, Handler, ok, refusal
 from rocketstream.transport.connection import Connection
+from rocketstream.transport.sharing import AnswerSteps
 
 logger: logging.Logger = logging.getLogger("rocketstream.server")
+
+
+def of_this_broker(name: str, handler: Handler) -> Handler:
+    """Return a handler of requests about a queue that refuses those about another broker's.
+
+    A client may still take the address for that of a broker which was there before: offsets of its
+    queues, followed or stored here, would pass over messages.
+    """
+
+    def handled(connection: Connection, request: RemotingCommand) -> Answer | AnswerSteps:
+        wanted = (request.ext_fields or {}).get("bname")
+        if wanted and wanted != name:
+            text = f"this is broker {name}, not {wanted:.127}"
+            raise refusal(ResponseCode.NOT_LEADER_FOR_QUEUE, text)
+        return handler(connection, request)
+
+    return handled
 
 
 class OffsetHandlers:
@@ -39,7 +57,7 @@ class OffsetHandlers:
 
     def table(self) -> dict[int, Handler]:
         """The codes of this module."""
-        return {
+        table: dict[int, Handler] = {
             RequestCode.QUERY_CONSUMER_OFFSET: self.query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search,
@@ -47,6 +65,8 @@ class OffsetHandlers:
             RequestCode.GET_MIN_OFFSET: self.min_offset,
             RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest,
         }
+        name = self._controller.config.broker_name
+        return {code: of_this_broker(name, handler) for code, handler in table.items()}
 
     def query(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 14: an unknown offset is 0 while the queue's first message is in memory (C-333)."""

@@ -36,7 +36,7 @@ from rocketstream.server.broker.filtering import (
     tag_filter,
     unsupported,
 )
-from rocketstream.server.broker.handlers.offsets import OffsetHandlers
+from rocketstream.server.broker.handlers.offsets import OffsetHandlers, of_this_broker
 from rocketstream.server.broker.messages import InnerMessage, MessageWriter
 from rocketstream.server.dispatch import Handler, guarded, refusal
 from rocketstream.server.store import GetMessageStatus, GetResult
@@ -98,10 +98,8 @@ class PullHandlers:
 
     def table(self) -> dict[int, Handler]:
         """The codes of this module."""
-        return {
-            RequestCode.PULL_MESSAGE: self.pull,
-            RequestCode.LITE_PULL_MESSAGE: self.pull,
-        }
+        pull = of_this_broker(self._controller.config.broker_name, self.pull)
+        return {RequestCode.PULL_MESSAGE: pull, RequestCode.LITE_PULL_MESSAGE: pull}
 
     def pull(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Codes 11 and 361."""
