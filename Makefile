@@ -26,10 +26,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
-# Tests wait as much as they compute: one worker more than there are cores. A file stays in one process, so what its
-# tests share is made once.
+# Tests wait as much as they compute: one worker more than there are cores, and two more where they wait for Apache's
+# programs. A file stays in one process, so what its tests share is made once.
 WORKERS ?= 2
-PARALLEL := -n $(shell expr $(WORKERS) + 1) --dist loadfile --no-loadscope-reorder
+BY_FILE  := --dist loadfile --no-loadscope-reorder
+PARALLEL := -n $(shell expr $(WORKERS) + 1) $(BY_FILE)
 # What a suite has no test in is not collected for it: that takes longer than many a suite's tests.
 LONG     = $(shell grep -rlE "mark\.long\b" tests --include="test_*.py")
 # Cases of both faces run against Apache's brokers as well.
@@ -92,7 +93,7 @@ format: $(STAMP)
 interop: $(STAMP)
 	@$(BIN)/python scripts/need_java.py && $(BIN)/python scripts/shared_classes.py
 	@$(BIN)/python -m tests.kits.apache.rehearsal
-	$(PYTEST) $(APACHE) -m interop $(PARALLEL) $(MORE)
+	$(PYTEST) $(APACHE) -m interop -n $(shell expr $(WORKERS) + 2) $(BY_FILE) $(MORE)
 
 simulate: $(STAMP)
 	$(BIN)/python -m tests.scenarios --seeds $(SEEDS) --processes $(WORKERS) $(MORE)

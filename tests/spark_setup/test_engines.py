@@ -1,4 +1,7 @@
-"""Where it runs: a cluster in one JVM, a standalone one, Spark Connect; and how it may not come."""
+"""Where it runs: a standalone cluster, Spark Connect; and how it may not come.
+
+A cluster in one JVM (``local-cluster``) is where executors are killed: ``tests/spark_read/test_kills.py``.
+"""
 
 from __future__ import annotations
 
@@ -72,12 +75,6 @@ def told(log: Path, pattern: str) -> str:
             return found.group(1)
         pause.wait(0.1)
     raise AssertionError(f"{pattern} never came:\n{log.read_text()[-3_000:]}")
-
-
-def test_executors_of_their_own_read_stream_write_and_consume(
-    shared_cluster: EmbeddedCluster, new_topic: Callable[..., str], tmp_path: Path
-) -> None:
-    assert counts("local-cluster[2,1,1024]", shared_cluster, new_topic, tmp_path) == EVERYTHING
 
 
 def test_a_standalone_cluster_of_two_workers_reads_streams_writes_and_consumes(
