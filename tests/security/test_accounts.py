@@ -565,11 +565,20 @@ def test_requests_that_change_a_broker_are_these() -> None:
     assert set(ADMIN_CODES) == {17, 25, 200, 207, 215, 50, 51, 53, 54, 306, 316, 329, 323}
 
 
-@pytest.mark.parametrize("code", [10, 310, 320, 324, 325, 36, 11, 361, 12, 35, 38, 15, 222, 314])
+@pytest.mark.parametrize("code", [10, 310, 320, 324, 325, 36, 11, 361, 12, 35, 38, 15, 222])
 def test_a_request_that_names_nothing_needs_no_right(code: int) -> None:
     """The handler refuses it for what is missing."""
     assert rights_of(RemotingCommand(code, ext_fields=None)) == {}
     assert rights_of(RemotingCommand(code, ext_fields={})) == {}
+
+
+@pytest.mark.parametrize("topic", [{}, {"topic": ""}, {"topic": " "}])
+def test_a_copy_of_the_offsets_in_all_topics_needs_an_admin(topic: dict[str, str]) -> None:
+    """Code 314 without a topic moves the group in topics its account may not read."""
+    names = {"srcGroup": "a", "destGroup": "shop"} | topic
+    assert rights_of(RemotingCommand(314, ext_fields=names)) is None
+    padded = rights_of(RemotingCommand(314, ext_fields=names | {"topic": " orders"}))
+    assert padded == {" orders": SUB, "%RETRY%shop": SUB}
 
 
 def test_a_heartbeat_of_several_groups_needs_the_rights_of_all() -> None:

@@ -339,6 +339,33 @@ def test_a_half_message_is_brought_to_producers_with_a_right_to_its_topic(
             assert peer.asked == []
 
 
+@pytest.mark.parametrize("code", [307, 309])
+def test_a_member_does_not_get_the_signature_of_who_asks_it(
+    rocketmq_cluster_factory: MakeCluster, accounts: Path, code: int
+) -> None:
+    """A signature says neither code nor time: with an admin's, a member made itself an admin."""
+    cluster = rocketmq_cluster_factory(acl=accounts)
+    cluster.create_topic("mine", queues=1)
+    with (
+        Signing(cluster.broker_addr, KEYS["narrow"]) as member,
+        Signing(cluster.broker_addr, KEYS["operator"]) as operator,
+    ):
+        assert member.heartbeat("member-1", "my-group", {"mine": "*"}).code == 0
+        sent = member.send("mine", b"hello")
+        (offset, _, _) = cluster.broker.store.consume_queue_entries("mine", 0, 0, 1)[0]
+        assert sent.code == 0
+        ext = {
+            "consumerGroup": "my-group",
+            "clientId": "member-1",
+            "msgId": encode_offset_msg_id("127.0.0.1", 1, offset),
+        }
+        opaque = operator.submit(RemotingCommand(code, ext_fields=ext))
+        asked = member.next_asked(code)
+        assert set(asked.ext_fields or {}) <= {*ext, "brokerName"}
+        member.reply(asked, body=b"{}")
+        assert operator.answer(opaque).code == 0
+
+
 def test_a_reply_needs_no_right_to_the_clusters_own_topic_of_replies_alone(world: World) -> None:
     def reply(topic: str) -> RemotingCommand:
         fields = _fields(topic, "my-group", world.offsets[0])

@@ -40,6 +40,18 @@ def sign(
     return added
 
 
+def unsigned(ext: Mapping[str, str]) -> dict[str, str]:
+    """Return an ext map without what ``sign`` added, to be passed on to somebody else.
+
+    A signature says neither code nor time: who is handed one can ask for other things with it.
+    """
+    return {
+        name: value
+        for name, value in ext.items()
+        if name not in (ACCESS_KEY, SIGNATURE, SECURITY_TOKEN)
+    }
+
+
 def verify(ext: Mapping[str, str], body: bytes | memoryview, secret_key: str) -> bool:
     """Return whether the Signature of an ext map is right.
 

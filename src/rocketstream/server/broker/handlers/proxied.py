@@ -29,6 +29,7 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.protocol.names import DLQ_PREFIX
+from rocketstream.protocol.signing import unsigned
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.acl.accounts import SUB
 from rocketstream.server.broker.core.acl.rights import rights_to_stored
@@ -249,7 +250,7 @@ class ProxiedHandlers:
             connection.reply(request, response)
 
         command = RemotingCommand.request(request.code, None, body)
-        command.ext_fields = request.ext_fields
+        command.ext_fields = unsigned(request.ext_fields or {})
         channel = member.channel
         assert isinstance(channel, Connection)
         try:

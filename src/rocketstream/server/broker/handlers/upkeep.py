@@ -78,8 +78,8 @@ class UpkeepHandlers:
         """
         header = request.header(CloneGroupOffsetRequestHeader)
         controller, source = self._controller, header.src_group
-        given = (header.topic or "").strip()
-        known = [given] if given else sorted(controller.offsets.topics_of(source))
+        given = header.topic or ""
+        known = [given] if given.strip() else sorted(controller.offsets.topics_of(source))
         online = None if header.offline else controller.consumers.group(source)
         topics = [
             topic

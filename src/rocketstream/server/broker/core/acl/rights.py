@@ -26,9 +26,9 @@ from rocketstream.server.broker.core.acl.accounts import PUB, SUB
 
 Rights = dict[str, int]
 """PUB or SUB by topic; a group appears as its retry topic."""
-Rule = Callable[[RemotingCommand], Rights]
 ADMIN: Final = None
-"""Instead of a rule: the request needs an admin."""
+"""Instead of rights or of a rule for them: the request needs an admin."""
+Rule = Callable[[RemotingCommand], Rights | None]
 
 OWN_TOPICS: Final = frozenset({
     names.SCHEDULE_TOPIC, names.TRANS_HALF_TOPIC, names.TRANS_OP_HALF_TOPIC,
@@ -52,7 +52,7 @@ def rights_of(request: RemotingCommand, reply_topic: str = "") -> Rights | None:
     if rule is None:
         return ADMIN
     rights = rule(request)
-    if request.code in _REPLIES:
+    if rights is not ADMIN and request.code in _REPLIES:
         rights.pop(reply_topic, None)
     return rights
 
@@ -116,6 +116,13 @@ def _consumes(group_name: str, request: RemotingCommand) -> Rights:
     return _reads(request) | _group(group_name, request)
 
 
+def _clones(request: RemotingCommand) -> Rights | None:
+    """Return the rights of a copy of offsets, which without a topic is one of all topics."""
+    if not (_get(request, "topic") or "").strip():
+        return ADMIN
+    return _consumes("destGroup", request)
+
+
 def _reads(request: RemotingCommand) -> Rights:
     return _of_topic(_get(request, "topic"), SUB)
 
@@ -165,7 +172,7 @@ RULES: Final[Mapping[int, Rule | None]] = {
     RequestCode.UNLOCK_BATCH_MQ: partial(_locks, UnlockBatchRequestBody),
     # Other ways to do what code 15 does.
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: partial(_consumes, "group"),
-    RequestCode.CLONE_GROUP_OFFSET: partial(_consumes, "destGroup"),
+    RequestCode.CLONE_GROUP_OFFSET: _clones,
     # Members have to work for the answers.
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: partial(_consumes, "group"),
     RequestCode.GET_CONSUMER_RUNNING_INFO: partial(_group, "consumerGroup"),
