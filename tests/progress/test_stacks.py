@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pytest
+
 from rocketstream.admin.core.evidence import busy_listeners, places, threads_of
 from rocketstream.client.consumer.consume.workers import TaskPool
 from rocketstream.client.instance.remote_control import TASKS_TOLD_MAX, all_stacks
@@ -188,3 +190,14 @@ def test_text_that_is_no_stack_is_no_thread() -> None:
     assert threads_of(None) == ()
     assert threads_of("MainThread") == ()
     assert threads_of('"" TID: x\n    at nowhere') == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [" " * 4_000_000, "    at " + "a (b:" * 800_000, "a TID: 1" * 500_000, '"' * 4_000_000],
+    ids=["blanks", "frames", "threads", "quotes"],
+)
+def test_a_line_that_is_made_to_be_searched_for_hours_is_read_in_one_pass(line: str) -> None:
+    """While a pattern is searched no other thread of the process runs."""
+    (thread,) = threads_of(java(NAME, "WAITING", *IDLE) + line)
+    assert thread.name == NAME

@@ -378,11 +378,12 @@ def _number(text: str | None) -> int | None:
 
 
 STACK_LINES_MAX = 12
-_JAVA_THREAD = re.compile(r"^(?P<name>.*?) *TID: (?P<id>-?\d+) STATE: (?P<state>\w+)\s*$")
+# A member writes what it likes: no pattern here looks twice at a character, or one line takes hours.
+_JAVA_THREAD = re.compile(r"^(?P<name>.*?)TID: (?P<id>-?\d+) STATE: (?P<state>\w+)\s*$")
 _OUR_THREAD = re.compile(
     r'^"(?P<name>.*)"(?:(?: daemon)? TID: (?P<id>\d+)| (?P<task>asyncio task))\s*$'
 )
-_OUR_FRAME = re.compile(r"^ {4}at (?P<name>.+) \((?P<file>.+):(?P<line>\d+)\)\s*$")
+_OUR_FRAME = "    at "
 _JAVA_RUN = ("ConsumeMessageConcurrentlyService$ConsumeRequest.run",
              "ConsumeMessageOrderlyService$ConsumeRequest.run")  # fmt: skip
 _JAVA_CLIENT = "org.apache.rocketmq.client.impl.consumer."
@@ -439,7 +440,7 @@ def threads_of(text: str | None) -> tuple[ThreadStack, ...]:
         if ours:
             found.append((ours["name"], None, ours["task"] is not None, []))
         elif java:
-            found.append((java["name"], java["state"], False, []))
+            found.append((java["name"].rstrip(" "), java["state"], False, []))
         elif found and (frame := _frame(line, found[-1][0])):
             found[-1][3].append(frame)
     return tuple(
@@ -461,9 +462,11 @@ def places(threads: Sequence[ThreadStack]) -> list[tuple[str, int]]:
 
 
 def _frame(line: str, thread: str) -> str | None:
-    ours = _OUR_FRAME.match(line)
-    if ours:
-        return f"{ours['name']} ({ours['file']}:{ours['line']})"
+    if line.startswith(_OUR_FRAME):
+        name, _, place = line.removeprefix(_OUR_FRAME).rstrip().rpartition(" (")
+        file, _, number = place.removesuffix(")").rpartition(":")
+        if name and file and place.endswith(")") and number.isdecimal():
+            return f"{name} ({place}"
     # Java's client writes the thread's name, padded to 40, before each frame.
     if thread and line.startswith(thread):
         return _JAVA_MODULE.sub("", line[len(thread) :].strip()) or None
