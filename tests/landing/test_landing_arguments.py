@@ -92,10 +92,23 @@ def test_a_password_in_a_url_is_never_printed(url: str) -> None:
     failed = query_error(f"An error occurred while calling o1.save.\n: X: no {url}\n\tat a.B")
     with pytest.raises(ConfigurationError) as refused:
         parse_target(url)
-    for text in (str(target), str(failed), repr(vars(failed)), str(refused.value)):
+    told = query_error(f"X: rocketstream.errors.BrokerError: no {url}\n\tat a.B")
+    shown = [str(each) + repr(vars(each)) for each in (failed, told)]
+    for text in (str(target), *shown, str(refused.value)):
         assert "TER2" not in text
         assert "HUN" not in text
     assert "***" in str(target)
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["a" * 1_000_000, "passw" * 200_000, "//a:" * 250_000, "pwd={" * 200_000, "\n" * 1_000_000],
+    ids=["letters", "names", "urls", "braces", "lines"],
+)
+def test_a_failure_with_a_long_word_of_a_message_is_told_at_once(word: str) -> None:
+    """Databases repeat the row they refused; hours would be spent on one to find passwords in it."""
+    told = query_error(f"An error occurred.\n: X: no {word} password=HUNTER2\n\tat a.B")
+    assert "HUNTER2" not in str(told) + repr(vars(told))
 
 
 def test_a_url_without_a_password_is_printed_as_it_is() -> None:

@@ -65,7 +65,7 @@ _BLANKS: Final = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|--[
 GROWING: Final = ("parquet", "delta", "iceberg")
 """Kinds of tables that a landing goes on with when it has a topic or a column more."""
 _TRACEBACK: Final = "Traceback (most recent call last)"
-_CAUSE: Final = re.compile(r"^\s*Caused by: (?:[\w.$]+\.)?(\w+(?:: [^\n]+)?)", re.MULTILINE)
+_CAUSE: Final = re.compile(r"^[ \t]*Caused by: (?:[\w.$]+\.)?(\w+(?:: [^\n]+)?)", re.MULTILINE)
 _RAISED: Final = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)\b: [^\n]+)", re.MULTILINE)
 _LET_IT_END: Final = "let it end, or end it, then run again"
 _BESIDE: Final = re.compile(r"another writer already committed|CONCURRENT_STREAM_LOG_UPDATE")
@@ -739,24 +739,22 @@ def spark_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise query_error(str(error)) from error
+        raise query_error(str(error)) from None  # its text may have passwords
 
 
 def query_error(text: str) -> RocketMQError:
     """Return the error behind a failed query: one of ours when its text names one."""
+    text = without_secrets(text)
     found = re.findall(r"rocketstream\.errors\.(\w+): ([^\n]+)", text)
     if found:
         name, message = found[-1]
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, RocketMQError):
             return SparkQueryError(f"{message} ({name})", spark_text=text)
-    reason = without_secrets(_reason(text))
+    reason = _reason(text)
     if _BESIDE.search(text):
         reason += f"; another run lands into the same table: {_LET_IT_END}"
-    return SparkQueryError(
-        f"the Spark query failed: {reason}",
-        spark_text=without_secrets(text),
-    )
+    return SparkQueryError(f"the Spark query failed: {reason}", spark_text=text)
 
 
 def _reason(text: str) -> str:
