@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketstream.admin.messages.bodies import decode_body, undecodable
+from rocketstream.admin.messages.bodies import BodyFormat, decode_body, undecodable
 from rocketstream.admin.messages.masking import Masked, Masking
 from rocketstream.admin.messages.shown import Showing
 from rocketstream.errors import ConfigurationError
@@ -174,6 +174,32 @@ def test_what_is_masked_in_one_place_is_not_shown_in_another() -> None:
     )
     assert CARD not in text
     assert found.properties["SEND_BACK_CAUSE"] == "ValueError: card ***"
+
+
+def test_what_is_masked_in_one_place_is_no_number_in_another() -> None:
+    card = int(CARD)
+    _, text = masked(masking({"json": "card"}), {"card": card, "copy": card, "all": [card]})
+    assert CARD not in text
+    found, text = masked(masking({"property": "KEYS"}), {"order": card, "ok": 1}, KEYS=CARD)
+    assert CARD not in text
+    assert found.body.value == {"order": "***", "ok": 1}
+
+
+def test_what_is_masked_in_one_place_is_no_hex_in_another() -> None:
+    rules = masking({"property": "KEYS"})
+    body = decode_body(b"\x00\x01" + CARD.encode(), BodyFormat("hex"))
+    found = rules.apply("orders", {"KEYS": CARD}, body)
+    assert (found.body.kind, found.by) == ("hidden", ("rule 1 (KEYS)",))
+    assert rules.apply("orders", {"KEYS": "another"}, body).body.kind == "hex"
+
+
+def test_what_a_listener_says_of_a_message_is_masked_as_the_message_is() -> None:
+    """An operator who has a member consume a message is told its exception, with what is in it."""
+    message, broken = message_of(b'{"card": "%s"}' % CARD.encode()), message_of(CARD.encode() * 2)
+    said = f"ValueError('no {CARD}')"
+    assert Showing(masking({"json": "card"})).told_of(message, said) == "ValueError('no ***')"
+    assert Showing(Masking()).told_of(message, said) == said
+    assert Showing(masking({"json": "card"})).told_of(broken, said) == "***"
 
 
 def test_rules_are_for_the_topics_they_name_and_for_copies_of_their_messages() -> None:

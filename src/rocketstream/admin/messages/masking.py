@@ -276,6 +276,8 @@ class _Application:
         return Masked(shown, found, tuple(self._by))
 
     def _finished(self, body: DecodedBody) -> DecodedBody:
+        if body.is_hex and any(each.encode().hex(" ") in body.text for each in self._seen):
+            return hidden(body.size, "its bytes have what is masked elsewhere in the message")
         if body.value is None:
             return dataclasses.replace(body, text=self._elsewhere(body.text))
         value = _each_text(body.value, self._elsewhere)
@@ -362,7 +364,7 @@ class _Application:
             count[0] += times
             return masked
 
-        return _each_text(value, change, numbers=True)
+        return _each_text(value, change)
 
     def _replaced(self, rule: Rule, text: str) -> tuple[str, int]:
         if rule.pattern is None:
@@ -395,17 +397,15 @@ class _Application:
         return hidden(body.size, f"{rule} cannot be applied: {why}")
 
 
-def _each_text(value: Any, change: Callable[[str], str], *, numbers: bool = False) -> Any:
-    """Return a JSON value with its texts and names changed, and with ``numbers`` its numbers."""
+def _each_text(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a JSON value with its names, texts and numbers changed."""
     if isinstance(value, dict):
-        return {
-            change(name): _each_text(each, change, numbers=numbers) for name, each in value.items()
-        }
+        return {change(name): _each_text(each, change) for name, each in value.items()}
     if isinstance(value, list):
-        return [_each_text(each, change, numbers=numbers) for each in value]
+        return [_each_text(each, change) for each in value]
     if isinstance(value, str):
         return change(value)
-    if not numbers or value is None or isinstance(value, bool):
+    if value is None or isinstance(value, bool):
         return value
     text = json.dumps(value)
     changed = change(text)

@@ -324,7 +324,7 @@ class Messages(Service):
             BrokerError: the member is not connected to the message's broker or did not answer.
         """
         self._changes.check("message.consume")
-        message = self.view(topic, msg_id)
+        message = self._lookup.one(topic, msg_id)
         arguments = {"group": group, "client": client_id, "topic": topic, "message": msg_id}
         with self._changes.open("message.consume", arguments) as made:
             result = made.wire.consume_directly(
@@ -340,5 +340,5 @@ class Messages(Service):
             order=result.order,
             auto_commit=result.auto_commit,
             spent_ms=result.spent_time_mills,
-            remark=result.remark,
+            remark=self._showing.told_of(message, result.remark),
         )

@@ -7,16 +7,19 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from rocketstream.admin.messages.bodies import AUTO, HIDDEN, BodyFormat, DecodedBody, undecodable
-from rocketstream.admin.messages.masking import MASK_VARIABLE, Masking
+from rocketstream.admin.messages.masking import MASK_VARIABLE, MASKED, Masking
 from rocketstream.errors import NotSupportedError, RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.addresses import parse_address
 from rocketstream.protocol.message_ext import MessageExt, assemble_message
 from rocketstream.protocol.properties import PROPERTY_KEYS, PROPERTY_TAGS
 from rocketstream.protocol.record import pack_host
+
+_TOLD: Final = "told of it"
+"""The name under which a text about a message is masked, as one of its properties would be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,17 @@ class Showing:
         body = _decoded(message, how)
         masked = self.masking.apply(message.topic, properties, body)
         return _value(message, masked.properties, masked.body, masked.by)
+
+    def told_of(self, message: MessageExt, text: str | None) -> str | None:
+        """Return what somebody told of a message, masked as the message is: it may repeat parts."""
+        if not text or not self.masking:
+            return text
+        try:
+            properties = {**message.properties, _TOLD: text}
+        except RemoteProtocolError:
+            return MASKED  # nothing says which rules are the message's
+        masked = self.masking.apply(message.topic, properties, _decoded(message, AUTO))
+        return MASKED if masked.body.kind == HIDDEN else masked.properties[_TOLD]
 
     def masked(self, message: MessageExt) -> MessageExt:
         """Return a message with masked parts replaced; the same object where nothing is masked."""
