@@ -45,6 +45,17 @@ def test_broker_refusals_name_the_broker_and_the_code() -> None:
     assert describe(broker_error(1, "no", "127.0.0.1:1")) == "127.0.0.1:1 refused: no (code 1)"
 
 
+def test_a_name_in_a_log_line_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A peer's client id could clear the screen, and write a line that looks like ours."""
+
+    def action() -> int:
+        logging.getLogger("rocketstream.server").warning("client id %s", "a\x1b[2J\nready x")
+        return 0
+
+    assert guard(action) == 0
+    assert capsys.readouterr().err == "warning: client id a\\x1b[2J ready x\n"
+
+
 def test_os_errors_name_the_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert failing(PermissionError(13, "Permission denied", "/x")) == 1
     assert capsys.readouterr().err == "error: /x: Permission denied\n"

@@ -75,6 +75,7 @@ class Rig:
 def browsing(
     state: ClusterState | Exception | None = None,
     *,
+    name: str = "",
     admin: object = None,
     history: History | None = None,
     base: str = HOST,
@@ -84,7 +85,7 @@ def browsing(
     """A browser of a dashboard, and what is behind it."""
     rig = Rig(shop() if state is None else state, admin)
     admin_of = cast(Callable[..., Admin], lambda *_: rig.admin)
-    cluster = Cluster("", rig.collector, admin_of, history, admin_of)
+    cluster = Cluster(name, rig.collector, admin_of, history, admin_of)
     app = create_app(cluster, settings=Settings(clock=rig.clock, **settings))
     headers = {"accept": "text/html"}
     with TestClient(app, base, client=client, headers=headers, follow_redirects=False) as browser:

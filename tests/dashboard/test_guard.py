@@ -97,6 +97,30 @@ def test_a_form_of_another_site_is_refused(tokens: dict[str, str], headers: dict
         assert answer.status_code == 303
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_page_that_another_site_embeds_asks_no_broker(site: str) -> None:
+    """Each picture of a page anywhere could have brokers read thousands of messages."""
+    with browsing() as (browser, _):
+        for mode, dest, code in (
+            ("no-cors", "image", 403),
+            ("cors", "empty", 403),
+            ("navigate", "iframe", 403),
+            ("navigate", "document", 200),  # a link that is followed
+        ):
+            told = {"sec-fetch-site": site, "sec-fetch-mode": mode, "sec-fetch-dest": dest}
+            assert browser.get("/topics", headers=told).status_code == code, told
+
+
+def test_who_has_not_logged_in_is_told_no_name_server(tokens: dict[str, str]) -> None:
+    name = "10.1.2.3:9876"
+    with browsing(name=name, tokens=TokenFile(Path(tokens["path"]))) as (browser, _):
+        log_in(browser, tokens["look"])
+        assert name in browser.get("/topics").text
+        browser.cookies.clear()
+        for path in ("/login", "/static/nothing"):
+            assert name not in browser.get(path).text
+
+
 def test_a_form_without_its_token_changes_nothing(tokens: dict[str, str]) -> None:
     with browsing(tokens=TokenFile(Path(tokens["path"]))) as (browser, _):
         log_in(browser, tokens["look"])

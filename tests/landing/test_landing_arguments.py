@@ -106,7 +106,7 @@ def test_a_password_in_a_url_is_never_printed(url: str) -> None:
     ids=["letters", "names", "urls", "braces", "lines"],
 )
 def test_a_failure_with_a_long_word_of_a_message_is_told_at_once(word: str) -> None:
-    """Databases repeat the row they refused; hours would be spent on one to find passwords in it."""
+    """Databases repeat the row they refused; a search for passwords in it would take hours."""
     told = query_error(f"An error occurred.\n: X: no {word} password=HUNTER2\n\tat a.B")
     assert "HUNTER2" not in str(told) + repr(vars(told))
 

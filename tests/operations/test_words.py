@@ -79,3 +79,17 @@ def test_a_moment_may_be_none_or_one_that_no_calendar_has() -> None:
     assert words.moment(None) == "-"
     assert words.moment(10**18) == f"{10**18} ms since 1970"
     assert words.moment(1_777_636_800_123, exact=True)[-9:-5] == ".123"
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("billing", "billing"),
+        ("billing|reboot", "'billing|reboot'"),
+        ("$(reboot)", "'$(reboot)'"),
+        ("a\x1b[2J", r"'a\x1b[2J'"),
+    ],
+)
+def test_a_name_is_one_word_of_a_command_that_is_printed(name: str, word: str) -> None:
+    """Whoever pastes the command runs nothing else; a name of anybody's may have a bar in it."""
+    assert words.word(name) == word

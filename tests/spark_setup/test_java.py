@@ -212,8 +212,10 @@ def test_launcher_of_somebody_else_is_not_run(
     monkeypatch.setattr(tempfile, "tempdir", str(cache))  # no other place
     if os.getuid() == 0:
         os.chown(cache / "rocketstream", 12_345, -1)
-        os.mkdir(cache / "rocketstream-0")
-        os.chown(cache / "rocketstream-0", 12_345, -1)
+        # The link of another user to a folder of ours: it could lead elsewhere later.
+        (cache / "own").mkdir()
+        (cache / "rocketstream-0").symlink_to(cache / "own")
+        os.chown(cache / "rocketstream-0", 12_345, -1, follow_symlinks=False)
     else:
         monkeypatch.setattr(os, "getuid", lambda: 12_345)
     with pytest.raises(ConfigurationError, match="belongs to another user"):

@@ -32,6 +32,7 @@ from rocketstream.admin.core.evidence import (
 )
 from rocketstream.admin.core.joining import Matching
 from rocketstream.admin.core.windows import MATCH_ALL
+from rocketstream.admin.core.words import named
 from rocketstream.admin.filtered import count_matching
 from rocketstream.admin.letters.causes import CauseCount
 from rocketstream.admin.rows import SubscriptionRow
@@ -46,7 +47,7 @@ from rocketstream.admin.state import (
 from rocketstream.admin.sweep import Sweep
 from rocketstream.admin.wire import questions
 from rocketstream.admin.wire.looking import Asking
-from rocketstream.errors import RocketMQError
+from rocketstream.errors import BrokerError, RocketMQError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.subscription import parse_subscription
@@ -193,6 +194,9 @@ class _Asking:
             asked = questions.running_of(group, client_id, jstack_enable=True)
             address = self.addresses[client_id]
             info = self.admin._wire.ask(address, asked, timeout_ms=round(timeout_ms))
+        except BrokerError as error:
+            # The words are the member's: an agent would take them for ours.
+            return f"it was answered with code {error.code}"
         except RocketMQError as error:
             return str(error)
         return look_of(info, self.admin._clock.now_ms())
@@ -354,7 +358,8 @@ def _members(
         second = after.get(client_id, first)
         error = next((each for each in (second, first) if isinstance(each, str)), None)
         if error is not None:
-            asking.unknown.append(f"member {client_id} did not tell what it does: {error}")
+            who = named(client_id, "of another name")
+            asking.unknown.append(f"member {who} did not tell what it does: {error}")
         looks = (look if isinstance(look, Look) else None for look in (first, second))
         found.append(Member(client_id, next(looks), next(looks), error))
     return tuple(found)

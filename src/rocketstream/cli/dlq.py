@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from click import BadParameter
 
-from rocketstream.admin.core.words import NONE, moment, number, plural
+from rocketstream.admin.core.words import NONE, moment, number, plural, word
 from rocketstream.cli.changing import Change, changes
 from rocketstream.cli.commands import (
     TIME,
@@ -173,7 +173,9 @@ def causes(
     rest = "" if found.is_complete else " (of each queue the newest; --examine takes more)"
     print_line(f"{plural(found.letters, 'letter')} of {group}{rest}")
     if len(found):
-        print_line(f"`rocketstream dlq redrive {group} --cause {found[0].id}` shows the first")
+        print_line(
+            f"`rocketstream dlq redrive {word(group)} --cause {found[0].id}` shows the first"
+        )
 
 
 def _what(cause: LetterCause) -> str:
@@ -287,7 +289,7 @@ def _check_cause(admin: Admin, group: str, cause: str | None) -> None:
     known = [each.id for each in admin.letters.by_cause(group)][:_CAUSES_NAMED_MAX]
     raise BadParameter(
         f"--cause is {cause!r}, which no dead letter of {group} has; there are {', '.join(known)} "
-        f"(`rocketstream dlq causes {group}` shows them)"
+        f"(`rocketstream dlq causes {word(group)}` shows them)"
         if known
         else f"--cause is {cause!r}, and {group} has no dead letters"
     )

@@ -80,8 +80,8 @@ class _OneLine(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         if os.environ.get(DEBUG_VARIABLE):
-            return super().format(record)
-        return one_line(f"{record.levelname.lower()}: {record.getMessage()}")
+            return shown(super().format(record), lines=True)
+        return shown(one_line(f"{record.levelname.lower()}: {record.getMessage()}"))
 
 
 class _Sparing(logging.Filter):

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from click.exceptions import Exit
 
-from rocketstream.admin.core.words import NONE, UNKNOWN, moment, number, per_second, plural, span
+from rocketstream.admin.core.words import (
+    NONE,
+    UNKNOWN,
+    moment,
+    number,
+    per_second,
+    plural,
+    span,
+    word,
+)
 from rocketstream.admin.core.words import waits as messages_wait
 from rocketstream.cli.commands import (
     SPAN,
@@ -240,7 +249,7 @@ def about(state: GroupState) -> list[str]:
     if state.dead_letters:
         lines.append(
             f"{plural(state.dead_letters, 'dead letter')}: given up, see "
-            f"`rocketstream dlq causes {shown(state.group)}`"
+            f"`rocketstream dlq causes {word(state.group)}`"
         )
     if state.message_model == "BROADCASTING":
         lines.append("broadcasting: each member keeps offsets of its own, brokers know none")
@@ -344,7 +353,7 @@ def print_why(report: WhyReport) -> None:
         print_line("No cause was found.")
         if report.verdict.verdict == "UNKNOWN":
             # One look cannot tell a message that is pinned from the end of a backlog.
-            more = f"rocketstream group why {report.group} --watch-for 1m"
+            more = f"rocketstream group why {word(report.group)} --watch-for 1m"
             _folded(f"Watching tells more: {more}", width)
     if report.unknown:
         print_line("")

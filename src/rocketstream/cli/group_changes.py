@@ -13,7 +13,7 @@ import click
 from click import BadParameter
 from click.exceptions import Exit
 
-from rocketstream.admin.core.words import NONE, UNKNOWN, number, plural
+from rocketstream.admin.core.words import NONE, UNKNOWN, number, plural, word
 from rocketstream.cli.changing import FORCE, Change, changes, setting_text
 from rocketstream.cli.commands import (
     Whole,
@@ -251,7 +251,7 @@ def _show_done(done: ResetDone, as_json: bool, *, waited: bool) -> None:
     else:
         print_line(f"{done.plan.group}: its members are on their way; not waited for")
     if done.undo_path:
-        print_line(f"to take it back: rocketstream group undo {done.undo_path}")
+        print_line(f"to take it back: rocketstream group undo {word(str(done.undo_path))}")
 
 
 # --- settings -------------------------------------------------------------------------------------

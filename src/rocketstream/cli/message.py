@@ -6,7 +6,6 @@ Law: joins no group, stores nothing.
 from __future__ import annotations
 
 import functools
-import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rocketstream.admin.core.words import NONE, moment, plural, span
+from rocketstream.admin.core.words import NONE, moment, plural, span, word
 from rocketstream.cli.changing import Change, changes
 from rocketstream.cli.commands import (
     JSON_LINES,
@@ -185,7 +184,7 @@ def view(topic: str, msg_id: str, how: Any, mask: str | None, namesrv: str, as_j
         more = plural(len(found.messages) - 1, "later message")
         print_prose(
             f"(the topic has {more} with this id: sent twice, or sent again; "
-            f"`rocketstream message search {topic} --id {msg_id}` lists all)"
+            f"`rocketstream message search {word(topic)} --id {word(msg_id)}` lists all)"
         )
 
 
@@ -212,7 +211,7 @@ def query(topic: str, key: str, most: int, mask: str | None, namesrv: str, as_js
         say(
             f"warning: these are the newest {len(messages)} and there may be more: --max shows up "
             "to 1000; to go on where this ended: "
-            f"rocketstream message search {shlex.quote(topic)} --key {shlex.quote(key)}{onward}"
+            f"rocketstream message search {word(topic)} --key {word(key)}{onward}"
         )
 
 

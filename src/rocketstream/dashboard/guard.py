@@ -129,6 +129,18 @@ HEADERS: Final = {
 OPEN: Final = ("/login", "/static/", "/healthz", "/favicon.ico")
 """Paths that are answered without a login."""
 READING: Final = ("GET", "HEAD")
+_EMBEDDED: Final = "Pages are opened here, not read by pages of another site.\n"
+
+
+def is_opened(headers: Headers) -> bool:
+    """Return whether a page is asked for by this dashboard, a program, or a link that is followed.
+
+    What another site's page embeds shows it nothing, but makes brokers work for each picture.
+    """
+    if headers.get("sec-fetch-site") not in ("cross-site", "same-site"):
+        return True
+    asked = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
+    return asked == ("navigate", "document")
 
 
 class Guard:
@@ -186,7 +198,7 @@ class Guard:
             )
         method = scope["method"]
         if method in READING:
-            return None
+            return None if is_opened(headers) else PlainTextResponse(_EMBEDDED, 403)
         if method != "POST":
             return PlainTextResponse(
                 "Only GET and POST are answered.\n", 405, {"Allow": "GET, POST"}

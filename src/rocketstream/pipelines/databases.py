@@ -33,16 +33,14 @@ _DRIVERS: Final = {
 }
 """By the second word of a URL: part of the name of the driver's jar, and where to get it."""
 _NO_JDBC: Final = frozenset({"struct", "map", "variant", "interval", "void", "array"})
-# A failed query's text has whatever its rows have: no pattern here looks at a character a second time, or a
-# thousand times at most.
+# A failed query's text has whatever its rows have: no pattern here looks at a character more than a
+# thousand times.
 _NAMED: Final = re.compile(r"(?<![\w.-])([\w.-]+)\s*=\s*")
 """A parameter's name, in each spelling that drivers have, up to its value."""
 _SECRET: Final = re.compile(
     "passw|pwd|passphrase|secret|token|credential|privatekey", re.IGNORECASE
 )
-_VALUE: Final = re.compile(
-    r"\{[^}]{0,1000}\}|(?:(?!,\s{0,9}\w{1,99}=|\)(?:[,/()]|$))[^&;\s])*"
-)
+_VALUE: Final = re.compile(r"\{[^}]{0,1000}\}|(?:(?!,\s{0,9}\w{1,99}=|\)(?:[,/()]|$))[^&;\s])*")
 _PASSWORDS: Final = (
     re.compile(r"(//[^/:@\s?;]*:)[^\s?;]{0,1000}@"),  # //user:password@host
     re.compile(r"(:(?:thin|oci\d?):[^/@\s]{0,1000}/)[^\s?;]{0,1000}@", re.IGNORECASE),  # Oracle's

@@ -23,7 +23,7 @@ from rocketstream.admin.core.held import (
 )
 from rocketstream.admin.core.verdicts import judge
 from rocketstream.admin.core.windows import is_filtered, relevant, stands_ms_of
-from rocketstream.admin.core.words import named, plural, some, span, waits
+from rocketstream.admin.core.words import named, plural, some, span, waits, word
 from rocketstream.admin.rows import SubscriptionRow
 from rocketstream.admin.state import (
     Cause,
@@ -161,7 +161,7 @@ def _group_paused(evidence: Evidence) -> Iterator[Cause]:
         CauseKind.PAUSED,
         f"The group is paused: {brokers} gives it nothing; {tells}.",
         (f"consumeEnable=false in the group's settings at {brokers}",),
-        f"`rocketstream group resume {state.group}` lets it go on",
+        f"`rocketstream group resume {word(state.group)}` lets it go on",
         is_latent=not waiting,
     )
 
@@ -449,8 +449,8 @@ def _letters(evidence: Evidence) -> Iterator[Cause]:
         f"{group} gives messages up: {number:,} of its newest became dead letters in the last "
         f"{span(LETTERS_MS)}{f', most of them for {kind}' if kind else ''}.",
         tuple(lines),
-        f"mend the listener, then `rocketstream dlq redrive {group} --cause {worst.id}` sends them "
-        f"again; `rocketstream dlq causes {group}` counts all",
+        f"mend the listener, then `rocketstream dlq redrive {word(group)} --cause {worst.id}` "
+        f"sends them again; `rocketstream dlq causes {word(group)}` counts all",
     )
 
 

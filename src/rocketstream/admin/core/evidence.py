@@ -378,7 +378,7 @@ def _number(text: str | None) -> int | None:
 
 
 STACK_LINES_MAX = 12
-# A member writes what it likes: no pattern here looks twice at a character, or one line takes hours.
+# A member writes what it likes: a pattern that looks twice at a character takes hours for a line.
 _JAVA_THREAD = re.compile(r"^(?P<name>.*?)TID: (?P<id>-?\d+) STATE: (?P<state>\w+)\s*$")
 _OUR_THREAD = re.compile(
     r'^"(?P<name>.*)"(?:(?: daemon)? TID: (?P<id>\d+)| (?P<task>asyncio task))\s*$'

@@ -20,7 +20,16 @@ from rocketstream.admin.core.evidence import (
     is_same_time,
     places,
 )
-from rocketstream.admin.core.words import named, plural, rate, some, span, waits, with_key
+from rocketstream.admin.core.words import (
+    named,
+    plural,
+    rate,
+    some,
+    span,
+    waits,
+    with_key,
+    word,
+)
 from rocketstream.admin.rows import RunningQueueRow
 from rocketstream.admin.state import (
     Cause,
@@ -348,15 +357,15 @@ def _view(topic: str, at: PinnedMessage | MessageFacts) -> str:
     if named(at.msg_id) and named(topic):
         return f"`rocketstream message view {topic} {at.msg_id}`"
     return (
-        f"`rocketstream message search {at.topic} --broker {at.broker_name} --queue {at.queue_id} "
-        f"--offset {at.queue_offset} --oldest-first`"
+        f"`rocketstream message search {word(at.topic)} --broker {word(at.broker_name)} "
+        f"--queue {at.queue_id} --offset {at.queue_offset} --oldest-first`"
     )
 
 
 def _running(evidence: Evidence, client_id: str) -> str:
     """Return the command that shows what a member does, or all where its id could be one."""
     who = f" {client_id}" if named(client_id) else ""
-    return f"`rocketstream group running-info {evidence.state.group}{who} --stack`"
+    return f"`rocketstream group running-info {word(evidence.state.group)}{who} --stack`"
 
 
 # --- threads --------------------------------------------------------------------------------------

@@ -8,7 +8,10 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterable
+from shlex import quote
 from typing import Final
+
+from rocketstream._util.unseen import spelled_out
 
 UNKNOWN: Final = "unknown"
 """Shown in place of an unknown figure."""
@@ -134,6 +137,11 @@ def named(name: str | None, otherwise: str = "") -> str:
     it; ``otherwise`` in place of one that might say more than a name does.
     """
     return name if name is not None and PLAIN.fullmatch(name) else otherwise
+
+
+def word(name: str) -> str:
+    """Return a name as one word of a shell's line: ``|`` is legal in names of topics and groups."""
+    return quote(spelled_out(name))
 
 
 def with_key(keys: str | None) -> str:

@@ -67,7 +67,8 @@ def launcher(
             if not fits(place):
                 raise OSError(f"{place} is not a name that can be used")
             place.mkdir(mode=0o755, parents=True, exist_ok=True)
-            if place.stat().st_uid not in (os.getuid(), 0):
+            # A link of another user's, too, which could be turned elsewhere later.
+            if not {place.stat().st_uid, place.lstat().st_uid} <= {os.getuid(), 0}:
                 raise PermissionError(f"{place} belongs to another user")
             if not os.access(script, os.X_OK):
                 _make(place, place / name, program, text, like)
