@@ -1,6 +1,6 @@
 """Where it runs: a standalone cluster, Spark Connect; and how it may not come.
 
-On a cluster in one JVM (``local-cluster``) executors are killed: ``tests/spark_read/test_kills.py``.
+On a cluster in one JVM (``local-cluster``) executors are killed: ``tests/spark_read``.
 """
 
 from __future__ import annotations
