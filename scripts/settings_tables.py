@@ -11,12 +11,14 @@ import enum
 import inspect
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rocketstream.client.config import ClientConfig
+from rocketstream.client.consumer.pull.schedule import PULL_THREADS
+from rocketstream.client.consumer.push.consumer import CHANGEABLE
 from rocketstream.client.consumer.settings import (
     LitePullConsumerSettings,
     LitePushConsumerSettings,
@@ -27,6 +29,7 @@ from rocketstream.client.producer.settings import ProducerSettings, TransactionS
 from rocketstream.client.trace import TraceSettings
 from rocketstream.server.settings import EmbeddedSettings
 from rocketstream.settings import about, java_name, keyword_fields
+from rocketstream.spark.listener.push_consumer import MAX_OFFSETS_PER_TRIGGER
 from rocketstream.spark.listener.push_consumer import SETTINGS as ON_SPARK
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,6 +50,9 @@ class Table:
         bases: keyword types whose settings it has too.
         without: settings that are parameters of their own, or those of a base.
         says: what stands above its table.
+        meanings: of settings that mean something else here than the class says.
+        defaults: of settings that have others here, as the page shows them.
+        more: rows of keywords that are no settings of the class.
     """
 
     title: str
@@ -55,6 +61,9 @@ class Table:
     bases: tuple[str, ...] = ()
     without: frozenset[str] = frozenset()
     says: str = ""
+    meanings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    more: tuple[str, ...] = ()
 
     @property
     def fields(self) -> list[dataclasses.Field[Any]]:
@@ -98,7 +107,10 @@ PUSH = Table(
     PushConsumerSettings,
     "PushConsumerKeywords",
     ("ClientKeywords", "TraceKeywords"),
-    says="`PushConsumer` and `rocketstream.aio.PushConsumer`. Each is an attribute too. "
+    says="`PushConsumer` and `rocketstream.aio.PushConsumer`. Each is an attribute too; while the "
+    f"consumer runs, only {', '.join(f'`{name}`' for name in sorted(CHANGEABLE))} may be set, "
+    "others raise `ClientStateError`; `update_core_pool_size` changes how many listener calls "
+    "there are at once, up to `consume_thread_max`. "
     "`listener`, `subscription` and `offset_store` are described with the class.",
 )
 SPARK = Table(
@@ -108,6 +120,29 @@ SPARK = Table(
     without=frozenset(each.name for each in keyword_fields(PushConsumerSettings)) - ON_SPARK,
     says="`rocketstream.spark.SparkPushConsumer`, see [consume-on-spark.md](consume-on-spark.md); "
     "settings of connections are `options` of the source there.",
+    meanings={
+        "consume_thread_max": "most listener calls at once in each task.",
+        "pull_batch_size": "most messages of one pull.",
+        "max_reconsume_times": "tries after the first before the dead-letter topic; -1 is 16, in "
+        "order too.",
+        "suspend_current_queue_time_ms": "pause of a queue whose orderly listener asks for one; "
+        "less than 10 counts as 10, more than 30,000 is refused by the start.",
+        "consume_timeout_minutes": "a listener call that takes longer is left behind, and its "
+        "messages are sent back; `micro_batch_timeout_ms`, 60 s but in order, comes first.",
+        "await_termination_ms_when_shutdown": "how long `suspend` and `shutdown` wait for a "
+        "micro-batch to end.",
+        "check_crc": "compare bodies, and records that have one of their own, with their CRC; the "
+        "query ends with an error at a damaged message.",
+    },
+    defaults={"pull_batch_size": "`1024`"},
+    more=(
+        "| `micro_batch_timeout_ms` | `int \\| None`, ms, from 1 on | 60000, in order none | how "
+        "long a micro-batch waits for a listener call; then the call is left behind, and its "
+        "messages are sent back. |  |",
+        "| `max_offsets_per_trigger` | `int \\| None`, messages, from 1 on | "
+        f"`{MAX_OFFSETS_PER_TRIGGER}` | most messages of a micro-batch of each source, None for "
+        "no limit (Spark 4.2). |  |",
+    ),
 )
 PULL = Table(
     "Pull consumers",
@@ -115,7 +150,9 @@ PULL = Table(
     "PullConsumerKeywords",
     ("ClientKeywords",),
     _SHARED,
-    "`PullConsumer`, `MQPullConsumerScheduleService`, and those of `rocketstream.aio`.",
+    "`PullConsumer`, `MQPullConsumerScheduleService`, and those of `rocketstream.aio`. The service "
+    f"takes a `consumer` in their place; that for threads also `pull_thread_nums` ({PULL_THREADS}) "
+    "for its tasks.",
 )
 LITE = Table(
     "Lite pull consumers",
@@ -269,7 +306,7 @@ def accepted_text(field: dataclasses.Field[Any]) -> str:
 
 def table_text(table: Table) -> str:
     """Return one table of the page."""
-    said = meanings(table.kind)
+    said = {**meanings(table.kind), **table.meanings}
     rows = []
     for each in table.fields:
         kind = str(each.type) if each.type != "Any" else keyword_type(each)
@@ -277,7 +314,7 @@ def table_text(table: Table) -> str:
         cells = (
             f"`{each.name}`",
             ", ".join(filter(None, (f"`{kind}`".replace("|", "\\|"), accepted_text(each)))),
-            default_text(each),
+            table.defaults.get(each.name) or default_text(each),
             _plain(said[each.name]),
             f"`{java}`" if java else "",
         )
@@ -286,7 +323,7 @@ def table_text(table: Table) -> str:
         "| setting | type, unit, range | default | meaning | Java |",
         "|---|---|---|---|---|",
     ]
-    return "\n".join([f"## {table.title}", "", table.says, "", *top, *rows, ""])
+    return "\n".join([f"## {table.title}", "", table.says, "", *top, *rows, *table.more, ""])
 
 
 def push_consumer_text() -> str:

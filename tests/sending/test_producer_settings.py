@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import sys
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
     MessageInvalidError,
+    NotSupportedError,
     SendConnectError,
     SendError,
     SendRouteError,
@@ -85,6 +87,20 @@ def test_what_cannot_be_used_is_named(settings: dict[str, Any], text: str) -> No
     for kind in (Producer, aio.Producer):
         with pytest.raises(ConfigurationError, match=text):
             kind("g", **settings)
+
+
+@pytest.mark.parametrize(("kind", "package"), [("lz4", "lz4"), ("ZSTD", "zstandard")])
+def test_a_producer_without_its_codec_is_refused(
+    kind: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When it is made, not at its first large body."""
+    for module in ("lz4", "lz4.frame", "zstandard"):
+        monkeypatch.setitem(sys.modules, module, None)
+    for face in (Producer, aio.Producer):
+        text = rf"compress_type '{kind}' needs the package {package}: .*\[compression\]"
+        with pytest.raises(NotSupportedError, match=text):
+            face("g", compress_type=kind)
+        face("g", compress_type="zlib")
 
 
 def test_another_code_can_be_made_worth_a_retry() -> None:

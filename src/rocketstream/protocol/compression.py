@@ -30,6 +30,24 @@ def load_codecs() -> None:
             load()
 
 
+def require_codec(type: str) -> None:
+    """Import the codec that bodies will be compressed by, before the first of them.
+
+    Args:
+        type: ZLIB, LZ4 or ZSTD, in any case.
+
+    Raises:
+        NotSupportedError: it is not installed.
+    """
+    load = {"LZ4": _lz4_frame, "ZSTD": _zstandard}.get(type.upper())
+    if load is not None:
+        try:
+            load()
+        except NotSupportedError as error:
+            package = error.parameters["package"]
+            raise _missing(package, f"compress_type {type!r}") from None
+
+
 def compress(body: bytes, type: str = "ZLIB", level: int = 5) -> tuple[bytes, int]:
     """Return a compressed body and the sysFlag bits that say so.
 
@@ -160,8 +178,8 @@ def _zstandard() -> Any:
     return zstandard
 
 
-def _missing(package: str) -> NotSupportedError:
+def _missing(package: str, what: str = "this message body") -> NotSupportedError:
     return NotSupportedError(
-        f"this message body needs the package {package}: install rocketstream[compression]",
+        f"{what} needs the package {package}: install rocketstream[compression]",
         package=package,
     )

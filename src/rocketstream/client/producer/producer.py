@@ -80,6 +80,7 @@ class Producer(ProducerBase[BlockingMachine], SyncAdmin, SyncClient[BlockingMach
 
     Raises:
         ConfigurationError: a setting that cannot be used; the text names it.
+        NotSupportedError: ``compress_type`` needs ``rocketstream[compression]``, which is missing.
     """
 
     start: ClassVar[Callable[[Any], None]] = starting(AsyncProducer.start)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rocketstream import limits
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.codes import ResponseCode
-from rocketstream.protocol.compression import COMPRESSION_TYPES
+from rocketstream.protocol.compression import COMPRESSION_TYPES, require_codec
 from rocketstream.protocol.names import (
     AUTO_CREATE_TOPIC,
     DEFAULT_PRODUCER_GROUP,
@@ -50,10 +50,13 @@ class ProducerSettings:
         default_topic_queue_nums: queues of a topic that a send creates.
         send_msg_timeout_ms: how long a send may take, all its tries together.
         compress_msg_body_over_howmuch: bodies of at least so many bytes are compressed.
-        compress_type: ZLIB, LZ4 or ZSTD.
+        compress_type: ZLIB, LZ4 or ZSTD; the latter two need ``rocketstream[compression]``, here
+            and at those who read.
         compress_level: 0 is fastest, 9 smallest.
-        retry_times_when_send_failed: further tries of a send that fails.
-        retry_times_when_send_async_failed: the same for sends that are not waited for.
+        retry_times_when_send_failed: further tries of a send that fails: of ``send`` and of
+            ``send_many`` by key. A send to a queue, by selector or key has none.
+        retry_times_when_send_async_failed: the same of ``send_async``, ``request``, ``auto_batch``,
+            and all that ``rocketstream.aio`` sends.
         retry_another_broker_when_not_store_ok: try again too when a message is stored but not yet
             flushed or copied.
         max_message_size: most bytes of a body.
@@ -118,12 +121,14 @@ class ProducerSettings:
 
         Raises:
             ConfigurationError: a value that cannot be used; the text names it.
+            NotSupportedError: the codec of ``compress_type`` is not installed.
         """
         check_group(self.producer_group)
         check_own_group(self.producer_group, DEFAULT_PRODUCER_GROUP, java="producerGroup")
         check_values(self)
         if self.compress_type.upper() not in COMPRESSION_TYPES:
             raise refused_value(self, "compress_type", f"one of {', '.join(COMPRESSION_TYPES)}")
+        require_codec(self.compress_type)
         self._check_auto_batch()
         for topic in self.topics:
             check_topic(topic)

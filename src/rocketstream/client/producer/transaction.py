@@ -559,6 +559,7 @@ class TransactionProducer(TransactionBase[BlockingMachine], Producer):
 
     Raises:
         ConfigurationError: a setting that cannot be used; the text names it.
+        NotSupportedError: ``compress_type`` needs ``rocketstream[compression]``, which is missing.
     """
 
     def send_message_in_transaction(
