@@ -39,16 +39,25 @@ def test_the_page_names_every_kind_of_anomaly() -> None:
     assert [kind.value for kind in AnomalyKind if kind.value not in table] == []
 
 
-def test_a_finding_is_found_again_by_its_seed() -> None:
-    """The naive listener of the example, with the seed the simulation gave."""
+def test_a_finding_is_told_and_found_again_by_its_seed() -> None:
+    """The naive listener of the example: the page shows the head of its story, and its seed.
+
+    Whatever changes a simulated run may give another finding: then the page shows that one.
+    """
     sys.path.insert(0, str(ROOT / "examples"))
     try:
         from simulate_listener import every_order_is_written, naive  # type: ignore[import-not-found]
     finally:
         sys.path.pop(0)
-    first = simulate(naive, check=every_order_is_written, seeds=100).finding
+    result = simulate(naive, check=every_order_is_written, seeds=100)
+    first = result.finding
     assert first is not None
     assert "was never written" in first.what
+    shown = re.search(r"```\n(naive: .*?)```", PAGE, re.DOTALL)
+    assert shown is not None
+    assert f"naive: {result}\n".startswith(shown[1])
+    call = f"simulate(naive, check=every_order_is_written, first_seed={first.seed}, seeds=1)"
+    assert f"`{call}` replays" in PAGE
     again = simulate(naive, check=every_order_is_written, first_seed=first.seed, seeds=1).finding
     assert again == first
     assert "returns success" in first.story

@@ -258,7 +258,7 @@ def _show_done(done: ResetDone, as_json: bool, *, waited: bool) -> None:
 
 _values = option(
     "--set, -s NAME=VALUE",
-    "A setting by RocketMQ's name, `retryMaxTimes=5`; repeatable.",
+    "A setting by RocketMQ's name, `retryQueueNums=2`; repeatable.",
     to="values",
     multiple=True,
 )
@@ -289,7 +289,7 @@ def settings(group: str, namesrv: str, as_json: bool) -> None:
     )
 
 
-@click.command(epilog="Example: `rocketstream group create billing -s retryMaxTimes=5`")
+@click.command(epilog="Example: `rocketstream group create billing -s retryQueueNums=2`")
 @group_argument
 @_values
 @changes(yes="For scripts: nothing is asked anyway, it only adds something.", force=FORCE)
@@ -300,15 +300,16 @@ def create(group: str, values: tuple[str, ...], change: Change) -> None:
         change.finish(admin, admin.changes.group_create_plan(group, wanted), asks=False)
 
 
-@click.command(epilog="Example: `rocketstream group update billing -s retryMaxTimes=5`")
+@click.command(epilog="Example: `rocketstream group update billing -s retryQueueNums=2`")
 @group_argument
 @_values
 @changes(force=FORCE)
 def update(group: str, values: tuple[str, ...], change: Change) -> None:
     """Change settings of a group on every broker; `group settings` shows them.
 
-    The most asked for: `retryMaxTimes` (then a message is a dead letter), `retryQueueNums`,
-    `consumeEnable`, `consumeBroadcastEnable`, and on 5.x `consumeMessageOrderly`.
+    The most asked for: `retryQueueNums`, `consumeEnable`, `consumeBroadcastEnable`, and on 5.x
+    `consumeMessageOrderly`. `retryMaxTimes` counts only for members that send no number of their
+    own: clients of ours and Java's send `max_reconsume_times`.
     """
     wanted = _parsed(values)
     if not wanted:

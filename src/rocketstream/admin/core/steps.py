@@ -177,7 +177,9 @@ class Draft:
                 "without a retry queue brokers drop what the group fails to consume"
             )
         if after.get("retryMaxTimes") == 0 and was.get("retryMaxTimes") != 0:
-            self.warnings.append("what the group fails to consume is a dead letter at once")
+            self.warnings.append(
+                "what members fail that send no max_reconsume_times is a dead letter at once"
+            )
 
 
 @dataclass(frozen=True, slots=True)
