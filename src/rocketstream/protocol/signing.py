@@ -41,7 +41,7 @@ def sign(
 
 
 def unsigned(ext: Mapping[str, str]) -> dict[str, str]:
-    """Return an ext map without what ``sign`` added, to be passed on to somebody else.
+    """Return an ext map without what ``sign`` added: a request as it may be passed on.
 
     A signature says neither code nor time: who is handed one can ask for other things with it.
     """
