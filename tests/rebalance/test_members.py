@@ -145,15 +145,27 @@ def test_heartbeats_name_as_many_groups_as_a_broker_keeps() -> None:
 
 
 def test_members_of_a_producer_group_are_asked_in_turn() -> None:
-    """The second of those that came first, so that a group of one is no special case."""
+    """Each further question about one message reaches another, whatever else is asked between."""
     producers = ProducerMembers()
     for name in ("a", "b", "c"):
         producers.register("pg", member(name))
-    asked = [producers.next_channel("pg", lambda member: member.channel != "c") for _ in range(3)]
-    assert asked == ["b", "a", "b"]
-    assert producers.next_channel("pg", lambda member: True) == "b"
-    assert producers.next_channel("pg", lambda member: False) is None
-    assert producers.next_channel("none", lambda member: True) is None
+    asked = [producers.channel_for(turn, "pg", lambda m: m.channel != "c") for turn in range(3)]
+    assert asked == ["a", "b", "a"]
+    assert producers.channel_for(5, "pg", lambda _: True) == "c"
+    assert producers.channel_for(5, "pg", lambda _: False) is None
+    assert producers.channel_for(5, "none", lambda _: True) is None
+
+
+def test_a_producer_that_connected_again_is_asked_over_its_new_connection_alone() -> None:
+    """The old one may have gone silent: of its questions every one counts, and none is answered."""
+    producers = ProducerMembers()
+    for channel, client_id in (("old", "p1"), ("other", "p2"), ("new", "p1")):
+        producers.register("pg", Member(channel, client_id, 3, 409, NOW, NOW))
+    asked = {producers.channel_for(turn, "pg", lambda _: True) for turn in range(6)}
+    assert asked == {"other", "new"}
+    producers.channel_closed("new")
+    asked = {producers.channel_for(turn, "pg", lambda _: True) for turn in range(6)}
+    assert asked == {"old", "other"}
 
 
 def test_a_group_is_what_its_newest_heartbeat_says() -> None:
@@ -224,11 +236,3 @@ def test_the_id_of_a_client_stays_with_the_account_that_has_it() -> None:
     assert producers.channel_of("client") == "a"
     producers.register("pg", Member("c", "client", 3, 409, NOW, NOW, "salesdesk"))
     assert producers.channel_of("client") == "c"
-
-
-def test_a_group_of_many_producers_is_asked_round() -> None:
-    producers = ProducerMembers()
-    for name in "abcde":
-        producers.register("pg", member(name))
-    asked = [producers.next_channel("pg", lambda member: True) for _ in range(6)]
-    assert asked == ["b", "c", "d", "e", "a", "b"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import zlib
 from collections.abc import Iterator
 
 from rocketstream.errors import LocalProtocolError, ProtocolError, StoreError, TransportError
@@ -350,8 +351,10 @@ class TransactionService:
     def _ask(self, offset: int, half: StoredMessage, times: int) -> None:
         group = half.properties.get(PROPERTY_PGROUP, "")
         topic = half.properties.get(PROPERTY_REAL_TOPIC, "")
-        channel = self._controller.producers.next_channel(
-            group, lambda member: self._may_decide(member, topic)
+        # Each question about one message goes to another member. One counter for all messages, as
+        # upstream's, could bring each question about one of them to the member that does not answer.
+        channel = self._controller.producers.channel_for(
+            _turn(half) + times, group, lambda member: self._may_decide(member, topic)
         )
         if not isinstance(channel, Connection):
             # Unlike upstream, a check that no producer could receive does not count.
@@ -415,6 +418,11 @@ def _identity(half: StoredMessage) -> _Identity:
     """Return the fields a message and its copies have in common."""
     head = half.head
     return half.properties.get(PROPERTY_UNIQ_KEY), head.born_timestamp, head.body_crc
+
+
+def _turn(half: StoredMessage) -> int:
+    """Return whose turn the first question about a message is; its copies have the same."""
+    return zlib.crc32(half.properties.get(PROPERTY_UNIQ_KEY, "").encode("utf-8", "replace"))
 
 
 def _queue_id(text: str) -> int:

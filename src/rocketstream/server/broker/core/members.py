@@ -173,7 +173,6 @@ class ProducerMembers:
     def __init__(self) -> None:
         self._groups: dict[str, dict[Hashable, Member]] = {}
         self._clients: dict[str, Member] = {}
-        self._rotation = 0
 
     def register(self, group: str, member: Member) -> None:
         """Take a heartbeat; the id of a client stays with the account that has it.
@@ -221,13 +220,23 @@ class ProducerMembers:
         """Groups with members."""
         return list(self._groups)
 
-    def next_channel(self, group: str, is_usable: Callable[[Member], bool]) -> Hashable | None:
-        """Return a usable member's channel, a different one at each call; None without any."""
-        channels = [member.channel for member in self.members(group) if is_usable(member)]
-        if not channels:
-            return None
-        self._rotation += 1
-        return channels[self._rotation % len(channels)]
+    def channel_for(
+        self, turn: int, group: str, is_usable: Callable[[Member], bool]
+    ) -> Hashable | None:
+        """Return a usable member's channel, a different one for each turn; None without any.
+
+        Of a client that connected again only the new channel counts: the old one may be silent.
+        """
+        channels = [
+            member.channel
+            for member in self.members(group)
+            if not self._is_left(member) and is_usable(member)
+        ]
+        return channels[turn % len(channels)] if channels else None
+
+    def _is_left(self, member: Member) -> bool:
+        newest = self._clients.get(member.client_id, member)
+        return newest.channel != member.channel and newest.access_key == member.access_key
 
     def channel_of(self, client_id: str) -> Hashable | None:
         """Return the newest channel of a client, or None."""
