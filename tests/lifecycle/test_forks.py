@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,8 @@ pytestmark = [
 
 CHILD_S = 30
 MQ = MessageQueue(TOPIC, "broker-a", 0)
-NOTES_ONLY = ("start", "register_", "add_retry_response_code", "set_sub_expression_for_assign")
-"""Methods that only note something, whatever process they are called in, and the start itself."""
+NOTES_ONLY = ("register_", "add_retry_response_code", "set_sub_expression_for_assign")
+"""Methods that only note something, whatever process they are called in."""
 
 
 class Listener(TransactionListener):
@@ -136,6 +137,13 @@ def refused_in_child(client: object) -> str:
         text = stream.read().decode()
     status = os.waitpid(child, 0)[1]
     return text if status == 0 else f"the child hung or died with {status}: {text}"
+
+
+def start(client: Any) -> None:
+    """Start a client of either face."""
+    begun = client.start()
+    if inspect.iscoroutine(begun):
+        asyncio.run(begun)
 
 
 def listener(messages: list[Any]) -> None:
@@ -241,6 +249,52 @@ def test_a_child_leaves_an_asyncio_block_in_peace(broker: FakeBroker, name: str)
         loop.close()
 
     assert left_in_child(block) == 0
+
+
+def refused_start(client: Any) -> int:
+    """Fork, and start a client in the child; return 0 where that is refused."""
+    parent = os.getpid()
+
+    def block(fork: Callable[[], None]) -> None:
+        fork()
+        if os.getpid() != parent:
+            with pytest.raises(ForkedClientError, match="create a new one in the child"):
+                start(client)
+
+    return left_in_child(block)
+
+
+@pytest.mark.parametrize("face", [rocketstream, aio], ids=["sync", "asyncio"])
+@pytest.mark.parametrize("name", [*NAMES, "MQPullConsumerScheduleService"])
+def test_a_client_made_before_the_fork_is_not_started_in_a_child(
+    broker: FakeBroker, face: Any, name: str
+) -> None:
+    """Each child would have the parent's client id, and so all queues, locks and message ids."""
+    given: dict[str, Any] = more(name, is_async=face is aio)
+    client = getattr(face, name)(GROUP, namesrv_addr=broker.address, **given)
+    assert refused_start(client) == 0
+
+
+def test_a_start_is_refused_in_a_child_though_the_parent_was_starting_the_client(
+    broker: FakeBroker,
+) -> None:
+    """The thread that holds the lock of the start is not in the child."""
+    client = rocketstream.Producer(GROUP, namesrv_addr=broker.address)
+    holds, forked = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with client._life.lock:
+            holds.set()
+            forked.wait(CHILD_S)
+
+    starter = threading.Thread(target=hold)
+    starter.start()
+    holds.wait(CHILD_S)
+    try:
+        assert refused_start(client) == 0
+    finally:
+        forked.set()
+        starter.join()
 
 
 def test_a_child_leaves_the_block_of_a_cluster_in_peace() -> None:

@@ -79,8 +79,7 @@ class Engine:
             ForkedClientError: called in a child of the process that made the client.
             ClientStateError: the loop is closed.
         """
-        if self._forks != _forks:
-            raise _forked()
+        check_process(self._forks)
         if self.thread is not None:
             self.thread.call_soon(function, *args)
             return
@@ -142,8 +141,7 @@ class Engine:
             ForkedClientError: this is another process than the one that made the client.
             ClientStateError: asyncio face; its event loop is closed, or another one runs here.
         """
-        if self._forks != _forks:
-            raise _forked()
+        check_process(self._forks)
         # On the loop itself, which then is not closed, nothing is to be asked.
         if self.thread is None and asyncio._get_running_loop() is not self.loop:
             self._check_loop()
@@ -164,10 +162,21 @@ _forks = 0
 and so not by ``getpid``, which is a system call."""
 
 
-def _forked() -> ForkedClientError:
-    return ForkedClientError(
-        "this client was created before fork(); create a new one in the child process"
-    )
+def process() -> int:
+    """Return what tells this process from those it was forked from."""
+    return _forks
+
+
+def check_process(made_in: int) -> None:
+    """Refuse to go on in a child of the process that ``process`` told of.
+
+    Raises:
+        ForkedClientError: this is another process.
+    """
+    if made_in != _forks:
+        raise ForkedClientError(
+            "this client was created before fork(); create a new one in the child process"
+        )
 
 
 def _begin_anew_in_child() -> None:

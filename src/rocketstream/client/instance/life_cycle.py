@@ -35,7 +35,13 @@ from rocketstream._util.clock import Clock
 from rocketstream._util.ending import CUT_SHORT
 from rocketstream.checks import unchecked
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.instance.engine import Engine, loop_engine, threaded_engine
+from rocketstream.client.instance.engine import (
+    Engine,
+    check_process,
+    loop_engine,
+    process,
+    threaded_engine,
+)
 from rocketstream.errors import (
     ClientStateError,
     ForkedClientError,
@@ -175,6 +181,7 @@ class Client(Generic[M]):
         self._clock = clock
         self.state = ServiceState.CREATE_JUST
         self._started = None
+        self._made_in = process()
         self._changing = threading.RLock()  # held while a setting changes, all being one value
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -268,6 +275,7 @@ class Client(Generic[M]):
 
     def _check_process(self) -> None:
         """Refuse to change anything in a forked child."""
+        check_process(self._made_in)
         started = self._started  # another thread's shutdown takes it away
         if started is not None:
             started.engine.check_process()
@@ -330,9 +338,16 @@ class Client(Generic[M]):
         True once in a block: programs from before the rule call it once. A second ``start()``
         raises, as it does without ``with``.
 
+        Every start asks here first, before a lock that a forked child may find held.
+
         Args:
             level: how many calls away the user's is.
+
+        Raises:
+            ForkedClientError: it was made before a fork. Each child would have its client id, and
+                with that all queues, the locks of the others and their message ids.
         """
+        check_process(self._made_in)
         if not self._block_started or self.state is not ServiceState.RUNNING:
             return False
         self._block_started = False
