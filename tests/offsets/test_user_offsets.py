@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping
+from concurrent.futures import CancelledError
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -258,6 +259,52 @@ def test_an_answer_is_an_offset_none_or_an_error() -> None:
         assert caught.value is error
 
     play(main)
+
+
+@pytest.mark.parametrize("kind", [StopIteration, asyncio.CancelledError, CancelledError])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_store_neither_holds_up_nor_cancels_what_waits_for_it(
+    caplog: pytest.LogCaptureFixture, kind: type[BaseException], is_async: bool
+) -> None:
+    """A timer that stores offsets would end for ever, and a rebalance that reads them hang."""
+
+    def fail(*_: object) -> int:
+        raise kind
+
+    async def fail_async(*_: object) -> int:
+        raise kind
+
+    async def main(bench: Bench) -> None:
+        store: Any = bench.store
+        store.persist_all = store.read_offset = store.load = fail_async if is_async else fail
+        await bench.offsets.persist([ONE])
+        with pytest.raises(ClientStateError, match=f"failed for .*{kind.__name__}"):
+            await bench.offsets.read_store(ONE)
+        with pytest.raises(RuntimeError, match=kind.__name__):
+            await bench.offsets.load()
+
+    play(main)
+    assert "the offset store failed to persist" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [SystemExit, asyncio.CancelledError])
+def test_a_store_that_is_asked_on_the_network_thread_ends_nothing_there(
+    caplog: pytest.LogCaptureFixture, kind: type[BaseException]
+) -> None:
+    read: list[object] = []
+
+    class Exiting(Told):
+        def read_offset(self, mq: MessageQueue, read_type: ReadOffsetType) -> int:
+            raise kind
+
+    async def ask() -> None:
+        read.append(UserOffsets(Exiting(), lambda work: work.close()).read_memory(ONE))
+
+    network = threading.Thread(target=asyncio.run, args=[ask()])
+    network.start()
+    network.join(20)
+    assert read == [None]
+    assert "the offset store failed to tell the offset" in caplog.text
 
 
 def test_a_table_has_what_is_noted_and_leaves_out_what_is_forgotten() -> None:

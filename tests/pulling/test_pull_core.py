@@ -558,6 +558,40 @@ def test_only_what_was_pulled_can_be_sent_back(
 
 
 @pytest.mark.parametrize("threaded", [False, True])
+@pytest.mark.parametrize("kind", [StopIteration, asyncio.CancelledError])
+def test_a_queue_listener_keeps_no_other_from_being_told(
+    caplog: pytest.LogCaptureFixture, threaded: bool, kind: type[BaseException]
+) -> None:
+    callbacks = CallbackExecutor(1, "rocketstream-test-raising")
+    begun: list[Coroutine[None, None, None]] = []
+    background = SimpleNamespace(run_soon=begun.append)
+    instance = SimpleNamespace(config=ClientConfig(), callbacks=callbacks, background=background)
+    notifier = QueueChangeNotifier(cast(Any, instance), threaded=threaded)
+    told: list[str] = []
+
+    def listener(topic: str, *_: object) -> None:
+        told.append(topic)
+        raise kind
+
+    async def main() -> None:
+        for work in begun:
+            await asyncio.wait_for(work, 20)
+
+    notifier.notify(listener, "T", [], [])
+    notifier.notify(listener, "U", [], [])
+    try:
+        asyncio.run(main())
+    finally:
+        callbacks.close()
+        callbacks.join(20)
+    assert told == ["T", "U"]
+    assert [each.getMessage() for each in caplog.records if each.exc_info] == [
+        "message queue listener failed for topic T",
+        "message queue listener failed for topic U",
+    ]
+
+
+@pytest.mark.parametrize("threaded", [False, True])
 def test_a_queue_listener_that_exits_ends_a_loop_of_the_users_only(threaded: bool) -> None:
     """On ours it would be every client of the instance that ends."""
     callbacks = CallbackExecutor(1, "rocketstream-test-exiting")

@@ -145,6 +145,15 @@ def test_a_listener_may_answer_now_or_later(caplog: pytest.LogCaptureFixture) ->
     asyncio.run(main())
 
 
+def test_a_coroutine_listener_that_says_it_was_cancelled_has_not_decided() -> None:
+    async def cancelled() -> Any:
+        raise asyncio.CancelledError
+
+    outcome = asyncio.run(outcome_async("w", cancelled))
+    assert outcome.state is UNKNOW
+    assert "CancelledError()" in str(outcome.remark)
+
+
 def test_a_listener_on_a_thread_may_raise_anything() -> None:
     executor = CallbackExecutor(1)
     ran_on: list[int] = []

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from rocketstream._util.clock import SYSTEM_CLOCK
+from rocketstream._util.user_code import called
 from rocketstream.errors import ClientStateError
 
 T = TypeVar("T")
@@ -102,7 +103,7 @@ class CallbackExecutor:
             future, function, args = job
             if future.set_running_or_notify_cancel():
                 try:
-                    result = function(*args)
+                    result = called(function, *args)
                 except BaseException as error:  # nothing a callback raises may end the thread
                     future.set_exception(error)
                 else:

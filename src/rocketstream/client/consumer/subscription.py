@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from rocketstream._util.user_code import called, result_of
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import (
     ClientStateError,
@@ -221,16 +222,12 @@ class QueueChangeNotifier:
                 if self._threaded:
                     await self._instance.callbacks.run(function, *args)
                     return
-                answer = function(*args)
+                answer = called(function, *args)
                 if inspect.isawaitable(answer):
-                    await answer
+                    await result_of(answer)
             except ClientStateError:
                 logger.debug("topic %s changed, but the client is being shut down", args[0])
             except Exception:
-                logger.exception("message queue listener failed for topic %s", args[0])
-            except SystemExit:
-                if not self._threaded:  # the loop is the user's, and so is its end
-                    raise
                 logger.exception("message queue listener failed for topic %s", args[0])
 
 

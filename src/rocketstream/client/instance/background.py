@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from rocketstream._util.executors import CallbackExecutor
+from rocketstream._util.user_code import called
 from rocketstream.client.instance.outage_log import OutageLog
 from rocketstream.errors import ClientStateError, RocketMQError
 
@@ -150,7 +151,7 @@ def call_back(
 
     def call() -> None:
         try:
-            callback(done)
+            called(callback, done)
         except Exception:
             logger.exception("a callback of %s raised", name)
 

@@ -18,6 +18,7 @@ from typing import Any, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.executors import CallbackExecutor
+from rocketstream._util.user_code import result_of
 from rocketstream.checks import checks_calls
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.hooks import (
@@ -348,7 +349,7 @@ async def outcome_async(where: str, call: Callable[..., Any], *args: Any) -> Loc
 async def awaited(where: str, value: Awaitable[Any]) -> LocalOutcome:
     """Await a listener's answer."""
     try:
-        return _returned(where, await value)
+        return _returned(where, await result_of(value))
     except Exception as error:
         return _raised(where, error)
 

@@ -12,11 +12,11 @@ from collections import deque
 from typing import Any
 
 from rocketstream._util.ending import is_being_cancelled
+from rocketstream._util.user_code import is_thrown_away
 from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
     ListenerService,
     checked_status,
-    is_thrown_away,
     mark_started,
     set_start_property,
 )

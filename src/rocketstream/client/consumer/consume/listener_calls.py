@@ -253,16 +253,6 @@ async def consume_directly(
     return result
 
 
-def is_thrown_away(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
-    """Whether an error is the end of a task's coroutine that others throw away, not a listener's.
-
-    So the collector ends a coroutine whose loop was closed: nothing may be called or awaited then.
-    """
-    if not isinstance(error, GeneratorExit):
-        return False
-    return asyncio._get_running_loop() is None or asyncio.current_task() is not task
-
-
 Outcome = tuple[Any, BaseException | None]
 
 

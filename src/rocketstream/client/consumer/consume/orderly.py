@@ -20,11 +20,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from rocketstream._util.ending import is_being_cancelled, take_all
+from rocketstream._util.user_code import is_thrown_away
 from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
     ListenerService,
     checked_status,
-    is_thrown_away,
 )
 from rocketstream.client.consumer.consume.orderly_queue import OrderlyProcessQueue, OrderlyTimes
 from rocketstream.client.consumer.consume.orderly_turn import (

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from rocketstream._util.ending import is_being_cancelled
+from rocketstream._util.user_code import is_thrown_away
 from rocketstream.checks import check_range
 from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
     ListenerService,
     checked_status,
-    is_thrown_away,
     mark_started,
 )
 from rocketstream.client.consumer.consume.workers import TaskPool, WorkerPool

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
+from rocketstream._util.user_code import called, result_of
 from rocketstream._util.waiting import Locks, interrupting
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.offsets.local_store import LocalFileOffsetStore
@@ -166,7 +167,7 @@ class UserOffsets(Offsets):
             if noted is not None or mq in self._untold:
                 return noted
         try:
-            offset = self.store.read_offset(mq, ReadOffsetType.READ_FROM_MEMORY)
+            offset = called(self.store.read_offset, mq, ReadOffsetType.READ_FROM_MEMORY)
         except Exception:
             logger.exception("the offset store failed to tell the offset it has of %s", mq)
             return None
@@ -265,9 +266,9 @@ async def open_store(
 async def _waiting(function: Callable[..., Any], *args: Any) -> Any:
     """Call what may wait on a thread; if it is a coroutine function, await it here."""
     if inspect.iscoroutinefunction(function):
-        return await function(*args)
-    result = await asyncio.to_thread(function, *args)
-    return await result if inspect.isawaitable(result) else result
+        return await result_of(function(*args))
+    result = await asyncio.to_thread(called, function, *args)
+    return await result_of(result) if inspect.isawaitable(result) else result
 
 
 T = TypeVar("T")
