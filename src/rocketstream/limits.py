@@ -46,6 +46,8 @@ ACL_FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 # --- messages (C-86, C-94, C-95, C-430) -----------------------------------------------------------
 MESSAGE_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 PROPERTIES_BYTES_MAX: Final = 32_767
+RECONSUME_TIMES_MAX: Final = 2**31 - 1
+"""Retries of a message: four bytes of a record, and an int of the requests that send it back."""
 DELAY_LEVEL_MAX: Final = 18
 """The highest delay level of brokers whose ``messageDelayLevel`` is the usual one."""
 TOPIC_CHARS_MAX: Final = 127

@@ -125,6 +125,13 @@ def test_fallback_counts_and_delays_like_the_send_back() -> None:
     assert int(last["RECONSUME_TIME"]) < int(last["MAX_RECONSUME_TIMES"]), "not dead yet"
 
 
+def test_fallback_counts_to_the_highest_number_there_is() -> None:
+    """One more is refused by every broker, and the message would never leave."""
+    highest = 2**31 - 1
+    assert fallback(0, limit=highest)["MAX_RECONSUME_TIMES"] == str(highest)
+    assert fallback(0, limit=highest - 1)["MAX_RECONSUME_TIMES"] == str(highest)
+
+
 def test_fallback_honours_an_explicit_level() -> None:
     """Covers C-272, C-586."""
     assert fallback(4, level=2)["DELAY"] == "2"

@@ -133,6 +133,10 @@ def test_start_checks_everything_in_upstreams_order() -> None:
             {"allocate_message_queue_strategy": "AVG"},
             r"a method allocate\(consumer_group.*, not 'AVG'",
         ),
+        (
+            {"max_reconsume_times": 2**31},
+            "^max_reconsume_times must be a whole number from 0 to 2147483647",
+        ),
         ({"pull_batch_size": True}, "pull_batch_size must be a whole number from "),
         (
             {"offset_store": object()},

@@ -133,6 +133,11 @@ def test_an_unknown_setting_is_named_with_those_there_are(kind: type[Any]) -> No
         ("register_topics", ["a b"], "illegal characters"),
         (
             "max_reconsume_times",
+            2**31,
+            r"^max_reconsume_times must be a whole number from 0 to 2147483647.*, not 2147483648",
+        ),
+        (
+            "max_reconsume_times",
             -1,
             r"^max_reconsume_times must be .*, not -1 \(Java: maxReconsumeTimes\)$",
         ),

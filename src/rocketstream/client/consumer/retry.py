@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rocketstream import limits
 from rocketstream.protocol.names import retry_topic
 from rocketstream.protocol.properties import (
     PROPERTY_CONSUME_START_TIME,
@@ -25,7 +26,7 @@ from rocketstream.protocol.properties import (
 )
 
 MAX_RECONSUME_TIMES_CONCURRENTLY = 16
-RECONSUME_FOREVER = 2**31 - 1
+RECONSUME_FOREVER = limits.RECONSUME_TIMES_MAX
 """Tries of an orderly listener with max_reconsume_times = -1 (C-287)."""
 FIRST_RETRY_DELAY_LEVEL = 3
 EXPIRED_DELAY_LEVEL = 3
@@ -89,7 +90,7 @@ def fallback_message(
     else:
         # The broker compares the new count (>=) on this path but the old one on a send-back
         # (C-402); one more keeps the number of deliveries the same on both.
-        limit = max_times + 1
+        limit = min(max_times + 1, limits.RECONSUME_TIMES_MAX)
         level = delay_level if delay_level > 0 else FIRST_RETRY_DELAY_LEVEL + reconsume_times
         kept[PROPERTY_DELAY] = str(level)
     kept[PROPERTY_MAX_RECONSUME_TIMES] = str(limit)

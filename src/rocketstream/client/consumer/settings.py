@@ -100,7 +100,9 @@ class PushConsumerSettings:
     pull_batch_size: int = setting(32, low=1, high=1024, unit="messages", changeable=True)
     adjust_thread_pool_nums_threshold: int = 100_000
     post_subscription_when_pull: bool = setting(False, changeable=True)
-    max_reconsume_times: int = setting(-1, low=0, also=-1, unit="retries")
+    max_reconsume_times: int = setting(
+        -1, low=0, high=limits.RECONSUME_TIMES_MAX, also=-1, unit="retries"
+    )
     suspend_current_queue_time_ms: int = setting(1_000, java="suspendCurrentQueueTimeMillis")
     consume_timeout_minutes: float = setting(15, above=0)
     await_termination_ms_when_shutdown: int = setting(
@@ -234,7 +236,7 @@ class PullConsumerSettings:
     )
     register_topics: Collection[str] = setting((), typed="Names")
     message_queue_listener: Any = setting(None, typed="QueueListener | None")
-    max_reconsume_times: int = setting(16, low=0, unit="retries")
+    max_reconsume_times: int = setting(16, low=0, high=limits.RECONSUME_TIMES_MAX, unit="retries")
     unit_mode: bool = False
     offset_store: Any = setting(None, typed="OffsetStore | None")
     check_crc: bool = setting(True, java="")
