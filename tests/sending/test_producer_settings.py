@@ -72,7 +72,11 @@ def test_defaults_are_upstreams() -> None:
         ({"compress_type": None}, "compress_type must be a str, not None"),
         ({"retry_times_when_send_async_failed": "2"}, "must be a whole number from 0 on"),
         ({"retry_another_broker_when_not_store_ok": "yes"}, "must be True or False"),
-        ({"max_message_size": 0}, "max_message_size must be a whole number from 1 on"),
+        ({"max_message_size": 0}, "max_message_size must be a whole number from 1 to 67108864"),
+        (
+            {"max_message_size": limits.DECOMPRESSED_BODY_BYTES_MAX + 1},
+            "max_message_size must be a whole number from 1 to 67108864, not 67108865",
+        ),
         (
             {"retry_response_codes": frozenset({"x"})},
             "retry_response_codes must be a list, tuple or set of whole numbers",

@@ -89,7 +89,12 @@ class ProducerSettings:
     retry_another_broker_when_not_store_ok: bool = setting(
         False, java="retryAnotherBrokerWhenNotStoreOK"
     )
-    max_message_size: int = setting(limits.MESSAGE_BODY_BYTES_MAX, low=1, unit="bytes")
+    max_message_size: int = setting(
+        limits.MESSAGE_BODY_BYTES_MAX,
+        low=1,
+        high=limits.DECOMPRESSED_BODY_BYTES_MAX,  # consumers read no greater one
+        unit="bytes",
+    )
     retry_response_codes: frozenset[int] = setting(RETRY_RESPONSE_CODES, typed="Numbers")
     send_latency_fault_enable: bool = False
     latency_max: tuple[int, ...] = setting(LATENCY_MAX_MS, unit="ms", typed="Sequence[int]")
