@@ -14,6 +14,7 @@ import pytest
 
 from rocketstream import MessageQueue, MQPullConsumerScheduleService, PullConsumer, aio
 from rocketstream._util.executors import CallbackExecutor
+from rocketstream._util.waiting import Locks
 from rocketstream.client.instance.life_cycle import ServiceState
 from rocketstream.errors import (
     BrokerError,
@@ -302,7 +303,9 @@ def test_the_end_of_a_schedule_waits_for_its_threads_and_ends_its_consumer() -> 
         close=lambda: done.append("closed"), join=lambda wait_s: done.append(wait_s)
     )
     threads.service.state = ServiceState.RUNNING
-    engine = SimpleNamespace(call_soon=done.append, check_process=lambda: None)
+    engine = SimpleNamespace(
+        call_soon=done.append, check_process=lambda: None, locks=Locks(), loop_thread_id=0
+    )
     consumer._started = SimpleNamespace(engine=engine)
     consumer.shutdown = lambda: done.append("consumer")
     threads.service.shutdown()

@@ -89,6 +89,8 @@ class LifeLock:
         self.lock: threading.RLock = threading.RLock()
         self._starter: int | None = None
         self._is_unwanted = False
+        self._asking = threading.RLock()
+        """Held while an end is put off, and while the start sees whether one was."""
 
     @contextlib.contextmanager
     def starting(self, end: Callable[[], object]) -> Iterator[None]:
@@ -104,21 +106,25 @@ class LifeLock:
                 try:
                     yield
                 finally:
-                    self._starter = before
-                    is_unwanted, self._is_unwanted = self._is_unwanted, False
+                    with self._asking:
+                        self._starter = before
+                        is_unwanted, self._is_unwanted = self._is_unwanted, False
         finally:
             if is_unwanted:
                 end()
 
     def puts_off_end(self) -> bool:
-        """Put the end off if the caller interrupts the start; return whether it does.
+        """Put the end off if the start may wait for the caller; return whether it does.
 
-        It would wait for its own thread, for ever.
+        A signal handler interrupts it, and what is called on a network thread keeps its requests
+        from ending: either would wait for its own thread, for ever.
         """
-        if self._starter != threading.get_ident():
-            return False
-        self._is_unwanted = True
-        return True
+        on_loop = asyncio._get_running_loop() is not None
+        with self._asking:
+            if self._starter is None or not (on_loop or self._starter == threading.get_ident()):
+                return False
+            self._is_unwanted = True
+            return True
 
 
 class Started(NamedTuple, Generic[M]):
@@ -524,14 +530,22 @@ class SyncClient(Client[M], ABC):
             return None
         started = self._started
         if started is not None and self._waits_for_itself(started):
-            threading.Thread(target=self.shutdown, name="rocketstream-shutdown").start()
+            self._shut_down_elsewhere()
             return None
         with self._life.lock:
             return super()._begin_shutdown()
 
+    def _shut_down_elsewhere(self) -> None:
+        threading.Thread(target=self.shutdown, name="rocketstream-shutdown").start()
+
     def _waits_for_itself(self, started: Started[M]) -> bool:
-        """Whether a signal handler shuts it down amid a call whose end that would wait for."""
-        return started.engine.locks.are_mine
+        """Whether its end would wait for the caller.
+
+        That is a signal handler amid a call whose end is waited for, or users' code on the network
+        thread, as a hook.
+        """
+        engine = started.engine
+        return engine.locks.are_mine or threading.get_ident() == engine.loop_thread_id
 
     def _end_threaded(self, started: Started[M], ending: Coroutine[Any, Any, object]) -> None:
         """Have the machine end, then leave the engine; blocks."""
