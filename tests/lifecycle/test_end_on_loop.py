@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -76,7 +76,7 @@ class Strategy(AllocateMessageQueueAveragely):
     def __init__(self, ending: Ending) -> None:
         self.ending = ending
 
-    def allocate(self, *args: Any, **kwargs: Any) -> list[MessageQueue]:
+    def allocate(self, *args: Any, **kwargs: Any) -> Sequence[MessageQueue]:
         self.ending()
         return super().allocate(*args, **kwargs)
 

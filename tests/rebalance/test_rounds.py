@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -160,20 +161,24 @@ class Strategy:
         self.allocate = allot
 
 
-@pytest.mark.parametrize("is_empty", [False, True])
+@pytest.mark.parametrize("error", [None, ZeroDivisionError, asyncio.CancelledError])
 def test_a_strategy_gets_lists_of_its_own_and_its_errors_keep_what_there_is(
-    one: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_empty: bool
+    one: Watched,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: type[BaseException] | None,
 ) -> None:
     """Covers C-161, C-162: queues the topic does not have are told, and left out."""
     one.rebalance()
+    is_empty = error is not None
     asked: list[tuple[object, ...]] = []
 
     def allot(
         group: str, me: str, queues: list[MessageQueue], members: list[str]
     ) -> list[MessageQueue]:
         asked.append((group, me, list(queues), list(members)))
-        if is_empty:
-            raise ZeroDivisionError
+        if error is not None:
+            raise error
         mine = queues[:2]
         queues.clear()
         members.clear()

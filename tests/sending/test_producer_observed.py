@@ -197,6 +197,89 @@ def test_a_forbidden_retry_leaves_the_first_try_in_doubt(broker: FakeBroker) -> 
     assert raised.value.outcome is SendOutcome.REJECTED
 
 
+class Leaving:
+    """A hook of every kind that wants to end the thread which calls it."""
+
+    name = "leaving"
+
+    def __init__(self, kind: type[BaseException], code: int | None = None) -> None:
+        self.kind = kind
+        self.code = code
+        self.called = 0
+        self.stays = False
+
+    def leave(self, *_: object) -> Any:
+        self.called += 1
+        raise self.kind
+
+    send_message_before = send_message_after = leave
+
+    def check_forbidden(self, context: CheckForbiddenContext) -> None:
+        if not self.stays:
+            self.leave()
+
+    def before_request(self, address: str, command: RemotingCommand) -> None:
+        if command.code == self.code and not self.stays:
+            self.leave()
+
+    def after_response(
+        self, address: str, command: RemotingCommand, response: RemotingCommand
+    ) -> None:
+        if command.code == self.code:
+            self.leave()
+
+
+LEAVES = pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+BATCHES = pytest.mark.parametrize("auto_batch", [False, True], ids=["alone", "gathered"])
+
+
+@LEAVES
+@BATCHES
+def test_a_send_hook_that_exits_is_passed_over(
+    broker: FakeBroker, kind: type[BaseException], auto_batch: bool
+) -> None:
+    """The network thread goes on, and sends of the next call, too."""
+    hook = Leaving(kind)
+    with Producer("pg", namesrv_addr=broker.address, auto_batch=auto_batch) as producer:
+        producer.register_send_message_hook(hook)
+        for body in (b"x", b"y"):
+            assert producer.send_async(Message(TOPIC, body)).result(WAIT_S).msg_id
+    assert hook.called == 4
+
+
+@LEAVES
+@BATCHES
+def test_a_hook_that_exits_refuses_the_message_alone(
+    broker: FakeBroker, kind: type[BaseException], auto_batch: bool
+) -> None:
+    """Whether asked before the send or before the request; others are sent as before."""
+    check, rpc = Leaving(kind), Leaving(kind, SEND)
+    config = ClientConfig(namesrv_addr=broker.address, rpc_hook=rpc)
+    with Producer("pg", config=config, auto_batch=auto_batch) as producer:
+        for _ in range(2):
+            with pytest.raises(SendError, match=rf"an RPC hook .*{kind.__name__}") as raised:
+                producer.send_async(Message(TOPIC, b"x")).result(WAIT_S)
+            assert raised.value.outcome is SendOutcome.NOT_SENT
+        producer.register_check_forbidden_hook(check)
+        for _ in range(2):
+            with pytest.raises(SendError, match=rf"a check-forbidden hook .*{kind.__name__}"):
+                producer.send_async(Message(TOPIC, b"x")).result(WAIT_S)
+        check.stays = rpc.stays = True
+        assert producer.send_async(Message(TOPIC, b"y")).result(WAIT_S).msg_id
+    assert (check.called, rpc.called) == (2, 3)
+
+
+@pytest.mark.parametrize("send", [sync_send, future_send, oneway_send])
+def test_a_selector_that_says_it_was_cancelled_fails_its_message(
+    broker: FakeBroker, send: Send
+) -> None:
+    selector = Leaving(asyncio.CancelledError).leave
+    with Producer("pg", namesrv_addr=broker.address) as producer:
+        for _ in range(2):
+            with pytest.raises(SendError, match=r"the selector of .*CancelledError"):
+                send(producer, Message(TOPIC, b"x"), selector=selector)
+
+
 def test_hooks_work_in_the_asyncio_face(broker: FakeBroker) -> None:
     """Covers C-475."""
     hook, forbid = Recorder(), Forbid()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from rocketstream._util.user_code import called
 from rocketstream.errors import ConfigurationError, SendError, SendOutcome
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import AfterResponse, BeforeRequest, RemotingCommand
@@ -263,7 +264,7 @@ class Hooks(Generic[H]):
     def _each(self, call: Callable[[H], object]) -> None:
         for hook in self._hooks:
             try:
-                call(hook)
+                called(call, hook)
             except Exception:
                 logger.warning("hook %s failed; ignored", hook_name(hook), exc_info=True)
 
@@ -341,7 +342,7 @@ class CheckForbiddenHooks(Hooks[CheckForbiddenHook]):
     def check(self, context: CheckForbiddenContext) -> None:
         """Call all; the first that raises ends the send with what it raised."""
         for hook in self._hooks:
-            hook.check_forbidden(context)
+            called(hook.check_forbidden, context)
 
 
 def hook_name(hook: object) -> str:
@@ -416,7 +417,7 @@ def _before_of(hook: RPCHook) -> BeforeRequest:
 
     def ask(address: str, command: RemotingCommand) -> None:
         try:
-            hook.before_request(address, command)
+            called(hook.before_request, address, command)
         except SendError:
             raise
         except Exception as error:
@@ -436,7 +437,7 @@ def after_response_of(hooks: Sequence[RPCHook]) -> AfterResponse | None:
     def tell(address: str, command: RemotingCommand, response: RemotingCommand) -> None:
         for hook in hooks:
             try:
-                hook.after_response(address, command, response)
+                called(hook.after_response, address, command, response)
             except Exception:
                 logger.exception("RPC hook %r failed on the answer of %s", hook, address)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from rocketstream._util.user_code import called
 from rocketstream.client.consumer.allocate import (
     AllocateMessageQueueStrategy,
     Assign,
@@ -283,7 +284,9 @@ class Assignment(Generic[Q]):
             return []
         try:
             # Copies: a strategy of the user's own may do with its arguments what it likes.
-            share = strategy.allocate(group, self._instance.client_id, list(queues), list(members))
+            share = called(
+                strategy.allocate, group, self._instance.client_id, list(queues), list(members)
+            )
             mine, foreign = usable(share, topic, queues)
         except Exception:
             logger.exception(

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from rocketstream import limits
 from rocketstream._util.clock import Clock
+from rocketstream._util.user_code import called
 from rocketstream.client.config import ClientConfig, unique_ids
 from rocketstream.client.producer.policy import ANY_QUEUE, SendTarget, queue_of_key
 from rocketstream.client.producer.settings import ProducerSettings
@@ -540,7 +541,7 @@ def target_of(
 
     def pick(queues: tuple[MessageQueue, ...]) -> MessageQueue:
         known = queues if unwrap is None else tuple(map(unwrap, queues))
-        chosen: object = choose(known, message, arg)
+        chosen: object = called(choose, known, message, arg)
         if chosen is None:
             raise ConfigurationError(
                 "the selector returned None; it must return one of the queues it was given"
