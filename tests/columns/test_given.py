@@ -96,6 +96,8 @@ def test_some_messages_may_have_one_key_and_others_several() -> None:
     keys = ["k", ["l", "m"], ("n",), None, "o p"]
     found = [row["keys"] for row in rows([b"x"] * 5, keys=keys)]
     assert found == [["k"], ["l", "m"], ["n"], None, ["o", "p"]]
+    (white, _) = rows([b"x"] * 2, keys=["k\u00a0x  l\t", ["m"]])
+    assert white["keys"] == ["k\u00a0x", "l\t"], "only blanks part them"
 
 
 def test_rows_come_some_thousands_at_a_time_with_their_own_values() -> None:

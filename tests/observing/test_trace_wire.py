@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,6 +106,7 @@ def test_keys_are_ids_and_words() -> None:
     assert record_keys(AFTER) == ["C00009", "k9", "kk"]
     assert record_keys(BATCH) == ["FD00,FD01"]
     assert record_keys(RECALL) == ["FD08"]
+    assert record_keys(replace(AFTER, keys="k\u3000x  l")) == ["C00009", "k\u3000x", "l"]
 
 
 @pytest.mark.parametrize("keys", ["a\x01b\x02c", "a\x01b c", "a b\x02c"])

@@ -12,6 +12,7 @@ from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.message_ext import decode_message
 from rocketstream.protocol.properties import (
     decode_properties,
+    encode_properties,
 )
 from rocketstream.protocol.record import (
     encode_batch,
@@ -22,6 +23,8 @@ from rocketstream.protocol.record import (
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.broker.core.batches import Batch, read_batch
 from rocketstream.server.broker.core.sends import SendRules
+from rocketstream.server.store import dispatch
+from rocketstream.server.store.dispatch import DispatchEntry
 
 RULES = SendRules("C1", "h", 1 << 20, refuses_transactions=False)
 HOST = pack_host("10.0.0.1", 10911)
@@ -212,6 +215,20 @@ def test_a_message_is_found_by_its_id_and_as_many_keys_as_are_indexed() -> None:
     assert index_keys("", "a  b") == ["a", "b"]
     many = [str(number) for number in range(300)]
     assert index_keys("id", " ".join(many)) == ["id", *many[:256]]
+    assert index_keys("id", "  ".join(many)) == ["id", *many[:256]]
+
+
+@pytest.mark.parametrize("white", ["\u3000", "\u00a0", "\t", "\u2028", "\n"])
+def test_only_a_blank_parts_keys(white: str) -> None:
+    """As for whoever asks for one: any other white space is part of a key, as it is in Java's."""
+    assert index_keys(None, f"a{white}b c") == [f"a{white}b", "c"]
+
+
+@pytest.mark.parametrize("text", ["a  b\u3000c ", " ".join(map(str, range(300)))])
+def test_an_index_made_anew_has_the_keys_it_had(text: str) -> None:
+    properties = encode_properties({"UNIQ_KEY": "id", "KEYS": text}).encode()
+    entry = DispatchEntry("T", 0, 0, 0, 0, 0, 0, properties)
+    assert dispatch.index_keys(entry) == tuple(index_keys("id", text))
 
 
 @pytest.mark.parametrize(

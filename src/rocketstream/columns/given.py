@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from rocketstream.columns.values import wrong_together
 from rocketstream.errors import ConfigurationError, MessageInvalidError
+from rocketstream.protocol.properties import split_keys
 
 ROWS: Final = 4_096
 """Rows that are encoded at a time: some milliseconds of work."""
@@ -126,7 +127,9 @@ def _array(name: str, values: Any) -> Any:
         elif hasattr(values, "__arrow_c_stream__"):
             found = pa.chunked_array(values)
         elif name == "keys" and any(isinstance(each, list | tuple) for each in values):
-            found = pa.array([each.split() if isinstance(each, str) else each for each in values])
+            found = pa.array(
+                [split_keys(each) if isinstance(each, str) else each for each in values]
+            )
         else:
             found = pa.array(values)
         if isinstance(found, pa.ChunkedArray):

@@ -68,6 +68,11 @@ def encode_properties(properties: Mapping[str, str]) -> str:
     return "\x02".join([f"{name}\x01{value}" for name, value in properties.items()])
 
 
+def split_keys(text: str) -> list[str]:
+    """Return the keys of a message; no other white space parts them, or nobody would find them."""
+    return [key for key in text.split(KEY_SEPARATOR) if key]
+
+
 def decode_properties(text: bytes | str) -> dict[str, str]:
     """Read the text form; pairs with an empty name or value are dropped, as upstream does.
 

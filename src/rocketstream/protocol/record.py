@@ -18,6 +18,7 @@ from rocketstream import limits
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.crc import crc32
+from rocketstream.protocol.properties import split_keys
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
@@ -118,7 +119,7 @@ def index_keys(unique: str | None, keys: str | None) -> list[str]:
     """Return the words that find a message: its id and as many keys as are indexed."""
     found = [unique] if unique else []
     if keys:
-        found.extend(keys.split(None, limits.KEYS_MAX)[: limits.KEYS_MAX])
+        found.extend(split_keys(keys)[: limits.KEYS_MAX])
     return found
 
 

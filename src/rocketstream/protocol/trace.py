@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rocketstream.errors import RemoteProtocolError
+from rocketstream.protocol.properties import split_keys
 
 FIELD_SEPARATOR = "\x01"
 RECORD_SEPARATOR = "\x02"
@@ -161,7 +162,7 @@ def record_keys(record: TraceRecord) -> list[str]:
     """Return the words by which a record can be found: the message's id and its keys (C-543)."""
     found = [record.msg_id] if record.msg_id else []
     keys = None if isinstance(record, TraceRecall) else record.keys
-    return found + (keys.split() if keys else [])
+    return found + (split_keys(keys) if keys else [])
 
 
 def _record(*fields: object) -> str:

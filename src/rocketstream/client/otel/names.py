@@ -19,7 +19,7 @@ from rocketstream.model import (
     MessageQueue,
 )
 from rocketstream.protocol.message_ext import MessageExt
-from rocketstream.protocol.properties import KEY_SEPARATOR
+from rocketstream.protocol.properties import split_keys
 
 AttributeValue = str | bool | int | float | Sequence[str]
 Attributes = dict[str, AttributeValue]
@@ -100,7 +100,7 @@ def of_message(properties: Mapping[str, str]) -> Attributes:
     if tag := properties.get(PROPERTY_TAGS):
         found[MESSAGE_TAG] = tag
     if keys := properties.get(PROPERTY_KEYS):
-        found[MESSAGE_KEYS] = tuple(keys.split(KEY_SEPARATOR))
+        found[MESSAGE_KEYS] = tuple(split_keys(keys))
     if lite_topic := properties.get(PROPERTY_LITE_TOPIC):
         found[LITE_TOPIC] = lite_topic
     return found

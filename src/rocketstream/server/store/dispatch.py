@@ -13,6 +13,7 @@ from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.crc import crc32
 from rocketstream.protocol.names import SCHEDULE_TOPIC
 from rocketstream.protocol.record import HEAD_V4, MAGIC_V1, RECORD_BYTES_MIN, RecordHead, seal_fits
+from rocketstream.protocol.record import index_keys as words_of
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.store.files import FileMap
 
@@ -135,12 +136,13 @@ def queue_code(entry: DispatchEntry, delay_levels_ms: tuple[int, ...]) -> int:
 
 
 def index_keys(entry: DispatchEntry) -> tuple[str, ...]:
-    """Return the keys that find a record: UNIQ_KEY first, then each word of KEYS."""
+    """Return the keys that find a record."""
     if entry.sys_flag & MessageSysFlag.TRANSACTION_MASK == MessageSysFlag.TRANSACTION_ROLLBACK:
         return ()
     unique = property_of(entry.properties, b"UNIQ_KEY")
     words = property_of(entry.properties, b"KEYS")
-    keys = [unique.decode("utf-8", "replace")] if unique else []
-    if words:
-        keys += [word for word in words.decode("utf-8", "replace").split(" ") if word]
-    return tuple(keys)
+    return tuple(words_of(_text(unique), _text(words)))
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "replace")
