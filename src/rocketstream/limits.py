@@ -303,6 +303,8 @@ TRACE_MESSAGES_ON_WAY_MAX: Final = 64
 """Trace messages not answered yet; more are dropped and counted."""
 TRACE_KEYS_BYTES: Final = 24_000
 """One with keys of this size too: the properties of a message end at 32,767 bytes."""
+TRACE_KEYS_BYTES_MAX: Final = 32_000
+"""Keys of one trace message; the message's other properties need the rest."""
 
 DASHBOARD_SESSION_IDLE_MS: Final = 60 * 60_000
 """A login of the dashboard ends after so long without a request; a page left open asks on."""

@@ -17,6 +17,7 @@ from rocketstream import (
     SendMessageContext,
     limits,
 )
+from rocketstream.client import trace
 from rocketstream.client.instance.groups import Groups
 from rocketstream.client.instance.outage_log import OutageLog
 from rocketstream.client.trace import (
@@ -28,7 +29,12 @@ from rocketstream.client.trace import (
     SendMessageTraceHook,
     tracing_of,
 )
-from rocketstream.errors import ConfigurationError, SendError, SendOutcome
+from rocketstream.errors import (
+    ConfigurationError,
+    MessageInvalidError,
+    SendError,
+    SendOutcome,
+)
 from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
 from rocketstream.protocol.trace import (
     CLOUD,
@@ -139,6 +145,61 @@ def test_a_full_set_of_keys_is_sent_at_once() -> None:
     loop.run(dispatcher._drain)
     assert len(loop.sent) == 1
     assert len(loop.sent[0].properties.encode()) < limits.PROPERTIES_BYTES_MAX
+
+
+def all_sent(*records: TraceRecord) -> list[tuple[list[TraceRecord], list[str]]]:
+    """Return the records and the keys of each trace message that is made of some records."""
+    loop = Loop()
+    dispatcher = dispatcher_of(loop)
+    for record in records:
+        dispatcher.append("r", [record])
+    loop.calls.append(dispatcher._drain)
+    loop.run(dispatcher._send_all)
+    assert all(len(each.properties.encode()) <= limits.PROPERTIES_BYTES_MAX for each in loop.sent)
+    return [(records_of(each), each.message.keys.split(" ")) for each in loop.sent]
+
+
+def test_a_record_with_more_keys_than_fit_leaves_its_neighbours_alone() -> None:
+    """Covers C-543: it goes by itself, found by as many keys as fit; the others as before."""
+    many = [f"{number:0>60}" for number in range(530)]
+    small, great, last = after("k1"), after(" ".join(many)), after("k2")
+    (first, second, third) = all_sent(small, great, last)
+    assert first == ([small], ["id", "k1"])
+    assert second == ([great], ["id", *many[: len(second[1]) - 1]])
+    assert len(second[1]) > 500
+    assert third == ([last], ["id", "k2"])
+
+
+def test_a_key_that_does_not_fit_is_left_out() -> None:
+    """Such as the ids of a batch of a thousand messages, which are one key."""
+    ids = TraceSubAfter("q", ",".join(["0" * 32] * 1_000), 1, True, "k", 0, 5, "cg")
+    assert all_sent(after("k1"), ids) == [([after("k1")], ["id", "k1"]), ([ids], ["k"])]
+
+
+def test_a_record_too_long_for_a_message_leaves_its_neighbours_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    too_long = TraceSubAfter("q" * limits.TRACE_MESSAGE_BYTES_MAX, "x", 1, True, "k", 0, 5, "cg")
+    found = all_sent(after("k1"), too_long, after("k2"))
+    assert found == [([after("k1")], ["id", "k1"]), ([after("k2")], ["id", "k2"])]
+    assert "trace: 1 records are lost" in caplog.text
+
+
+def test_a_record_whose_id_is_no_key_is_found_by_its_words() -> None:
+    odd = TraceSubAfter("q", "a b", 1, True, "k", 0, 5, "cg")
+    assert all_sent(odd) == [([odd], ["a", "b", "k"])]
+
+
+def test_a_message_that_cannot_be_made_is_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise MessageInvalidError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trace, "Message", refuse)
+        assert all_sent(after()) == []
+    assert "trace: 1 records are lost: no" in caplog.text
 
 
 def test_the_cloud_has_a_topic_per_region() -> None:

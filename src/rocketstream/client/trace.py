@@ -12,7 +12,7 @@ import atexit
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -87,6 +87,23 @@ class _Segment:
     keys: dict[str, None] = field(default_factory=dict)
     text_bytes: int = 0
     key_bytes: int = 0
+
+    def has_room(self, text_bytes: int, keys: Mapping[str, int]) -> bool:
+        """Whether a message holds a record besides these; with its keys, and their sizes."""
+        new_bytes = sum(size for key, size in keys.items() if key not in self.keys)
+        return (
+            self.text_bytes + text_bytes <= limits.TRACE_MESSAGE_BYTES_MAX
+            and self.key_bytes + new_bytes <= limits.TRACE_KEYS_BYTES_MAX
+        )
+
+    def add(self, text: str, text_bytes: int, keys: Mapping[str, int]) -> None:
+        """Take a record; it is found by as many of its keys as fit."""
+        self.texts.append(text)
+        self.text_bytes += text_bytes
+        for key, size in keys.items():
+            if key not in self.keys and self.key_bytes + size <= limits.TRACE_KEYS_BYTES_MAX:
+                self.keys[key] = None
+                self.key_bytes += size
 
 
 class AsyncTraceDispatcher:
@@ -258,14 +275,16 @@ class AsyncTraceDispatcher:
             self._timer = loop.call_later(FLUSH_AFTER_MS / 1000, self._flush_late)
 
     def _collect(self, topic: str, record: TraceRecord) -> None:
-        segment = self._segments.setdefault(topic, _Segment())
         text = encode_record(record, cloud=self.is_cloud)
-        segment.texts.append(text)
-        segment.text_bytes += _bytes_of(text)
-        for key in record_keys(record):
-            if key not in segment.keys:
-                segment.keys[key] = None
-                segment.key_bytes += _bytes_of(key) + 1
+        text_bytes = _bytes_of(text)
+        keys = {key: _bytes_of(key) + 1 for key in record_keys(record)}
+        segment = self._segments.get(topic)
+        if segment is not None and not segment.has_room(text_bytes, keys):
+            self._send(topic)
+            segment = None
+        if segment is None:
+            segment = self._segments[topic] = _Segment()
+        segment.add(text, text_bytes, keys)
         if (
             segment.text_bytes >= limits.TRACE_FLUSH_BYTES
             or segment.key_bytes >= limits.TRACE_KEYS_BYTES
@@ -289,9 +308,8 @@ class AsyncTraceDispatcher:
             self._drop(len(segment.texts))
             return
         body = "".join(segment.texts).encode("utf-8", "replace")
-        message = Message(topic, body, keys=segment.keys)
         try:
-            prepared = self._preparer.one(message)
+            prepared = self._preparer.one(Message(topic, body, keys=segment.keys))
         except RocketMQError as error:
             logger.warning("trace: %d records are lost: %s", len(segment.texts), error)
             return

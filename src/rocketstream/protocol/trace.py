@@ -160,9 +160,8 @@ def encode_record(record: TraceRecord, *, cloud: bool = False) -> str:
 
 def record_keys(record: TraceRecord) -> list[str]:
     """Return the words by which a record can be found: the message's id and its keys (C-543)."""
-    found = [record.msg_id] if record.msg_id else []
     keys = None if isinstance(record, TraceRecall) else record.keys
-    return found + (split_keys(keys) if keys else [])
+    return split_keys(record.msg_id or "") + split_keys(keys or "")
 
 
 def _record(*fields: object) -> str:
