@@ -354,7 +354,9 @@ def _encoded(text: str) -> bytes:
 
 
 def _body_bytes(given: object) -> bytes:
-    if isinstance(given, bytes | bytearray | memoryview):
+    if isinstance(given, memoryview):  # measured in bytes, whatever its elements are
+        return given.cast("B") if given.c_contiguous else given.tobytes()  # type: ignore[return-value]
+    if isinstance(given, bytes | bytearray):
         return given  # type: ignore[return-value]  # copied when it is sent
     raise _wrong("body", given, "bytes, or a str, sent as UTF-8; encode it, as json.dumps does")
 

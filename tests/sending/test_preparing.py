@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
+from array import array
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ from rocketstream.protocol.properties import decode_properties
 from rocketstream.protocol.record import decode_batch
 from rocketstream.testing.clock import ManualClock
 
+SMALL: dict[str, Any] = {"max_message_size": 11}
 QUEUES = tuple(MessageQueue("T", "broker-a", at) for at in range(4))
 
 
@@ -75,6 +77,34 @@ def test_whatever_is_bytes_can_be_a_body() -> None:
         assert (prepared.body, type(prepared.body)) == (b"x", bytes)
     assert makes.one(Special("T", b"x")).body == b"x"
     assert makes.topics == ["T"]
+
+
+WIDE = memoryview(array("I", [1, 2, 3]))
+
+
+@pytest.mark.parametrize(
+    "message", [Message("T", cast(bytes, WIDE)), assigned(body=WIDE)], ids=["given", "assigned"]
+)
+def test_a_body_is_measured_in_bytes(message: Message) -> None:
+    """Whatever the elements of a memoryview are."""
+    whole = WIDE.tobytes()
+    assert preparer().one(message).body == whole
+    (part,) = preparer().batches([message])
+    assert [item.body for item in decode_batch(part.body)] == [whole]
+    for makes in (preparer(**SMALL).one, lambda it: preparer(**SMALL).batches([it])):
+        with pytest.raises(MessageInvalidError, match=r"MAX: 11; this one has 12 bytes"):
+            makes(message)
+
+
+def test_a_body_is_shown_and_sent_as_its_bytes() -> None:
+    given = Message("T", cast(bytes, memoryview(array("I", range(40)))))
+    assert f"... {40 * 4} bytes" in repr(given)
+    every_other = Message("T", cast(bytes, memoryview(b"abcdef")[::2]))
+    assert preparer().one(every_other).body == b"ace"
+    assert len(every_other.body) == 3
+    empty = memoryview(array("I"))
+    with pytest.raises(MessageInvalidError, match="length is zero"):
+        preparer().one(Message("T", cast(bytes, empty)))
 
 
 def test_a_size_too_large_says_what_may_be() -> None:

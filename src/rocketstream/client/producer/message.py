@@ -146,8 +146,7 @@ class MessagePreparer:
             or type(body := message.body) is not bytes
             or not 0 < len(body) <= settings.max_message_size
         ):
-            self._check(message)
-            body = bytes(message.body)
+            body = self._check(message)
         now = self._clock.now_ms()
         topic, properties = message.topic, message.properties
         msg_id = properties.get(PROPERTY_UNIQ_KEY)
@@ -192,13 +191,13 @@ class MessagePreparer:
         ids: list[str] = []
         items: list[tuple[int, bytes, bytes]] = []
         for message in messages:
-            self._check(message)
+            body = self._check(message)
             properties = message.properties
             msg_id = properties.get(PROPERTY_UNIQ_KEY)
             if msg_id is None:
                 msg_id = properties[PROPERTY_UNIQ_KEY] = self._ids.next(now)
             ids.append(msg_id)
-            items.append((message.flag, message.body, _properties_text(properties).encode()))
+            items.append((message.flag, body, _properties_text(properties).encode()))
         sizes = [BATCH_RECORD_BYTES + len(body) + len(text) for _, body, text in items]
         bytes_max = self._settings.max_message_size
         if max(sizes) > bytes_max:
@@ -262,8 +261,8 @@ class MessagePreparer:
             self._has_told_of_level = True
             logger.warning("delay_level=%s", beyond_levels(level))
 
-    def _check(self, message: Message) -> None:
-        """Check topic and body in upstream's order (C-453)."""
+    def _check(self, message: Message) -> bytes:
+        """Check topic and body in upstream's order (C-453); return the body."""
         if not isinstance(message, Message):
             raise no_message(message)
         topic = message.topic
@@ -276,10 +275,12 @@ class MessagePreparer:
             raise MessageInvalidError(
                 f"the message body must be bytes, not {type(body).__name__}", topic=topic
             )
+        body = bytes(body)
         if not body:
             raise MessageInvalidError("CODE: 13: the message body length is zero", topic=topic)
         if len(body) > self._settings.max_message_size:
             raise _too_large(len(body), self._settings.max_message_size)
+        return body
 
     def _check_topic(self, topic: str) -> None:
         try:
