@@ -145,6 +145,15 @@ def test_columns_are_cast_to_what_messages_have() -> None:
     assert batch.column("deliverTime")[0].as_py() == moment
 
 
+class Frame:
+    """A data frame whose text Arrow cannot have, which it says when it is read."""
+
+    columns = ("body",)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return pa.table({"body": ["x\ud800"]}).__arrow_c_stream__(requested_schema)
+
+
 @pytest.mark.parametrize(
     ("bodies", "more", "text"),
     [
@@ -159,6 +168,13 @@ def test_columns_are_cast_to_what_messages_have() -> None:
         ([b"x"], {"properties": ["p"]}, "properties cannot be a column of map"),
         ([b"x"], {"properties": [{"p": 1}]}, "properties cannot be a column of map"),
         ([b"x"], {"tags": {"a": "b"}}, "tags must be a sequence"),
+        (["x\ud800"], {}, "bodies cannot be a column of binary or string: .*surrogate"),
+        ([b"x"], {"tags": "\ud800"}, "tags cannot be a column of string: .*surrogate"),
+        ([b"x"], {"tags": ["\ud800"]}, "tags cannot be a column of string: .*surrogate"),
+        ([b"x"] * 2, {"keys": [["\ud800"], "k"]}, "keys cannot be a column of .*surrogate"),
+        ([b"x"], {"properties": {"p": "\ud800"}}, "properties cannot be a column of .*surrogate"),
+        ([2**70], {}, "bodies cannot be a column of binary or string: .* too large"),
+        (Frame(), {}, "the table cannot be read: .*surrogate"),
         (pa.table({"body": ["x"], "deliverTime": [datetime.datetime(2030, 1, 1)]}), {},
          r"column 'deliverTime' is timestamp\[us\]; accepted is timestamp\[us, tz=UTC\]"),
         (pa.table({"body": ["x"], "queueId": [1.5]}), {}, "column 'queueId' is double"),

@@ -32,6 +32,15 @@ COLUMNS: Final[dict[str, tuple[pa.DataType, ...]]] = {
     "msgId": (pa.string(),),
 }
 """The columns a table of messages may have, and their types; others that fit are cast."""
+_UNFIT: Final = (
+    pa.ArrowInvalid,
+    pa.ArrowTypeError,
+    pa.ArrowNotImplementedError,
+    AttributeError,
+    OverflowError,
+    UnicodeEncodeError,  # half a surrogate pair, as of undecodable arguments
+)
+"""Errors of values no column can have."""
 
 
 class Given:
@@ -100,7 +109,10 @@ def _table_of(given: Any) -> tuple[Any, bool]:
     # Of several columns, or a series, which has no columns.
     if not hasattr(given, "__arrow_c_stream__") or not hasattr(given, "columns"):
         return None, False
-    return pa.table(given), False
+    try:
+        return pa.table(given), False
+    except _UNFIT as error:
+        raise MessageInvalidError(f"the table cannot be read: {error}") from None
 
 
 def _array(name: str, values: Any) -> Any:
@@ -135,12 +147,7 @@ def _array(name: str, values: Any) -> Any:
         if isinstance(found, pa.ChunkedArray):
             found = found.combine_chunks()
         return found.cast(_type_of(name, found.type))
-    except (
-        pa.ArrowInvalid,
-        pa.ArrowTypeError,
-        pa.ArrowNotImplementedError,
-        AttributeError,
-    ) as error:
+    except _UNFIT as error:
         kinds = " or ".join(map(str, COLUMNS[name]))
         raise MessageInvalidError(
             f"{_LABELS[name]} cannot be a column of {kinds}: {error}"
@@ -155,9 +162,7 @@ _LABELS: Final = {
 
 def _added(name: str, value: Any, count: int | None) -> Any:
     """Return a further column; of one value where that is for all messages."""
-    if isinstance(value, str):
-        return pa.array([value])
-    if name == "properties" and isinstance(value, Mapping):
+    if isinstance(value, str) or (name == "properties" and isinstance(value, Mapping)):
         return _array(name, [value])
     if count is None:
         raise ConfigurationError(
