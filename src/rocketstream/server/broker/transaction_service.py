@@ -351,8 +351,8 @@ class TransactionService:
     def _ask(self, offset: int, half: StoredMessage, times: int) -> None:
         group = half.properties.get(PROPERTY_PGROUP, "")
         topic = half.properties.get(PROPERTY_REAL_TOPIC, "")
-        # Each question about one message goes to another member. By one counter for all, as upstream's,
-        # those about one of them could all come to the member that does not answer.
+        # Each question about one message goes to another member. By one counter for all, which
+        # upstream has, those about one of them could all come to the one that does not answer.
         channel = self._controller.producers.channel_for(
             _turn(half) + times, group, lambda member: self._may_decide(member, topic)
         )
