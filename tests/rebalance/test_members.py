@@ -149,7 +149,7 @@ def test_members_of_a_producer_group_are_asked_in_turn() -> None:
     producers = ProducerMembers()
     for name in ("a", "b", "c"):
         producers.register("pg", member(name))
-    asked = [producers.channel_for(turn, "pg", lambda m: m.channel != "c") for turn in range(3)]
+    asked = [producers.channel_for(number, "pg", lambda m: m.channel != "c") for number in range(3)]
     assert asked == ["a", "b", "a"]
     assert producers.channel_for(5, "pg", lambda _: True) == "c"
     assert producers.channel_for(5, "pg", lambda _: False) is None
@@ -161,10 +161,10 @@ def test_a_producer_that_connected_again_is_asked_over_its_new_connection_alone(
     producers = ProducerMembers()
     for channel, client_id in (("old", "p1"), ("other", "p2"), ("new", "p1")):
         producers.register("pg", Member(channel, client_id, 3, 409, NOW, NOW))
-    asked = {producers.channel_for(turn, "pg", lambda _: True) for turn in range(6)}
+    asked = {producers.channel_for(number, "pg", lambda _: True) for number in range(6)}
     assert asked == {"other", "new"}
     producers.channel_closed("new")
-    asked = {producers.channel_for(turn, "pg", lambda _: True) for turn in range(6)}
+    asked = {producers.channel_for(number, "pg", lambda _: True) for number in range(6)}
     assert asked == {"old", "other"}
 
 

@@ -59,6 +59,7 @@ PURE_THIRD_PARTY = {"isal", "orjson", "lz4", "zstandard", "numpy", "pyarrow"}
 # Names without I/O in modules that have more than those.
 PURE_IN_OTHERS = {
     "rocketstream.spark.driver.runner.WARNINGS",
+    "shlex.quote",
     "shlex.split",
 }
 # The modules that have to be pure, and to say so. In the client only its ``core`` has to be pure.

@@ -354,7 +354,7 @@ class TransactionService:
         # Each question about one message goes to another member. By one counter for all, which
         # upstream has, those about one of them could all come to the one that does not answer.
         channel = self._controller.producers.channel_for(
-            _turn(half) + times, group, lambda member: self._may_decide(member, topic)
+            _first_question(half) + times, group, lambda member: self._may_decide(member, topic)
         )
         if not isinstance(channel, Connection):
             # Unlike upstream, a check that no producer could receive does not count.
@@ -420,8 +420,11 @@ def _identity(half: StoredMessage) -> _Identity:
     return half.properties.get(PROPERTY_UNIQ_KEY), head.born_timestamp, head.body_crc
 
 
-def _turn(half: StoredMessage) -> int:
-    """Return whose turn the first question about a message is; its copies have the same."""
+def _first_question(half: StoredMessage) -> int:
+    """Return a number by which the first question about a message finds its member.
+
+    A copy of the message has the same, and messages are spread over the members.
+    """
     return zlib.crc32(half.properties.get(PROPERTY_UNIQ_KEY, "").encode("utf-8", "replace"))
 
 

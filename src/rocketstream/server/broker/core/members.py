@@ -221,9 +221,9 @@ class ProducerMembers:
         return list(self._groups)
 
     def channel_for(
-        self, turn: int, group: str, is_usable: Callable[[Member], bool]
+        self, question: int, group: str, is_usable: Callable[[Member], bool]
     ) -> Hashable | None:
-        """Return a usable member's channel, a different one for each turn; None without any.
+        """Return a usable member's channel, for each further question another; None without any.
 
         Of a client that connected again only the new channel counts: the old one may be silent.
         """
@@ -232,7 +232,7 @@ class ProducerMembers:
             for member in self.members(group)
             if not self._is_left(member) and is_usable(member)
         ]
-        return channels[turn % len(channels)] if channels else None
+        return channels[question % len(channels)] if channels else None
 
     def _is_left(self, member: Member) -> bool:
         newest = self._clients.get(member.client_id, member)
