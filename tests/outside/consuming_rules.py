@@ -104,9 +104,7 @@ def hopeless_becomes_letter(history: History) -> Iterator[str]:
                 yield f"{ident} failed for the last time in {group.name} and is no dead letter"
 
 
-@promise(
-    "no-early-letter", "16 times (`max_reconsume_times`), then go to `%DLQ%<group>`", "listeners"
-)
+@promise("no-early-letter", "times (-1: 16), then go to `%DLQ%<group>`", "listeners")
 def letters_had_their_tries(history: History) -> Iterator[str]:
     """A dead letter was given to its group once more than it may be tried again, and failed."""
     for letter in history.letters:

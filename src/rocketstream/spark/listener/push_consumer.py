@@ -145,9 +145,9 @@ class SparkPushConsumer(SyncClient[None]):
         clock: Clock = SYSTEM_CLOCK,
         **settings: Unpack[SparkPushConsumerKeywords],
     ) -> None:
+        self._create(clock)
         self.settings: PushConsumerSettings = checked_settings(group, settings)
         self.checkpoint_location: str = str(checkpoint_location)
-        self.state: ServiceState = ServiceState.CREATE_JUST
         self._given = frozenset(settings)
         self._spark = spark
         self._trigger = dict(trigger or {})
@@ -157,7 +157,6 @@ class SparkPushConsumer(SyncClient[None]):
             raise refused("micro_batch_timeout_ms", waits_ms, "a whole number from 1 on, or None")
         self._micro_batch_timeout_ms = waits_ms
         self._options = _checked_options(namesrv_addr, options or {})
-        self._clock = clock
         self._listener: object = listener
         self._orderly = False
         self._subscriptions: dict[str, MessageSelector] = {}
