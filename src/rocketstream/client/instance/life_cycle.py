@@ -525,18 +525,25 @@ class SyncClient(Client[M], ABC):
 
         A signal handler may ask for it amid a start, or amid a call whose end it would wait for.
         """
-        self._check_process()  # before the lock: a forked child may find it held
-        if self._life.puts_off_end():
-            return None
-        started = self._started
-        if started is not None and self._waits_for_itself(started):
-            self._shut_down_elsewhere()
+        if self._is_put_off(self):
             return None
         with self._life.lock:
             return super()._begin_shutdown()
 
-    def _shut_down_elsewhere(self) -> None:
+    def _is_put_off(self, client: SyncClient[Any]) -> bool:
+        """Whether its end comes later, on another thread: now it would wait for the caller.
+
+        Args:
+            client: the client whose calls its end waits for.
+        """
+        client._check_process()  # before the lock: a forked child may find it held
+        if self._life.puts_off_end():
+            return True
+        started = client._started
+        if started is None or not client._waits_for_itself(started):
+            return False
         threading.Thread(target=self.shutdown, name="rocketstream-shutdown").start()
+        return True
 
     def _waits_for_itself(self, started: Started[M]) -> bool:
         """Whether its end would wait for the caller.

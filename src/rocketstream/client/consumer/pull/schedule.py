@@ -274,12 +274,7 @@ class MQPullConsumerScheduleService(_Schedule, SyncClient[None]):
 
     def shutdown(self) -> None:
         """Run no more tasks, wait for those that run, shut the consumer down."""
-        self.consumer._check_process()  # before the lock: a forked child may find it held
-        if self._life.puts_off_end():
-            return
-        started = self.consumer._started
-        if started is not None and self.consumer._waits_for_itself(started):
-            self._shut_down_elsewhere()
+        if self._is_put_off(self.consumer):
             return
         with self._life.lock:  # a start by another thread is over, or does not begin before this
             if self.state is not ServiceState.RUNNING:
