@@ -41,11 +41,7 @@ def require_codec(type: str) -> None:
     """
     load = {"LZ4": _lz4_frame, "ZSTD": _zstandard}.get(type.upper())
     if load is not None:
-        try:
-            load()
-        except NotSupportedError as error:
-            package = error.parameters["package"]
-            raise _missing(package, f"compress_type {type!r}") from None
+        load(f"compress_type {type!r}")
 
 
 def compress(body: bytes, type: str = "ZLIB", level: int = 5) -> tuple[bytes, int]:
@@ -162,23 +158,23 @@ def _too_large(bytes_max: int) -> RemoteProtocolError:
 # Imported where a body is of their kind: most bodies are not, and most processes meet none.
 
 
-def _lz4_frame() -> Any:
+def _lz4_frame(what: str = "this message body") -> Any:
     try:
         import lz4.frame
     except ImportError:
-        raise _missing("lz4") from None
+        raise _missing("lz4", what) from None
     return lz4.frame
 
 
-def _zstandard() -> Any:
+def _zstandard(what: str = "this message body") -> Any:
     try:
         import zstandard
     except ImportError:
-        raise _missing("zstandard") from None
+        raise _missing("zstandard", what) from None
     return zstandard
 
 
-def _missing(package: str, what: str = "this message body") -> NotSupportedError:
+def _missing(package: str, what: str) -> NotSupportedError:
     return NotSupportedError(
         f"{what} needs the package {package}: install rocketstream[compression]",
         package=package,
