@@ -12,6 +12,7 @@ from shlex import quote
 from typing import Final
 
 from rocketstream._util.unseen import spelled_out
+from rocketstream.protocol.properties import split_keys
 
 UNKNOWN: Final = "unknown"
 """Shown in place of an unknown figure."""
@@ -146,5 +147,5 @@ def word(name: str) -> str:
 
 def with_key(keys: str | None) -> str:
     """Return `` (key order-7)`` for a sentence; nothing for a key that is more than a name."""
-    first, *more = (keys or "").split() or [""]
+    first, *more = split_keys(keys or "") or [""]
     return f" (key {first}{f' and {len(more)} more' if more else ''})" if named(first) else ""
