@@ -12,6 +12,7 @@ from rocketstream.admin import Admin, MemberRow, SubscriptionRow, TrackRow
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import (
     BrokerError,
+    ClientStateError,
     ConsumerNotOnlineError,
     OffsetNotFoundError,
     RouteNotFoundError,
@@ -164,6 +165,26 @@ def test_member_consumes_one_message(cluster: EmbeddedCluster, admin: Admin, pee
     assert (row.result, row.remark, row.spent_ms) == ("CR_THROW_EXCEPTION", "ValueError", 4)
     with pytest.raises(BrokerError, match="not online"):
         admin.messages.consume(G, "nobody", T, "U1")
+
+
+def test_another_message_than_the_shown_one_is_not_consumed(
+    cluster: EmbeddedCluster, admin: Admin, peer: Peer
+) -> None:
+    """Covers C-538: an id of the broker's is a place, which is another message's some day."""
+    msg_id = ext(peer.send(T, b"work"))["msgId"]
+    got: list[RemotingCommand] = []
+
+    def consume(asked: RemotingCommand) -> bytes:
+        got.append(asked)
+        return ConsumeMessageDirectlyResult(consume_result="CR_SUCCESS").encode()
+
+    with member(cluster, "c1", RequestCode.CONSUME_MESSAGE_DIRECTLY, consume):
+        stored_ms = admin.messages.consume_plan(G, "c1", T, msg_id).stored_ms
+        with pytest.raises(ClientStateError, match=rf"{msg_id} names another, .* Look again"):
+            admin.messages.consume(G, "c1", T, msg_id, stored_ms=stored_ms - 1)
+        assert not got
+        assert admin.messages.consume(G, "c1", T, msg_id, stored_ms=stored_ms).result
+    assert len(got) == 1
 
 
 def test_message_is_found_by_both_ids_and_by_key(admin: Admin, peer: Peer) -> None:

@@ -353,7 +353,9 @@ class Changing:
         operation = f"consumption of {msg_id} by {client_id}"
 
         async def apply(admin: Admin) -> Applied:
-            row = await admin.messages.consume(group, client_id, topic, msg_id)
+            row = await admin.messages.consume(
+                group, client_id, topic, msg_id, stored_ms=plan.stored_ms
+            )
             said = f"the listener answered {row.result} after {row.spent_ms} ms"
             return Applied(
                 operation=operation,

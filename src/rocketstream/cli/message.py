@@ -345,7 +345,7 @@ def consume(topic: str, msg_id: str, group: str, client: str, change: Change) ->
                 "the group's progress does not change",
             ]
         )
-        row = admin.messages.consume(group, client, topic, msg_id)
+        row = admin.messages.consume(group, client, topic, msg_id, stored_ms=plan.stored_ms)
     if change.as_json:
         print_json(row)
         return

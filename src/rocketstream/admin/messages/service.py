@@ -9,6 +9,7 @@ import functools
 
 from rocketstream import limits
 from rocketstream.admin.core.joining import member_rows
+from rocketstream.admin.core.steps import refuse
 from rocketstream.admin.messages.bodies import AUTO, BodyFormat
 from rocketstream.admin.messages.lookup import MESSAGES_MAX, Lookup
 from rocketstream.admin.messages.paging import Range, SearchPlace
@@ -309,7 +310,15 @@ class Messages(Service):
         )
 
     @change
-    def consume(self, group: str, client_id: str, topic: str, msg_id: str) -> ConsumedRow:
+    def consume(
+        self,
+        group: str,
+        client_id: str,
+        topic: str,
+        msg_id: str,
+        *,
+        stored_ms: int | None = None,
+    ) -> ConsumedRow:
         """Make one member consume one message now, outside its normal course (309).
 
         The group's progress does not change. Blocks until the listener returns, for up to 10 s.
@@ -317,14 +326,21 @@ class Messages(Service):
         Args:
             topic: the message's topic.
             msg_id: either of the message's two ids.
+            stored_ms: when the message that was shown was stored, as its plan or row says: only
+                this one is consumed. The broker's id is a place in its log, which another message
+                has after a power loss.
 
         Raises:
             OffsetNotFoundError: there is no such message.
             ReadOnlyError: this Admin is read-only.
+            ClientStateError: the message that the id names now was stored at another time.
             BrokerError: the member is not connected to the message's broker or did not answer.
         """
         self._changes.check("message.consume")
         message = self._lookup.one(topic, msg_id)
+        if stored_ms is not None and message.store_timestamp != stored_ms:
+            stored = f"stored at {message.store_timestamp} ms, not at {stored_ms}"
+            refuse("the message is not consumed", (), [f"{msg_id} names another, {stored}"])
         arguments = {"group": group, "client": client_id, "topic": topic, "message": msg_id}
         with self._changes.open("message.consume", arguments) as made:
             result = made.wire.consume_directly(

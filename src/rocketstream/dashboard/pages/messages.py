@@ -175,9 +175,10 @@ async def consume(ask: Ask) -> Response:
     group, _, client_id = ask.field("member").partition("\t")
     if not (topic and msg_id and group and client_id):
         raise PageError(400, "choose the member that is to consume the message")
+    stored_ms = number("stored", ask.field("stored"))
 
     def work(admin: Admin, job: Job) -> Any:
-        return admin.messages.consume(group, client_id, topic, msg_id)
+        return admin.messages.consume(group, client_id, topic, msg_id, stored_ms=stored_ms)
 
     title = f"Have {client_id} of {group} consume message {msg_id}"
     facts = {"topic": topic, "id": msg_id}
