@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import html
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
-from rocketstream import Message, Producer
+from rocketstream import (
+    ConsumeConcurrentlyStatus,
+    Message,
+    MessageExt,
+    Producer,
+    PushConsumer,
+)
 from rocketstream.admin import Admin, Masking, ResetRow
 from rocketstream.admin.changes.undo import write_undo
 from rocketstream.client.admin.blocking import BlockingAdminClient
@@ -502,6 +508,38 @@ def test_messages_are_found_shown_and_followed(namesrv: str, tmp_path: Path) -> 
         answer = browser.get("/messages", params={"topic": topic, "queue": "99"})
         assert answer.status_code == 400
         assert browser.get("/message", params={"topic": topic, "id": "none"}).status_code == 404
+
+
+def test_a_member_is_given_the_message_of_the_page_and_no_other(
+    namesrv: str, tmp_path: Path
+) -> None:
+    group, topic = moved_group(namesrv, at=10)
+    got: list[str | None] = []
+
+    def notes(messages: Sequence[MessageExt]) -> ConsumeConcurrentlyStatus:
+        got.extend(message.keys for message in messages)
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    with (
+        PushConsumer(
+            group, namesrv_addr=namesrv, subscription={topic: "*"}, listener=notes
+        ) as consumer,
+        Admin(namesrv) as admin,
+        browsing_live(namesrv, tmp_path) as (browser, rig),
+    ):
+        wait_until(lambda: admin.groups.members(group), "a member")
+        rig.sweep()
+        found = browser.get("/messages", params={"topic": topic, "key": "k3"}).text
+        page = browser.get(hidden_link(found, "/message?")).text
+        form = {name: hidden(page, name) for name in ("form_token", "topic", "id", "stored")}
+        form["member"] = f"{group}\t{consumer.client_id}"
+        earlier = {**form, "stored": str(int(form["stored"]) - 1)}
+        said = finished(browser, browser.post("/message/consume", data=earlier))
+        assert "names another" in said
+        assert not got
+        said = finished(browser, browser.post("/message/consume", data=form))
+        assert "CR_SUCCESS" in said
+    assert got == ["k3"]
 
 
 def hidden_link(text: str, start: str) -> str:
