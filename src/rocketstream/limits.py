@@ -97,6 +97,10 @@ ROUTE_RENEWAL_INTERVAL_MS: Final = 1_000
 """Sends that reach no broker ask for the route again, once in this time for each topic."""
 ROUTE_RENEWAL_WAIT_MS: Final = 500
 """So long they wait for the answer; then they go on with the queues they know."""
+ROUTE_QUESTIONS_AT_ONCE: Final = 16
+"""Routes one client asks for at a time when it looks at all of its topics again."""
+UNUSED_TOPIC_MS: Final = 300_000
+"""A topic that name servers say does not exist is dropped when nobody has used it for so long."""
 LOST_BROKER_TRIES_MS: Final = 120_000
 """So long a broker whose connection was lost is tried again once no route names it any more: it
 comes back after an upgrade, and the name servers are asked for it then."""

@@ -115,6 +115,7 @@ class StillClient:
         self.said: list[tuple[object, ...]] = []
         self.done: list[tuple[Any, ...]] = []
         self.queues: dict[str, tuple[MessageQueue, ...]] = {}
+        self.used: set[str] = set()
         self.pulls: list[tuple[RemotingCommand, Any]] = []
         self.answers: dict[int, RemotingCommand | Exception] = {}
         self.asked: list[tuple[str, RemotingCommand, float]] = []

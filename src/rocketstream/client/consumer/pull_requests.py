@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -122,6 +122,14 @@ class PullRequests:
         """Forget all about a queue that is not pulled any more."""
         self.forget(mq)
         self._looks.pop(mq, None)
+
+    def drop_topics(self, topics: Collection[str]) -> None:
+        """Forget all about topics that are not pulled any more."""
+        for mq in {*self._suggested, *self._looks}:
+            if mq.topic in topics:
+                self.drop(mq)
+        for topic in topics:
+            self._compacted.pop(topic, None)
 
     def is_doubtful(self, mq: MessageQueue, offset: int) -> bool:
         """Whether the last answer for a queue left out what should be at ``offset``."""

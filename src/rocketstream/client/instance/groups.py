@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any
 
 from rocketstream.errors import ClientStateError
@@ -78,6 +78,9 @@ class ConsumerInner(ABC):
     def connection_made(self, address: str) -> None:  # noqa: B027  (few wait for one)
         """There is a connection to ``address``: what waits for one may go on."""
 
+    def release(self, topics: Collection[str]) -> None:  # noqa: B027  (few use what they pull only)
+        """Want no routes of topics that nobody uses, but for those that are subscribed."""
+
     def lite_topic_taken(self, name: str) -> None:  # noqa: B027  (few have lite topics)
         """Another member of the group has a lite topic from now on."""
 
@@ -111,6 +114,8 @@ class Groups:
         self.consumers: dict[str, ConsumerInner] = {}
         self.producers: dict[str, CheckTransaction | None] = {}
         self.producer_topics: set[str] = set()
+        self._named: set[str] = set()
+        """Topics that producers named from the start."""
         self._rebalance_wanted = asyncio.Event()
 
     def add_consumer(self, consumer: ConsumerInner) -> None:
@@ -145,7 +150,8 @@ class Groups:
                 "give this one another group, or an instance_name of its own"
             )
         self.producers[group] = check
-        self.producer_topics.update(topics)
+        self._named.update(topics)
+        self.producer_topics |= self._named
 
     def wanted_topics(self) -> set[str]:
         """Return the topics whose routes somebody needs."""
@@ -153,6 +159,21 @@ class Groups:
         for consumer in self.consumers.values():
             topics.update(consumer.subscribed_topics())
         return topics
+
+    def release(self, topics: Collection[str]) -> set[str]:
+        """Want topics no more that nobody uses; return those whose routes nobody needs then.
+
+        What was sent to stays with a producer of transactions: only brokers that know it can ask
+        how one ended, and one that is away for long takes the routes of its topics along.
+        """
+        released = set(topics)
+        if any(check is not None for check in self.producers.values()):
+            released -= self.producer_topics
+        self.producer_topics -= released - self._named
+        for consumer in self.consumers.values():
+            consumer.release(released)
+            released.difference_update(consumer.subscribed_topics())
+        return released
 
     def heartbeat_data(self, client_id: str) -> HeartbeatData | None:
         """Return what a heartbeat says; None when there is nothing to say (C-143)."""

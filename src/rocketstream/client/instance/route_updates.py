@@ -16,7 +16,12 @@ from rocketstream.client.instance.groups import Groups
 from rocketstream.client.instance.outage_log import OutageLog
 from rocketstream.client.instance.routes import RouteTable, default_topic_route
 from rocketstream.errors import RocketMQError, RouteNotFoundError, TopicNotExistError
-from rocketstream.limits import ROUTE_RENEWAL_INTERVAL_MS, ROUTE_RENEWAL_WAIT_MS
+from rocketstream.limits import (
+    ROUTE_QUESTIONS_AT_ONCE,
+    ROUTE_RENEWAL_INTERVAL_MS,
+    ROUTE_RENEWAL_WAIT_MS,
+    UNUSED_TOPIC_MS,
+)
 from rocketstream.protocol.codes import MASTER_ID
 
 _Key = tuple[str, tuple[str, int] | None]
@@ -39,6 +44,8 @@ class RouteUpdates:
         self._running: dict[_Key, asyncio.Task[bool]] = {}
         self._asked_at: dict[str, float] = {}
         """When the routes were asked for that were asked for lately."""
+        self._unused_since: dict[str, float] = {}
+        """By topic that does not exist, or nobody wants: since when nobody has used it either."""
 
     async def update(self, topic: str, default_topic: tuple[str, int] | None = None) -> bool:
         """Ask the name server for a topic's route and take it in.
@@ -124,27 +131,53 @@ class RouteUpdates:
 
         Waits for a moment only, and fails never: what is known of the topic holds as before.
         """
-        loop = asyncio.get_running_loop()
-        since = loop.time() - ROUTE_RENEWAL_INTERVAL_MS / 1000
-        # Forgotten here, where failures come: there are as many as topics somebody uses.
-        self._asked_at = {each: at for each, at in self._asked_at.items() if at > since}
+        self._forget_asked()
         if topic in self._asked_at and (topic, None) not in self._running:
             return
         with contextlib.suppress(RocketMQError, TimeoutError):
             async with up_to(ROUTE_RENEWAL_WAIT_MS / 1000):
                 await self.update(topic)
 
+    def _forget_asked(self) -> None:
+        since = asyncio.get_running_loop().time() - ROUTE_RENEWAL_INTERVAL_MS / 1000
+        self._asked_at = {each: at for each, at in self._asked_at.items() if at > since}
+
     async def refresh(self, among: Iterable[str] | None = None) -> None:
-        """Refresh the route of every topic somebody uses, or of some; failures are logged."""
+        """Refresh the route of every topic somebody uses, or of some; failures are logged.
+
+        A look at all of them drops the topics that do not exist, or nobody wants, and that nobody
+        has sent to or pulled for some minutes. Topics that exist stay, however idle: a send may
+        come while no name server answers.
+        """
         wanted = self._groups.wanted_topics()
         # In one order whatever the hashes are, so that a simulated run can be repeated.
         topics = sorted(wanted if among is None else wanted.intersection(among))
-        results = await asyncio.gather(
-            *(self.update(topic) for topic in topics), return_exceptions=True
-        )
-        for topic, result in zip(topics, results, strict=True):
-            if isinstance(result, Exception):
-                self._outages.failed(("route of topic", topic), result)
+        left = iter(topics)
+        missing: set[str] = set()
+
+        async def ask() -> None:
+            for topic in left:
+                try:
+                    if not await self.update(topic):
+                        missing.add(topic)
+                except Exception as error:
+                    self._outages.failed(("route of topic", topic), error)
+
+        at_once = min(len(topics), ROUTE_QUESTIONS_AT_ONCE)
+        await asyncio.gather(*(ask() for _ in range(at_once)))
+        if among is None:
+            self._forget_asked()
+            self._drop_unused(missing.union(set(self._routes.topics()) - wanted))
+
+    def _drop_unused(self, topics: Iterable[str]) -> None:
+        now, used = asyncio.get_running_loop().time(), self._routes.used
+        before = self._unused_since
+        self._unused_since = {each: before.get(each, now) for each in topics if each not in used}
+        used.clear()
+        long_ago = now - UNUSED_TOPIC_MS / 1000
+        unused = [each for each, since in self._unused_since.items() if since <= long_ago]
+        for topic in self._groups.release(unused) if unused else ():
+            self._routes.forget(topic)
 
     async def close(self) -> None:
         """Cancel what is on its way."""

@@ -144,11 +144,13 @@ class RouteTable:
     Attributes:
         publish_table: by topic, the queues to send to; a topic without a writable one is not there.
         masters: by broker name, its master's address, the only one that takes writes (C-141).
+        used: topics sent to or pulled since all routes were asked for last; any thread adds.
     """
 
     def __init__(self) -> None:
         self.publish_table: dict[str, Queues] = {}
         self.masters: dict[str, str] = {}
+        self.used: set[str] = set()
         self._routes: dict[str, TopicRouteData] = {}
         self._subscribe: dict[str, Queues] = {}
         self._brokers: dict[str, dict[int, str]] = {}
@@ -173,6 +175,12 @@ class RouteTable:
         self._subscribe[topic] = subscribe_queues(topic, route)
         self._routes[topic] = route
         return True
+
+    def forget(self, topic: str) -> None:
+        """Drop a topic; its brokers go with ``forget_offline_brokers``."""
+        self.publish_table.pop(topic, None)
+        self._subscribe.pop(topic, None)
+        self._routes.pop(topic, None)
 
     def topics(self) -> list[str]:
         """Return the topics with a route."""

@@ -424,6 +424,7 @@ class SendPolicy:
         Raises:
             SendError: not sent, refused, or unknown; the earlier tries count for its ``outcome``.
         """
+        routes.used.add(topic)
         failed: list[FailedTry] = []
         stored: SendResult | None = None
         error: Exception
@@ -495,6 +496,7 @@ class SendPolicy:
         Raises:
             SendError: the topic has no route, or the user's selector raised.
         """
+        routes.used.add(topic)
         queues = routes.publish_table.get(topic)
         if queues is None:
             queues = _found((yield None))

@@ -7,7 +7,7 @@ DefaultMQPullConsumerImpl and RebalancePullImpl, C-123, C-124, C-490 to C-499).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rocketstream._util.ending import CUT_SHORT, take_all
@@ -153,6 +153,14 @@ class PullConsumerImpl(ConsumerInner):
         """Topics whose routes are wanted."""
         return {*self._listeners, *self._pulled}
 
+    def release(self, topics: Collection[str]) -> None:
+        """Forget what was pulled only; an offset that is not stored yet stays noted."""
+        gone = set(topics).difference(self._listeners)
+        self._pulled -= gone
+        self._introduced -= gone
+        self._requests.drop_topics(gone)
+        self._forget([mq for mq in list(self._noted) if mq.topic in gone])
+
     def heartbeat_data(self) -> ConsumerData:
         """Return what brokers are told: registered topics only, version 0 (C-494)."""
         return ConsumerData(
@@ -193,7 +201,7 @@ class PullConsumerImpl(ConsumerInner):
         return self._dividing and mq.topic in self._listeners
 
     def _forget(self, mqs: Sequence[MessageQueue]) -> None:
-        """Forget what was noted of queues that are another member's, once that is stored."""
+        """Forget what was noted of queues that are not ours any more, once that is stored."""
         for mq in mqs:
             if self.store.is_settled(mq):
                 self._noted.pop(mq, None)
@@ -297,6 +305,7 @@ class PullConsumerImpl(ConsumerInner):
             TransportError: no connection, or no answer in time.
         """
         self._pulled.add(mq.topic)
+        self.instance.routes.used.add(mq.topic)
         began_ms = self.instance.clock.now_ms() if self._consume_hooks else None
         stall = Stall()
         until_ms = self.instance.clock.monotonic_ms() + timeout_ms
@@ -380,6 +389,7 @@ class PullConsumerImpl(ConsumerInner):
         """
         check_range("offset", offset, 0)
         self._noted[mq] = None
+        self.instance.routes.used.add(mq.topic)
         self.store.update_offset(mq, offset, increase_only=False)
 
     async def fetch_consume_offset(self, mq: MessageQueue, *, from_store: bool) -> int:
