@@ -360,6 +360,54 @@ def test_a_closed_pool_lends_nothing_and_closes_what_returns(pool: BlockingPool)
     assert pool._lent[A] == 0
 
 
+def test_connections_nobody_uses_are_closed_whatever_their_address(
+    pool: BlockingPool, clock: ManualClock
+) -> None:
+    """Brokers that come back at another address left up to 16 sockets each."""
+    first, second = idle(pool, 2)
+    clock.advance(limits.IDLE_CLOSE_MS - 1)
+    ask(pool)  # with the second
+    ask(pool, address=B)
+    assert (first.is_closed, second.is_closed) == (False, False)
+    clock.advance(60_000)
+    ask(pool, address=B)
+    assert (first.is_closed, second.is_closed) == (True, False)
+    clock.advance(limits.IDLE_CLOSE_MS)
+    ask(pool, address=B)
+    assert second.is_closed
+    assert list(pool._idle) == [B]
+    assert pool._lent == {}
+    assert not pool._idle[B][0].is_closed
+
+
+def test_lent_connections_are_not_closed_however_long(
+    pool: BlockingPool, clock: ManualClock
+) -> None:
+    with pool.connection(A) as lent:
+        clock.advance(2 * limits.IDLE_CLOSE_MS)
+        ask(pool, address=B)
+        assert not lent.is_closed
+        assert pool._lent[A] == 1
+    assert pool._idle[A] == [lent]
+
+
+def test_idle_connections_are_looked_at_once_a_minute(
+    pool: BlockingPool, clock: ManualClock
+) -> None:
+    idle(pool)
+    clock.advance(limits.IDLE_CLOSE_MS)
+    ask(pool, address=B)
+    assert list(pool._idle) == [B]
+    (again,) = idle(pool)
+    again.idle_since_ms -= limits.IDLE_CLOSE_MS
+    clock.advance(59_999)
+    ask(pool, address=B)
+    assert not again.is_closed
+    clock.advance(1)
+    ask(pool, address=B)
+    assert again.is_closed
+
+
 def test_who_waits_hears_of_the_close(clock: ManualClock) -> None:
     pool = BlockingPool(clock=clock, connections_max=1)
     with ThreadPoolExecutor(1) as threads, pool.connection(A):

@@ -71,9 +71,11 @@ class BlockingConnection:
 
     Attributes:
         timed_out: a request timed out, which closed it.
+        idle_since_ms: when its pool took it back last, by the pool's monotonic clock.
     """
 
     timed_out: bool = False
+    idle_since_ms: float = 0.0
 
     def __init__(
         self,

@@ -21,12 +21,16 @@ from rocketstream.transport.blocking_connection import BlockingConnection
 if TYPE_CHECKING:
     import ssl
 
+_LOOKS_MS = 60_000
+"""Pause between two looks at what is idle."""
+
 
 class BlockingPool:
     """Connections for many threads: borrowed for one use each; the one returned last is lent first.
 
     Thread safe. Connections the peer closed while they were idle are replaced before use, so that
-    a broker's restart does not fail the next request.
+    a broker's restart does not fail the next request. Connections idle for ``IDLE_CLOSE_MS`` are
+    closed when another is given back, to whatever address: nobody asks for one that is gone.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class BlockingPool:
         self._waiting = 0
         self._idle: dict[str, list[BlockingConnection]] = {}
         self._lent: Counter[str] = Counter()
+        self._next_look_ms = clock.monotonic_ms() + _LOOKS_MS
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -239,8 +244,13 @@ class BlockingPool:
             # Answers still outstanding would reach the next borrower, so such a connection is not
             # reused.
             keep = connection.is_reusable and not self._closed
+            now_ms = self._clock.monotonic_ms()
             if keep:
+                connection.idle_since_ms = now_ms
                 self._idle.setdefault(address, []).append(connection)
+            if now_ms >= self._next_look_ms:
+                self._next_look_ms = now_ms + _LOOKS_MS
+                doubtful = [*doubtful, *self._take_unused(now_ms - limits.IDLE_CLOSE_MS)]
             if self._waiting:
                 self._changed.notify_all()
         if not keep:
@@ -249,6 +259,22 @@ class BlockingPool:
             self.close()
         for each in doubtful:
             each.close()
+
+    def _take_unused(self, until_ms: float) -> list[BlockingConnection]:
+        """Take out what came back until a time, and addresses without connections; under the lock.
+
+        No call comes between a look and what follows from it, since a signal handler would, too.
+        """
+        unused: list[BlockingConnection] = []
+        for address, idle in list(self._idle.items()):
+            while idle and idle[0].idle_since_ms <= until_ms:  # what is lent last comes first
+                unused.append(idle.pop(0))
+            if not idle:
+                self._idle.pop(address, None)
+        for address in list(self._lent):
+            if not self._lent[address]:
+                self._lent.pop(address, None)
+        return unused
 
     def _release(self, address: str) -> None:
         with self._mutex:
