@@ -408,6 +408,17 @@ def test_idle_connections_are_looked_at_once_a_minute(
     assert again.is_closed
 
 
+def test_who_still_has_a_pool_goes_on_when_its_idle_connections_are_closed(
+    pool: BlockingPool,
+) -> None:
+    (first,) = idle(pool)
+    with pool.connection(B) as lent:
+        pool.close_idle()
+        assert (first.is_closed, lent.is_closed) == (True, False)
+    assert ask(pool) is ANSWER
+    assert [each.address for each in Lent.made] == [A, B, A]
+
+
 def test_who_waits_hears_of_the_close(clock: ManualClock) -> None:
     pool = BlockingPool(clock=clock, connections_max=1)
     with ThreadPoolExecutor(1) as threads, pool.connection(A):

@@ -72,6 +72,23 @@ def test_connections_are_kept_by_process_and_credentials() -> None:
     assert worker._keeper().pools == {}
 
 
+def test_pools_of_tokens_that_are_renewed_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker kept one for every session token, 24 a day; a task that has one goes on with it."""
+    idle_closed: list[BlockingPool] = []
+    worker.close_pools()
+    monkeypatch.setattr(BlockingPool, "close_idle", lambda pool: idle_closed.append(pool))
+    given = {"nameServer": "h:1", "topic": "T", "accessKey": "a", "secretKey": "b"}
+    made = [
+        worker.pool(read_options({**given, "securityToken": f"token-{number}"}, "batch"))
+        for number in range(20)
+    ]
+    kept = [pool for _, pool in worker._keeper().pools.values()]
+    assert kept == made[-8:]
+    assert idle_closed == made[:-8]
+    assert not any(pool._closed for pool in made)
+    worker.close_pools()
+
+
 @pytest.mark.parametrize("by_environment", [False, True])
 def test_keys_that_are_replaced_in_their_file_are_the_ones_that_sign(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_environment: bool

@@ -21,6 +21,8 @@ from rocketstream.transport.blocking_pool import BlockingPool
 T = TypeVar("T")
 
 _KEEPER_NAME: Final = "_rocketstream_spark_worker"
+_POOLS_MAX: Final = 8
+"""Of each process. Session tokens that are renewed every hour make a new one each time."""
 
 
 def prepare() -> None:
@@ -42,6 +44,7 @@ def pool(options: ConnectOptions) -> BlockingPool:
     """Return this process's connections for some options; they stay open between tasks.
 
     Where a file of keys or certificates was replaced they are others: a worker lives for days.
+    Beyond some, those made first are kept no more; a task that still has them goes on with them.
     """
     secrets = (
         options.access_key,
@@ -59,6 +62,8 @@ def pool(options: ConnectOptions) -> BlockingPool:
     pools[key] = (marks, made)
     if found is not None:
         found.close()
+    for old in [each for each in pools if each[0] == key[0]][:-_POOLS_MAX]:
+        pools.pop(old)[1].close_idle()
     return made
 
 

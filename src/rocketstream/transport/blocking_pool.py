@@ -151,9 +151,14 @@ class BlockingPool:
         """Close the idle connections; lent ones are closed when they come back."""
         with self._mutex:
             self._closed = True
+            self._changed.notify_all()
+        self.close_idle()
+
+    def close_idle(self) -> None:
+        """Close the idle connections; whoever still has the pool may go on."""
+        with self._mutex:
             idle = [each for connections in self._idle.values() for each in connections]
             self._idle.clear()
-            self._changed.notify_all()
         for connection in idle:
             connection.close()
 
