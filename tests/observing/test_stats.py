@@ -56,6 +56,21 @@ def test_the_mean_of_a_quiet_minute_is_that_of_the_hour(clock: ManualClock) -> N
     assert (status.consume_rt, status.consume_failed_msgs) == (0, 0)
 
 
+def test_figures_of_an_hour_without_calls_are_dropped(clock: ManualClock) -> None:
+    """A client that lives for months consumes topics that come and go."""
+    stats = ConsumerStats(clock)
+    stats.inc_pull_tps("g", "gone", 5)
+    stats.inc_pull_tps("g", "T", 5)
+    sample_for(stats, clock, 1800)
+    stats.inc_pull_tps("g", "T", 5)
+    sample_for(stats, clock, 1800)
+    assert {topic for _, _, topic in stats._items} == {"gone", "T"}
+    sample_for(stats, clock, 1200)
+    assert {topic for _, _, topic in stats._items} == {"T"}
+    stats.inc_pull_tps("g", "gone", 50)
+    assert stats.consume_status("g", "gone").pull_tps == pytest.approx(5.0)
+
+
 def test_groups_and_topics_are_counted_apart_and_namespaces_do_not_matter(
     clock: ManualClock,
 ) -> None:

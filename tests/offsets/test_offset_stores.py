@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import threading
@@ -445,6 +446,18 @@ def test_threads_of_one_file_take_turns(tmp_path: Path) -> None:
     for thread in threads:
         thread.join(30)
     assert dict(again(tmp_path).clone_offset_table()) == {mq(n): 9 for n in range(4)}
+
+
+def test_lock_of_a_file_goes_with_its_last_store(tmp_path: Path) -> None:
+    """Every client has a directory of its own, by default."""
+    one, two = (LocalFileOffsetStore(CLIENT, GROUP, tmp_path) for _ in range(2))
+    path = one.path
+    assert one._file_lock is two._file_lock
+    del one
+    assert path in local_store._locks
+    del two
+    gc.collect()
+    assert path not in local_store._locks
 
 
 def test_two_processes_with_one_client_id_are_told(

@@ -502,6 +502,26 @@ def test_a_forgotten_queue_leaves_nothing_behind() -> None:
     run(use())
 
 
+def test_topics_whose_queues_are_all_forgotten_are_forgotten() -> None:
+    """Their next commit goes alone again, as the first one of a topic does."""
+
+    async def use() -> None:
+        _, store = made()
+        gone = MessageQueue("gone", "broker-a", 0)
+        for each in (mq(), gone):
+            store.update_offset(each, 1)
+        await store.persist([mq(), gone])
+        assert len(store._tables) == 2
+        store.remove_offset(gone)
+        await store.persist([mq()])
+        assert len(store._tables) == 1
+        assert store.piggyback_offset(mq()) == 1
+        store.update_offset(gone, 1)
+        assert store.piggyback_offset(gone) == 0
+
+    run(use())
+
+
 def holds(held: object, queue: MessageQueue) -> bool:
     return isinstance(held, dict | set) and queue in held
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rocketstream import Producer
-from rocketstream.client.admin.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import ROUTE_LIFETIME_MS, BlockingAdminClient
 from rocketstream.client.credentials import signer
 from rocketstream.errors import (
     BrokerError,
@@ -23,6 +23,7 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader
 from rocketstream.protocol.signing import sign
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.testing import ManualClock
 from tests.kits.client.fake_broker import TOPIC, FakeBroker
 
 
@@ -68,6 +69,21 @@ def test_a_route_is_cached_until_asked_anew(
     rocketmq_cluster.create_topic("T", queues=5)
     assert len(client.subscribe_queues("T")) == 3
     assert len(client.subscribe_queues("T", refresh=True)) == 5
+
+
+def test_routes_that_count_no_more_are_not_kept(rocketmq_cluster: EmbeddedCluster) -> None:
+    """Whoever watches a cluster for months is asked for topics that come and go."""
+    clock = ManualClock()
+    with BlockingAdminClient(rocketmq_cluster.namesrv_addr, clock=clock) as client:
+        for topic in ("T0", "T1", "T2"):
+            rocketmq_cluster.create_topic(topic, queues=1)
+            client.route(topic)
+            clock.advance(ROUTE_LIFETIME_MS / 3)
+        client.route("T1", refresh=True)
+        assert list(client._routes) == ["T2", "T1"]
+        clock.advance(ROUTE_LIFETIME_MS - 1)
+        client.route("T0")
+        assert list(client._routes) == ["T1", "T0"]
 
 
 def test_unknown_topic_and_broker_say_so(client: BlockingAdminClient) -> None:

@@ -306,6 +306,17 @@ def test_a_request_announces_the_client_first(broker: FakeBroker) -> None:
         assert names.index(RequestCode.HEART_BEAT) < names.index(SEND)
 
 
+def test_a_broker_that_has_gone_is_not_remembered_as_dead(broker: FakeBroker) -> None:
+    """A client that lives for months meets many addresses."""
+    with Producer("pg", namesrv_addr=broker.address) as producer:
+        dead = producer._machine.requests._dead
+        dead["10.0.0.9:10911"] = 0.0
+        thread = replying_once(broker)
+        producer.request(Message(TOPIC, b"ping"), timeout_ms=20_000)
+        thread.join(WAIT_S)
+        assert dead == {}
+
+
 def replying_once(broker: FakeBroker) -> threading.Thread:
     count = len(broker.asked(SEND)) + 1
 

@@ -50,13 +50,14 @@ class StatsItem:
             self._value += value
             self._calls += calls
 
-    def sample(self, now_ms: float) -> None:
-        """Note where the sums stand; called every 10 s."""
+    def sample(self, now_ms: float) -> bool:
+        """Note where the sums stand, every 10 s; return whether the last hour added anything."""
         with self._lock:
             now = (now_ms, self._value, self._calls)
             self._minute.append(now)
             if now_ms - self._hour[-1][0] >= _HOUR_SAMPLE_INTERVAL_MS:
                 self._hour.append(now)
+            return len(self._hour) < _HOUR_SAMPLES or self._hour[0][1:] != now[1:]
 
     def minute(self, now_ms: float) -> Rate:
         """Return what came in the last minute."""
@@ -128,10 +129,11 @@ class ConsumerStats:
         )
 
     def sample(self) -> None:
-        """Note where all sums stand; called every 10 s."""
+        """Note where all sums stand, every 10 s; those of an hour without calls are dropped."""
         now_ms = self._clock.monotonic_ms()
-        for item in list(self._items.values()):
-            item.sample(now_ms)
+        for key, item in list(self._items.items()):
+            if not item.sample(now_ms):
+                self._items.pop(key, None)
 
     def forget(self, group: str) -> None:
         """Drop the figures of a group that is gone."""

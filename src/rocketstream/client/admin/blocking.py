@@ -255,7 +255,10 @@ class BlockingAdminClient:
                 topic=topic,
             ) from error
         with self._lock:
-            self._routes[topic] = (now, data)
+            self._routes.pop(topic, None)
+            self._routes[topic] = (now, data)  # behind those that were asked for before
+            while now - self._routes[oldest := next(iter(self._routes))][0] >= ROUTE_LIFETIME_MS:
+                del self._routes[oldest]
             self._remember(data.broker_datas)
         return data
 

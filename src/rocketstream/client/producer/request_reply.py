@@ -137,6 +137,7 @@ class Requests:
             if not self._has_news():
                 return  # while waiting, somebody else has told them
             await self._instance.heartbeats.send()
+            self._dead.clear()
             for address in self._addresses():
                 connection = self._instance.remoting.connected(address)
                 if connection is None:

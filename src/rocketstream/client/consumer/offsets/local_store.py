@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from rocketstream._util.home import home_directory
 from rocketstream.client.consumer.offsets.store import (
@@ -36,14 +37,14 @@ _NOT_IN_WINDOWS_NAMES = str.maketrans(dict.fromkeys('<>:"/\\|?*', "_"))
 _NOT_IN_NAMES = frozenset("/\0")
 
 _locks_guard = threading.Lock()
-_locks: dict[Path, threading.Lock] = {}
+_locks: WeakValueDictionary[Path, threading.Lock] = WeakValueDictionary()
 
 
 def _begin_anew_in_child() -> None:
     """Forget the parent's locks: its threads, one of which may hold one, are not here."""
     global _locks_guard, _locks
     _locks_guard = threading.Lock()
-    _locks = {}
+    _locks = WeakValueDictionary()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks

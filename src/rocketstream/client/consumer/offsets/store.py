@@ -405,6 +405,9 @@ class RemoteBrokerOffsetStore(Offsets):
         if self._stood_still():
             self._suspect(self._queues)
         self._persisted_ms = self._now_ms()
+        if len(self._tables) > len(self._queues):  # some are of queues we do not have any more
+            # A copy: threads of the user's note offsets meanwhile.
+            self._tables &= set(map(_table_of, list(self._queues)))
         by_broker: dict[str, list[MessageQueue]] = {}
         for mq in mqs:
             by_broker.setdefault(mq.broker_name, []).append(mq)
