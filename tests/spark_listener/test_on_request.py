@@ -20,7 +20,6 @@ from rocketstream.protocol.message_ext import decode_message
 from rocketstream.spark.listener import on_request as asking
 from rocketstream.spark.listener.on_request import OnRequest, consume_one
 from rocketstream.spark.listener.sink import sink_options
-from rocketstream.spark.options import consume_options
 from tests.kits.records import record
 from tests.kits.spark.by_value_program import HIDE
 
@@ -30,7 +29,7 @@ LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 
 def asked(listener: Any, orderly: bool = False, **options: Any) -> ConsumeMessageDirectlyResult:
     given = {"group": "g", "nameServer": "h:1"} | options
-    made = consume_options(sink_options(listener, orderly, given))
+    made = sink_options(listener, orderly, given)
     return ConsumeMessageDirectlyResult.decode(consume_one(made, RECORD, "broker-a"))
 
 
@@ -177,7 +176,6 @@ import sys
 from pyspark import cloudpickle
 from rocketstream.model import ConsumeConcurrentlyStatus
 from rocketstream.spark.listener.on_request import consume_one
-from rocketstream.spark.options import consume_options
 from rocketstream.spark.listener.sink import sink_options
 from rocketstream.spark.setup.shipping import ship_by_value
 
@@ -185,7 +183,7 @@ def listener(messages):
     return ConsumeConcurrentlyStatus.RECONSUME_LATER
 
 ship_by_value()
-options = consume_options(sink_options(listener, False, {"group": "g", "nameServer": "h:1"}))
+options = sink_options(listener, False, {"group": "g", "nameServer": "h:1"})
 record = bytes.fromhex(sys.argv[1])
 sys.stdout.buffer.write(cloudpickle.dumps(lambda: consume_one(options, record, "b")))
 """

@@ -9,12 +9,21 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import socket
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from pyspark.sql.datasource import DataSource
 
-from rocketstream.errors import ClientStateError, InternalError, RocketMQError
+from rocketstream import __version__
+from rocketstream.errors import (
+    ClientStateError,
+    InternalError,
+    NotSupportedError,
+    RocketMQError,
+)
 from rocketstream.spark.setup.shipping import check_requirements, make_constants_picklable
 
 try:
@@ -43,6 +52,10 @@ _OURS: Final = (InternalError, ClientStateError)
 """Mistakes of the connector itself, which only a traceback tells."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+T = TypeVar("T")
+
+_FOLDER: Final = str(Path(__file__).parents[1])
+"""A constant, so that it is the driver's folder where the package travels by value."""
 
 
 class Format(DataSource):  # type: ignore[misc]
@@ -110,3 +123,97 @@ def plans(method: Method) -> Method:
         return method(*arguments, **named)
 
     return called_by_spark(call)  # type: ignore[return-value]
+
+
+# --- values between processes ---------------------------------------------------------------------
+
+
+class Shipped:
+    """A value that Spark pickles in one process and unpickles in another, of the same package only.
+
+    Python pickles frozen values with slots without the names of their fields: a package with a
+    field more or less would take each value for its neighbour's, without an error. So a pickle
+    tells its version and the fields of what it holds, which are compared before anything is made.
+    """
+
+    _way: ClassVar[tuple[str, str]] = ("driver", "worker")
+    """Where the value is pickled, and where it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = dict(self.__dict__)
+        kinds = dict.fromkeys(kind for value in state.values() for kind in _kinds(value))
+        held = tuple((kind, _field_names(kind)) for kind in kinds)
+        return _made, (_Sender(self._way), type(self), held), state
+
+
+class _Sender:
+    """The process that pickles. The other side makes it first, and of another version no more: a
+    class that such a value needs may be gone."""
+
+    def __init__(self, way: tuple[str, str]) -> None:
+        self.way = way
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _of_this_version, (__version__, _place(), self.way)
+
+
+def _of_this_version(
+    version: str, place: str, way: tuple[str, str]
+) -> tuple[str, str, tuple[str, str]]:
+    """Return what a pickle tells of its sender.
+
+    Raises:
+        NotSupportedError: the sender has another version; the text names both.
+    """
+    if version != __version__:
+        raise _other_package(version, place, way)
+    return version, place, way
+
+
+def _made(
+    sender: tuple[str, str, tuple[str, str]],
+    kind: type[T],
+    held: tuple[tuple[type, tuple[str, ...]], ...],
+) -> T:
+    """Return a value still without its state.
+
+    Raises:
+        NotSupportedError: what it holds has other fields here.
+    """
+    for each, names in held:
+        if _field_names(each) != names:
+            raise _other_package(*sender, how=f", with another {each.__name__}")
+    return kind.__new__(kind)
+
+
+def _other_package(
+    version: str, place: str, way: tuple[str, str], how: str = ""
+) -> NotSupportedError:
+    there, here = way
+    return NotSupportedError(
+        f"the {there} has rocketstream {version} ({place}), the {here} has rocketstream "
+        f"{__version__} ({_place()}){how}: they would take each other's values for others. Install "
+        "one version for the driver and every worker, and start the Spark application again; "
+        "upgrade only while none runs",
+        there=version,
+        here=__version__,
+    )
+
+
+def _kinds(value: object) -> Iterator[type]:
+    """Yield the dataclasses of a value and of its fields; for a tuple those of its first item."""
+    if isinstance(value, tuple):
+        for first in value[:1]:
+            yield from _kinds(first)
+    elif is_dataclass(value):
+        yield type(value)
+        for name in _field_names(type(value)):
+            yield from _kinds(getattr(value, name))
+
+
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(getattr(kind, "__dataclass_fields__", ()))
+
+
+def _place() -> str:
+    return f"{_FOLDER} on {socket.gethostname()}"

@@ -22,7 +22,7 @@ from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.driver.runner import WARNINGS, WarningTail, stop_on_sigterm
 from rocketstream.spark.driver.streaming import StreamSource
 from rocketstream.spark.executor.fetch import read_partition
-from rocketstream.spark.format import AvailableNow, called_by_spark, limits
+from rocketstream.spark.format import AvailableNow, Shipped, called_by_spark, limits
 from rocketstream.spark.options import ReadOptions, StoreOptions
 from rocketstream.spark.scan import PartitionPlan, QueueRange, Scan, tags_hint
 from rocketstream.spark.store.rows import StoreScan, read_store
@@ -47,13 +47,13 @@ read is planned, and many run on this machine alone.
 """
 
 
-class RocketMQPartition(api.InputPartition):  # type: ignore[misc]
+class RocketMQPartition(Shipped, api.InputPartition):  # type: ignore[misc]
     """One Spark partition; ``value`` is its ``PartitionPlan``."""
 
     value: PartitionPlan
 
 
-class RocketMQReader(api.DataSourceReader):  # type: ignore[misc]
+class RocketMQReader(Shipped, api.DataSourceReader):  # type: ignore[misc]
     """Reads fixed ranges of queues.
 
     Spark 4.1 and later plan once per ``load()``: ``latest`` stays as it was at the first action on
@@ -81,13 +81,13 @@ class RocketMQReader(api.DataSourceReader):  # type: ignore[misc]
         yield from read_partition(self._scan, partition.value)
 
 
-class StorePartition(api.InputPartition):  # type: ignore[misc]
+class StorePartition(Shipped, api.InputPartition):  # type: ignore[misc]
     """One Spark partition of a store; ``value`` is its ``StorePlan``."""
 
     value: StorePlan
 
 
-class StoreReader(api.DataSourceReader):  # type: ignore[misc]
+class StoreReader(Shipped, api.DataSourceReader):  # type: ignore[misc]
     """Reads a store directory as it is when the read is planned; no broker is asked."""
 
     def __init__(self, scan: StoreScan) -> None:
@@ -111,7 +111,11 @@ class StoreReader(api.DataSourceReader):  # type: ignore[misc]
         yield from read_store(self._scan, partition.value)
 
 
-class RocketMQStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: ignore[misc]
+class RocketMQStreamReader(
+    Shipped,
+    AvailableNow,
+    api.DataSourceStreamReader,  # type: ignore[misc]
+):
     """Reads a stream in micro-batches of exact ranges.
 
     One instance lives in a process of its own as long as the query, and answers questions about

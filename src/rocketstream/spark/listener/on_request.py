@@ -19,7 +19,7 @@ from rocketstream.client.stats import ConsumerStats
 from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
 from rocketstream.protocol.message_ext import MessageExt, decode_message
 from rocketstream.spark.listener.sink import unpack
-from rocketstream.spark.options import ConsumeOptions, consume_options
+from rocketstream.spark.options import consume_options
 
 _MS_PER_MINUTE: Final = 60_000
 
@@ -34,7 +34,7 @@ class OnRequest:
 
     def __init__(self, session: Any, options: Mapping[str, str]) -> None:
         self._session = session
-        self._options = consume_options(options)
+        self._options = dict(options)
         self._busy = threading.Lock()
 
     def __call__(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:
@@ -61,17 +61,18 @@ class OnRequest:
         return ConsumeMessageDirectlyResult.decode(bytes(rows[0].answer))
 
 
-def consume_one(options: ConsumeOptions, record: bytes, broker_name: str) -> bytes:
+def consume_one(given: Mapping[str, str], record: bytes, broker_name: str) -> bytes:
     """Call a listener with one message; return the encoded outcome.
 
     The outcome names the exception the listener raised, or says that the call took longer than
     ``consumeTimeout`` and was left behind.
 
     Args:
-        options: the options of consuming, with the listener.
+        given: the options of the sink, with the packed listener.
         record: the message as brokers store it.
         broker_name: the broker that stores it.
     """
+    options = consume_options(given)
     listener = unpack(options.listener, orderly=options.orderly)
     minutes = options.timeout_ms / _MS_PER_MINUTE
     stats = ConsumerStats(SYSTEM_CLOCK)

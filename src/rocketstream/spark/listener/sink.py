@@ -28,7 +28,7 @@ from pyspark.sql import datasource as api
 from rocketstream import limits
 from rocketstream.client.consumer.listener import Listener, listener_of
 from rocketstream.errors import ConfigurationError
-from rocketstream.spark.format import Format, called_by_spark, plans
+from rocketstream.spark.format import Format, Shipped, called_by_spark, plans
 from rocketstream.spark.listener.messages import check_columns
 from rocketstream.spark.listener.task import Counts, consume_rows
 from rocketstream.spark.options import CONSUME_OPTIONS, ConsumeOptions, consume_options, known
@@ -87,13 +87,15 @@ class RocketMQConsumerSink(Format):
 
 
 @dataclass(frozen=True)
-class Consumed(api.WriterCommitMessage):  # type: ignore[misc]
+class Consumed(Shipped, api.WriterCommitMessage):  # type: ignore[misc]
     """The outcome of one task's messages."""
 
     counts: Counts
 
+    _way = ("worker", "driver")
 
-class _Writer:
+
+class _Writer(Shipped):
     """The common part of the batch and the stream writer."""
 
     def __init__(self, options: ConsumeOptions, columns: Mapping[str, str]) -> None:
@@ -154,6 +156,13 @@ def sink_options(listener: object, orderly: bool, options: Mapping[str, Any]) ->
     return dict(known(given, CONSUME_OPTIONS))
 
 
+class _Packed(Shipped):
+    """A listener on its way to Spark's tasks."""
+
+    def __init__(self, listener: object) -> None:
+        self.listener = listener
+
+
 def pack(listener: object, *, orderly: bool) -> str:
     """Return a listener as the text of option ``listener``.
 
@@ -169,7 +178,7 @@ def pack(listener: object, *, orderly: bool) -> str:
     if module is not None:
         cloudpickle.register_pickle_by_value(module)
     try:
-        data = cloudpickle.dumps(listener)
+        data = cloudpickle.dumps(_Packed(listener))
     except Exception as error:
         raise ConfigurationError(
             f"the listener {listener!r} cannot be pickled for Spark's tasks: {error}. What it uses "
@@ -190,6 +199,7 @@ def unpack(text: str, *, orderly: bool) -> Listener:
     Raises:
         ConfigurationError: the text is not one of ``pack``, or the listener needs a package that is
             not installed here.
+        NotSupportedError: it was packed by another version of this package.
     """
     key = hashlib.sha256(text.encode()).hexdigest() + str(orderly)
     return kept(
@@ -200,7 +210,7 @@ def unpack(text: str, *, orderly: bool) -> Listener:
 
 def _loaded(text: str) -> Any:
     try:
-        return cloudpickle.loads(base64.b85decode(text))
+        return cloudpickle.loads(base64.b85decode(text)).listener
     except (ValueError, binascii.Error, EOFError, pickle.UnpicklingError) as error:
         raise ConfigurationError(
             "option 'listener' holds no listener; rocketstream.spark.consume sets it"

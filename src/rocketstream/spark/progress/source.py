@@ -14,7 +14,7 @@ from pyspark.sql import datasource as api
 
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.errors import ConfigurationError
-from rocketstream.spark.format import AvailableNow, Format, called_by_spark, plans
+from rocketstream.spark.format import AvailableNow, Format, Shipped, called_by_spark, plans
 from rocketstream.spark.options.formats import (
     FileOptions,
     ProgressOptions,
@@ -88,6 +88,10 @@ class ProgressDataSource(Format):
         )
 
 
+class ProgressPartition(Shipped, api.InputPartition):  # type: ignore[misc]
+    """The one partition of a snapshot; ``value`` has its rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The columns a read returns, out of the existing ones.
@@ -114,7 +118,7 @@ class Shape:
 
     def partitions(self, rows: Sequence[Row]) -> list[api.InputPartition]:
         """Return the one partition, which carries some rows."""
-        return [api.InputPartition(picked(self.columns, self.chosen, rows))]
+        return [ProgressPartition(picked(self.columns, self.chosen, rows))]
 
     def batches(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows a partition carries."""
@@ -141,7 +145,7 @@ def _batch(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) ->
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class ProgressReader(api.DataSourceReader):  # type: ignore[misc]
+class ProgressReader(Shipped, api.DataSourceReader):  # type: ignore[misc]
     """Reads one snapshot of a cluster.
 
     Spark 4.1 and later plan once per ``load()``: a DataFrame keeps its snapshot.
@@ -162,7 +166,7 @@ class ProgressReader(api.DataSourceReader):  # type: ignore[misc]
         yield from self._shape.batches(partition)
 
 
-class OffsetFileReader(api.DataSourceReader):  # type: ignore[misc]
+class OffsetFileReader(Shipped, api.DataSourceReader):  # type: ignore[misc]
     """Reads offset files of the driver's machine."""
 
     def __init__(self, options: FileOptions, shape: Shape) -> None:
@@ -180,7 +184,11 @@ class OffsetFileReader(api.DataSourceReader):  # type: ignore[misc]
         yield from self._shape.batches(partition)
 
 
-class ProgressStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: ignore[misc]
+class ProgressStreamReader(
+    Shipped,
+    AvailableNow,
+    api.DataSourceStreamReader,  # type: ignore[misc]
+):
     """Takes a snapshot per micro-batch, at most every ``interval``."""
 
     def __init__(self, options: ProgressOptions, shape: Shape) -> None:

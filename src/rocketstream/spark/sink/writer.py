@@ -21,7 +21,7 @@ from rocketstream.client.producer.policy import queue_of_key
 from rocketstream.columns.messages import Encoder, Rules, new_ids, runs
 from rocketstream.columns.values import Words
 from rocketstream.errors import InternalError
-from rocketstream.spark.format import called_by_spark
+from rocketstream.spark.format import Shipped, called_by_spark
 from rocketstream.spark.options import WriteOptions
 from rocketstream.spark.sink.columns import NOT_FOR_USERS, Identity
 from rocketstream.spark.sink.routes import Routes
@@ -129,13 +129,15 @@ def write_rows(
 
 
 @dataclass
-class SinkCommit(api.WriterCommitMessage):  # type: ignore[misc]
+class SinkCommit(Shipped, api.WriterCommitMessage):  # type: ignore[misc]
     """A task's report to the driver: how many messages brokers acknowledged."""
 
     rows: int
 
+    _way = ("worker", "driver")
 
-class RocketMQWriter(api.DataSourceArrowWriter):  # type: ignore[misc]
+
+class RocketMQWriter(Shipped, api.DataSourceArrowWriter):  # type: ignore[misc]
     """Sends the rows of a batch write."""
 
     def __init__(self, sink: Sink) -> None:
@@ -153,7 +155,7 @@ class RocketMQWriter(api.DataSourceArrowWriter):  # type: ignore[misc]
         _say_aborted(messages)
 
 
-class RocketMQStreamWriter(_StreamWriter):  # type: ignore[misc, valid-type]
+class RocketMQStreamWriter(Shipped, _StreamWriter):  # type: ignore[misc, valid-type]
     """Sends the rows of a stream's micro-batches."""
 
     def __init__(self, sink: Sink) -> None:
