@@ -161,10 +161,7 @@ def test_members_that_come_later_have_their_offsets_left_alone(
     assert cluster.asked_for_members == 4
 
 
-def test_a_broker_that_is_away_is_asked_again_and_one_that_refuses_is_not(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Unknown is no reason to overwrite, nor to stop for ever."""
+def test_a_stream_waits_for_a_broker_that_is_away_to_tell_the_members() -> None:
     cluster = FakeCluster(group="g")
     answers: list[Exception | None] = [ConnectError("away"), None]
 
@@ -176,12 +173,97 @@ def test_a_broker_that_is_away_is_asked_again_and_one_that_refuses_is_not(
     cluster.members = members  # type: ignore[method-assign]
     with pytest.raises(ConfigurationError, match="live members"):
         cluster.start()
-    refusing = FakeCluster(group="g")
-    answers.append(BrokerError(16, "no permission"))
-    refusing.members = members  # type: ignore[method-assign]
+
+
+def test_offsets_are_left_alone_while_a_broker_refuses_to_tell_the_members(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The stream reads, says so once, and reports when it is told that nobody consumes."""
+    cluster = FakeCluster(group="g")
+    tell = cluster.members
+
+    def refuse(group: str, queues: object) -> dict[str, str]:
+        raise BrokerError(16, "no permission")
+
+    cluster.members = refuse  # type: ignore[method-assign]
     with caplog.at_level(logging.WARNING, "rocketstream.spark"):
-        refusing.start()
-    assert "cannot tell whether group=g has live members" in caplog.text
+        end = cluster.start()
+        for end_of_a in (110, 120):
+            cluster.clock.advance(1_000)
+            cluster.table[A][1] = end_of_a
+            end = cluster.latest(end)
+            cluster.source.commit(end)
+        refused = list(cluster.reports)
+        cluster.members = tell  # type: ignore[method-assign]
+        cluster.source.commit(end)
+    assert (refused, cluster.reports) == ([], [{A: 120, B: 50}])
+    assert caplog.text.count("cannot tell whether it has live members: CODE: 16") == 1
+
+
+def test_members_of_a_group_that_nobody_could_tell_of_keep_their_offsets() -> None:
+    cluster = FakeCluster(group="g")
+    answers: list[BrokerError | None] = [BrokerError(16, "no permission"), None]
+
+    def members(group: str, queues: object) -> dict[str, str]:
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+        return MEMBER
+
+    cluster.members = members  # type: ignore[method-assign]
+    end = cluster.start()
+    cluster.clock.advance(1_000)
+    cluster.source.commit(end)
+    assert (cluster.reports, answers) == ([], [])
+
+
+MOVED = "group g was moved by others: its offset in "
+
+
+def test_two_streams_of_one_group_are_told_of_each_other_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The one that is behind sees an offset it has not reported; looked at once a minute."""
+    cluster = FakeCluster(group="g")
+    reporter = Reporter(cluster._options, cluster, cluster.clock)
+    reporter.claim([A])
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        reporter.report(StreamOffset({A: 10}), [A])
+        cluster.group = {A: 90}
+        reporter.report(StreamOffset({A: 11}), [A])
+        assert not caplog.records
+        for end_of_a in (12, 13):
+            cluster.clock.advance(60_000)
+            reporter.report(StreamOffset({A: end_of_a}), [A])
+    (record,) = caplog.records
+    assert record.getMessage().startswith(MOVED)
+    assert " is 90, this stream is at 11. " in record.getMessage()
+    assert cluster.reports == [{A: 10}, {A: 11}, {A: 12}, {A: 13}]
+
+
+def test_a_stream_that_begins_behind_its_group_is_told_before_it_moves_it_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As another stream of the group does whose checkpoint is its own."""
+    cluster = FakeCluster(group="g")
+    cluster.group = {A: 90}
+    reporter = Reporter(cluster._options, cluster, cluster.clock)
+    reporter.claim([A])
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        reporter.report(StreamOffset({A: 10}), [A])
+    assert " is 90, this stream is at 10. " in caplog.text
+
+
+def test_a_stream_alone_with_its_group_hears_of_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither of its own reports, nor of those a broker lost."""
+    cluster = FakeCluster(group="g")
+    reporter = Reporter(cluster._options, cluster, cluster.clock)
+    reporter.claim([A])
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        for number, kept in enumerate((0, 10, 10, 10)):
+            cluster.group = {A: kept}
+            reporter.report(StreamOffset({A: 10 + number, B: 5}), [A, B])
+            cluster.clock.advance(60_000)
+    assert not caplog.records
 
 
 @pytest.fixture

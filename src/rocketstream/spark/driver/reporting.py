@@ -1,7 +1,8 @@
 """Reports a stream's progress to the brokers, as offsets of its group.
 
-Law: offsets of a group with other consumers are never touched. Otherwise a report is best effort:
-Spark's checkpoint is the truth, and the report is for tools that show lag.
+Law: offsets of a group with other consumers are never touched, nor where no broker tells whether it
+has some. Otherwise a report is best effort: Spark's checkpoint is the truth, and the report is for
+tools that show lag.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rocketstream._util.clock import Clock
+from rocketstream.columns.table import described
 from rocketstream.errors import (
     BrokerError,
     ConfigurationError,
@@ -31,7 +33,7 @@ REPEAT_MS: Final = 10_000
 """How often an unchanged offset is reported again: a broker writes them every few seconds only, and
 one that died in between has lost what it took (C-344)."""
 MEMBERS_MS: Final = 60_000
-"""How often it is checked whether others consume with the group."""
+"""How often it is checked whether others consume with the group, or report for it."""
 CLAIM_MARK: Final = "#spark"
 """The suffix of a claim's client id: such a member stands for a listener on Spark."""
 ANY_CLAIM: Final = "spark"
@@ -58,16 +60,21 @@ class Reporter:
         self._reported_at = float("-inf")
         self._failure = ""
         self._pause_until = float("-inf")
-        self._looked_at: float | None = None
+        self._has_claim = self._group is None
+        self._looked_at = float("-inf")
         self._yields = False
+        self._compared_at = float("-inf")
 
     @property
     def has_claim(self) -> bool:
         """Whether ``claim`` has nothing left to do."""
-        return self._group is None or self._looked_at is not None
+        return self._has_claim
 
     def claim(self, queues: Sequence[MessageQueue]) -> None:
         """Make sure that nobody else consumes with the group; blocks.
+
+        A broker that refuses to tell keeps no stream from reading: nothing is reported until it
+        tells.
 
         Raises:
             ConfigurationError: another program does; the error names the members.
@@ -77,6 +84,7 @@ class Reporter:
         if group is None or self.has_claim:
             return
         members = self._members(group, queues)
+        self._has_claim = True
         if members:
             raise ConfigurationError(
                 f"group {group!r} has live members: {_list(members)}. To report this stream's "
@@ -103,21 +111,18 @@ class Reporter:
         if group is None or offset.initial:
             return
         now = self._clock.monotonic_ms()
-        if now - self._reported_at >= REPEAT_MS:
-            self._reported = {}
         ends = {queue: offset.ends[queue] for queue in queues if queue in offset.ends}
-        if ends == self._reported:
+        known = {} if now - self._reported_at >= REPEAT_MS else self._reported
+        if ends == known:
             return
-        news = {queue: end for queue, end in ends.items() if self._reported.get(queue) != end}
+        news = {queue: end for queue, end in ends.items() if known.get(queue) != end}
         try:
             if self._must_yield(group, list(ends)):
                 return
+            self._warn_of_others(group, ends)
             self._cluster.report(group, news)
         except (TransportError, BrokerError, RouteNotFoundError) as error:
-            if str(error) != self._failure:
-                logger.warning("progress of group=%s not reported: %s", group, error)
-            self._failure = str(error)
-            self._pause_until = self._clock.monotonic_ms() + REPORT_PAUSE_MS
+            self._failed(group, str(error))
             return
         if self._failure:
             logger.warning("progress of group=%s is reported again", group)
@@ -126,11 +131,19 @@ class Reporter:
             self._reported_at = now
         self._reported = ends
 
+    def _failed(self, group: str, why: str) -> None:
+        if why != self._failure:
+            logger.warning("progress of group=%s not reported: %s", group, why)
+        self._failure = why
+        self._pause_until = self._clock.monotonic_ms() + REPORT_PAUSE_MS
+
     def _must_yield(self, group: str, queues: Sequence[MessageQueue]) -> bool:
-        """Whether others have begun to consume with the group; checked from time to time."""
-        looked_at = self._looked_at
-        if looked_at is None or self._clock.monotonic_ms() - looked_at >= MEMBERS_MS:
+        """Whether others have begun to consume with the group, or may have; checked from time to
+        time."""
+        if self._clock.monotonic_ms() - self._looked_at >= MEMBERS_MS:
             members = self._members(group, queues)
+            if members is None:
+                return True
             if members and not self._yields:
                 logger.warning(
                     "group %s has members now: %s; its offsets are theirs and no longer reported, "
@@ -141,12 +154,37 @@ class Reporter:
             self._yields = bool(members)
         return self._yields
 
-    def _members(self, group: str, queues: Sequence[MessageQueue]) -> dict[str, str]:
+    def _warn_of_others(self, group: str, ends: Mapping[MessageQueue, int]) -> None:
+        """Warn once if the brokers' offsets are ahead of the last report, or of the first to come.
+
+        A broker's offset may well be behind: it lost what it took, or somebody reads again.
+        """
+        now = self._clock.monotonic_ms()
+        if now - self._compared_at < MEMBERS_MS:
+            return
+        self._compared_at = now
+        try:
+            held = self._cluster.committed(group, ends)
+        except BrokerError:  # it may take a report all the same
+            return
+        for queue, found in held.items():
+            ours = self._reported.get(queue, ends[queue])
+            if found > ours:
+                logger.warning(
+                    "group %s was moved by others: its offset in %s is %d, this stream is at %d. "
+                    "Reports of several overwrite each other: give each query a group of its own",
+                    group, described(queue), found, ours,
+                )  # fmt: skip
+                self._compared_at = float("inf")
+                return
+
+    def _members(self, group: str, queues: Sequence[MessageQueue]) -> dict[str, str] | None:
+        """Return the strangers that consume with the group; None if a broker refuses to tell."""
         try:
             members = self._cluster.members(group, queues)
         except BrokerError as error:
-            logger.warning("cannot tell whether group=%s has live members: %s", group, error)
-            members = {}
+            self._failed(group, f"cannot tell whether it has live members: {error}")
+            return None
         self._looked_at = self._clock.monotonic_ms()
         feeds = self._feeds or any(queue.topic == retry_topic(group) for queue in queues)
         any_claim = self._member == ANY_CLAIM or (self._member is None and feeds)
