@@ -14,6 +14,7 @@ from typing import Any
 import fastavro
 import pytest
 
+from rocketstream.cli.ingest import _source
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.pipelines.backfill import BackfillPlan, check_target
@@ -30,6 +31,7 @@ from rocketstream.pipelines.targets import (
     parse_target,
     with_extras,
 )
+from rocketstream.spark.options import read_options
 from rocketstream.spark.scan import QueueRange
 from tests.landing.installed import make_pyspark
 
@@ -446,3 +448,12 @@ def test_offsets_a_table_has_already_are_not_appended_again(tmp_path: Path, stat
     check_target(adding, [QueueRange(QUEUE, 9, 20)])
     with pytest.raises(ConfigurationError, match="not empty"):
         check_target(BackfillPlan(("T",), {}, Target("parquet", str(tmp_path))), [])
+
+
+@pytest.mark.parametrize("start", ["1990-01-01T00:00:00Z", "2024-05-01T12:00:00.123Z"])
+def test_any_time_with_a_date_may_be_where_a_landing_begins(start: str) -> None:
+    """A number before 2001 would be refused; a date says what is meant."""
+    given = {"namesrv": "h:1", "rows_per_batch": None, "start": start, "group": None, "tags": None}
+    begun = read_options(_source(given) | {"topic": "T"}, "stream").start
+    wanted = read_options(_source(given) | {"topic": "T", "startingTimestamp": start}, "stream")
+    assert begun == wanted.start

@@ -60,6 +60,19 @@ def test_a_time_without_a_zone_is_this_machines_or_refused(text: str) -> None:
         moment_ms(text, NOON_MS, needs_zone=True)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1", "1700000000", "2024050112", "202405011200", "202412312359", "999999999999",
+        "4102444800000", "9999999999999", "1700000000000000", "1700000000000000000",
+    ],
+)  # fmt: skip
+def test_numbers_that_mean_another_time_are_not_taken_for_milliseconds(text: str) -> None:
+    """Seconds, a date with its hour, micro- and nanoseconds, and what is on the edges."""
+    with pytest.raises(ValueError):
+        moment_ms(text, NOON_MS)
+
+
 @pytest.mark.parametrize("text", ["", "soon", "-5", "12", "2024-13-01", "99999999999999", "12:00"])
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError):

@@ -98,14 +98,15 @@ def test_times_may_be_told_from_now(text: str, before_now_ms: int) -> None:
     """Whoever plans the read looks at the clock; parsing does not."""
     start = parse(topic="A", startingTimestamp=text).start
     assert since_1970(start.timestamp_ms, 10**12) == 10**12 - before_now_ms
-    assert since_1970(parse(topic="A", startingTimestamp="77").start.timestamp_ms, 10**12) == 77
+    later = parse(topic="A", startingTimestamp="1700000000077").start
+    assert since_1970(later.timestamp_ms, 10**12) == 1_700_000_000_077
 
 
 def test_a_queue_may_have_a_time_of_its_own() -> None:
     """As startingOffsetsByTimestamp in Spark's Kafka source, times in every form."""
     given = '{"A":{"b":{"0":1700000000000,"1":"2023-11-14T22:13:20Z"},"c":"-1h"}}'
     options = parse(
-        topic="A", startingOffsetsByTimestamp=given, endingOffsetsByTimestamp='{"A":5}',
+        topic="A", startingOffsetsByTimestamp=given, endingOffsetsByTimestamp='{"A":0}',
         startingOffsetsByTimestampStrategy="error",
     )  # fmt: skip
     start, end = options.start, options.end
@@ -114,7 +115,7 @@ def test_a_queue_may_have_a_time_of_its_own() -> None:
     assert (start.table.of(A0), start.table.of(A1)) == (1_700_000_000_000,) * 2
     assert start.table.of(MessageQueue("A", "c", 0)) == -HOUR_MS
     assert (start.kind, start.must_match, end.must_match) == ("timestamps", True, False)
-    assert end.table.of(A0) == 5
+    assert end.table.of(A0) == 0
 
 
 def test_without_a_strategy_a_time_nothing_was_stored_after_is_the_end() -> None:
@@ -150,6 +151,8 @@ def test_a_group_may_say_where_to_begin_and_where_to_end() -> None:
         ({"startingTimestamp": "10m"}, "or a time before now such as -10m"),
         ({"startingOffsetsByTimestamp": "5"}, "with times: milliseconds since 1970"),
         ({"startingOffsetsByTimestamp": '{"A":{"b":{"0":-5}}}'}, "with times: "),
+        ({"startingOffsetsByTimestamp": '{"A":1700000000}'}, "with times: "),
+        ({"startingOffsetsByTimestamp": '{"A":true}'}, "with times: "),
         ({"startingOffsetsByTimestamp": '{"A":{"b":{"0":{"c":5}}}}'}, "with times: "),
         ({"startingOffsetsByTimestampStrategy": "first"}, "give error or latest"),
         ({"startingOffsetsByTimestampStrategy": "error"}, "is for a read that begins at a time"),

@@ -78,11 +78,19 @@ def test_a_group_nobody_can_have_is_refused_before_a_task_runs() -> None:
     assert parse(group=" ").group is None
 
 
-def test_seconds_are_not_taken_for_milliseconds() -> None:
-    """As milliseconds they are a day of 1970, and everything would be read."""
-    with pytest.raises(ConfigurationError, match=r"'1700000000'; .* \(not seconds\)"):
-        parse(startingTimestamp="1700000000")
-    assert parse(startingTimestamp="0").start.timestamp_ms == 0
+@pytest.mark.parametrize(
+    "text",
+    ["1", "1700000000", "20240501", "202405011200", "4102444800000", "1700000000000000"],
+)
+def test_numbers_that_mean_another_time_are_not_taken_for_milliseconds(text: str) -> None:
+    """Everything would be read, from a day of 1970, or nothing, before the year 55840."""
+    with pytest.raises(ConfigurationError, match=rf"'{text}'; give milliseconds .* \(13 digits: "):
+        parse(startingTimestamp=text)
+
+
+@pytest.mark.parametrize("first", [0, 10**12, 4_102_444_799_999])
+def test_milliseconds_are_those_of_this_century_and_zero(first: int) -> None:
+    assert parse(startingTimestamp=str(first)).start.timestamp_ms == first
 
 
 def test_an_expression_that_is_wrong_is_named_with_its_option() -> None:

@@ -15,6 +15,7 @@ from rocketstream.spark.scan import QueueRange
 from tests.kits.spark.fake_cluster import A, B, C, FakeCluster
 
 NOW_MS = 60_000
+AT_9S, AT_20S, AT_60S = (f"1970-01-01T00:{text}Z" for text in ("00:09", "00:20", "01:00"))
 
 
 def resolver(**given: str) -> Resolver:
@@ -32,10 +33,13 @@ def resolver(**given: str) -> Resolver:
         ({"startingOffsets": '{"T":{"broker":{"0":7}}}'}, {A: 7, B: 5}),
         ({"startingOffsets": '{"T":-1}'}, {A: 100, B: 50}),
         ({"startingOffsets": "group"}, {A: 30, B: 5}),
-        ({"startingTimestamp": "20000"}, {A: 20, B: 20}),
+        ({"startingTimestamp": AT_20S}, {A: 20, B: 20}),
         ({"startingTimestamp": "-20s"}, {A: 40, B: 40}),
-        ({"startingTimestamp": "60000"}, {A: 60, B: 50}),
-        ({"startingOffsetsByTimestamp": '{"T":{"broker":{"0":9000}}}'}, {A: 9, B: 5}),
+        ({"startingTimestamp": AT_60S}, {A: 60, B: 50}),
+        (
+            {"startingOffsetsByTimestamp": f'{{"T":{{"broker":{{"0":"{AT_9S}"}}}}}}'},
+            {A: 9, B: 5},
+        ),
     ],
 )
 def test_a_read_begins_where_its_position_says(given: dict[str, str], begins: object) -> None:
@@ -50,7 +54,10 @@ def test_a_read_begins_where_its_position_says(given: dict[str, str], begins: ob
         ({"endingOffsets": '{"T":{"broker":{"0":7}}}'}, {A: 7, B: 50}),
         ({"endingOffsets": "group"}, {A: 30, B: 5}),
         ({"endingTimestamp": "-20s"}, {A: 40, B: 40}),
-        ({"endingOffsetsByTimestamp": '{"T":{"broker":{"1":9000}}}'}, {A: 100, B: 9}),
+        (
+            {"endingOffsetsByTimestamp": f'{{"T":{{"broker":{{"1":"{AT_9S}"}}}}}}'},
+            {A: 100, B: 9},
+        ),
     ],
 )
 def test_a_read_ends_where_its_position_says(given: dict[str, str], ends: object) -> None:
@@ -60,7 +67,7 @@ def test_a_read_ends_where_its_position_says(given: dict[str, str], ends: object
 
 def test_a_strategy_makes_a_time_after_everything_an_error() -> None:
     """The queue is named, and what to do."""
-    strict = resolver(startingTimestamp="60000", startingOffsetsByTimestampStrategy="error")
+    strict = resolver(startingTimestamp=AT_60S, startingOffsetsByTimestampStrategy="error")
     with pytest.raises(ConfigurationError, match="queue 1 holds no message stored at"):
         strict.begins([A, B])
 
@@ -68,7 +75,7 @@ def test_a_strategy_makes_a_time_after_everything_an_error() -> None:
 @pytest.mark.parametrize("option", ["startingOffsets", "startingOffsetsByTimestamp"])
 def test_queues_that_do_not_exist_are_named_beside_those_that_do(option: str) -> None:
     """A typing error would go unseen."""
-    strange = resolver(**{option: '{"T":{"broker":{"9":7},"other":1}}'})
+    strange = resolver(**{option: '{"T":{"broker":{"9":0},"other":0}}'})
     with pytest.raises(
         ConfigurationError,
         match=f"'{option}'.* do not exist: T/broker/9, T/other; there are T/broker/0, T/broker/1",
@@ -118,8 +125,8 @@ def test_queues_unnamed_are_read_whole_in_a_stream_too() -> None:
 
 
 def test_times_of_no_queue_are_no_offsets() -> None:
-    assert resolver(startingTimestamp="20000", endingTimestamp="30000").begins([]) == {}
-    assert resolver(startingTimestamp="20000", endingTimestamp="30000").ends([]) == {}
+    timed = resolver(startingTimestamp=AT_20S, endingTimestamp=AT_60S)
+    assert timed.begins([]) == timed.ends([]) == {}
 
 
 def test_the_offsets_are_those_of_the_group_that_was_given() -> None:

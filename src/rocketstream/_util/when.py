@@ -22,12 +22,18 @@ _UNITS_MS: Final = {
 _WORDS: Final = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d",
                  "week": "w"}  # fmt: skip
 _PART: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?)\s*([a-z]+)", re.ASCII)
-_EPOCH_MS: Final = re.compile(r"[0-9]{12,13}", re.ASCII)
+_DIGITS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+EPOCH_MS: Final = range(10**12, 4_102_444_800_000)
+"""Moments that are taken as milliseconds since 1970: September 2001, long before any broker's first
+message, to 2100. A number below is seconds or a date such as 202405011200, one above microseconds.
+"""
 _UPSTREAM: Final = re.compile(r"[0-9]{14}", re.ASCII)
 
 SPANS: Final = "500ms, 90s, 5m, 2h 30m, 1d"
 """Examples of spans, for a refusal."""
-TIMES: Final = "2024-05-01T12:00:00Z, milliseconds since 1970, or 15m ago as -15m (s, m, h, d, w)"
+TIMES: Final = (
+    "2024-05-01T12:00:00Z, milliseconds since 1970 (13 digits), or 15m ago as -15m (s, m, h, d, w)"
+)
 """Examples of times, for a refusal."""
 
 
@@ -51,7 +57,7 @@ def span_ms(text: str) -> int | None:
 def moment_ms(text: str, now_ms: int | None = None, *, needs_zone: bool = False) -> int:
     """Return the moment a text names, ms since 1970.
 
-    Read are ISO 8601, 12 or 13 digits as milliseconds since 1970, 14 digits as upstream's
+    Read are ISO 8601, ``EPOCH_MS`` as milliseconds since 1970, 14 digits as upstream's
     ``yyyyMMddHHmmss``, and a span as so long ago, ``15m`` or ``-15m``.
 
     Args:
@@ -65,7 +71,7 @@ def moment_ms(text: str, now_ms: int | None = None, *, needs_zone: bool = False)
     word = text.strip()
     if now_ms is not None and (ago_ms := span_ms(word.removeprefix("-"))) is not None:
         return now_ms - ago_ms
-    if _EPOCH_MS.fullmatch(word):
+    if _DIGITS.fullmatch(word) and int(word) in EPOCH_MS:
         return int(word)
     try:
         if _UPSTREAM.fullmatch(word):

@@ -207,7 +207,7 @@ def parse_start(text: str, option: str = "--from") -> StartPosition:
     except ValueError:
         raise ConfigurationError(
             f"{option} is {text!r}; accepted are earliest, latest, a time like "
-            "2024-05-01T12:00:00 or 2024-05-01T12:00:00Z, or milliseconds since 1970",
+            "2024-05-01T12:00:00 or 2024-05-01T12:00:00Z, or milliseconds since 1970 (13 digits)",
             value=text,
         ) from None
 

@@ -6,6 +6,7 @@ Progress goes to stderr, counts to stdout; the pipeline is ``rocketstream.pipeli
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import signal
 import sys
@@ -139,7 +140,9 @@ def _source(given: Mapping[str, Any]) -> dict[str, str]:
     offsets = landing.offsets_json("--from", start)
     position = None if offsets else parse_start(start)
     if position is not None and position.timestamp_ms is not None:
-        found["startingTimestamp"] = str(position.timestamp_ms)
+        moment = datetime.datetime.fromtimestamp(position.timestamp_ms / 1000, datetime.UTC)
+        # Not as a number: those of the years before 2001 are taken for mistakes.
+        found["startingTimestamp"] = moment.isoformat()
     else:
         found["startingOffsets"] = offsets or start.strip()
     optional = {name: given[name] for name in ("group", "tags")}

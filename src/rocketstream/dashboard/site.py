@@ -394,7 +394,7 @@ def time_ms(name: str, text: str) -> int | None:
         raise PageError(
             400,
             f"{name} is {words.visible(text)!r}; it takes a time such as 2024-05-01T12:00:00, or "
-            "milliseconds since 1970",
+            "milliseconds since 1970 (13 digits)",
         ) from None
 
 

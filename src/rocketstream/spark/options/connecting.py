@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
-from rocketstream._util.when import span_ms
+from rocketstream._util.when import EPOCH_MS, span_ms
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.addresses import parse_addresses
 
@@ -130,14 +130,9 @@ def bad(name: str, value: str, accepted: str) -> ConfigurationError:
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
-_SECONDS: Final = range(10**9, 10**11)
-"""As milliseconds these numbers are days of 1970 to 1973, as seconds days since 2001: nobody means
-the former.
-"""
-
 TIME_ACCEPTED: Final = (
-    "milliseconds since 1970 UTC (not seconds), ISO 8601 such as 2024-05-01T12:00:00Z, or a time "
-    "before now such as -10m (ms, s, m, h, d, w)"
+    "milliseconds since 1970 UTC (13 digits: no seconds, microseconds or 20240501), ISO 8601 such "
+    "as 2024-05-01T12:00:00Z, or a time before now such as -10m (ms, s, m, h, d, w)"
 )
 LENGTH_ACCEPTED: Final = "a length of time such as 15m, 30s or 1h (ms, s, m, h, d, w)"
 
@@ -145,13 +140,13 @@ LENGTH_ACCEPTED: Final = "a length of time such as 15m, 30s or 1h (ms, s, m, h, 
 def point_ms(text: str) -> int | None:
     """Return a point in time; None for a text that is not one.
 
-    A number that is not negative is milliseconds since 1970 UTC. A negative number is that many
-    milliseconds before now, where ``since_1970`` sets now. A number that can only be seconds since
-    1970 is not a point in time: it would make a read begin at the oldest message.
+    A number that is not negative is milliseconds since 1970 UTC: 0, or one of ``EPOCH_MS``. Seconds
+    or a date such as 20240501 would make a read begin at the oldest message, microseconds at the
+    end. A negative number is that many milliseconds before now, where ``since_1970`` sets now.
     """
     text = text.strip()
     if _NUMBER.fullmatch(text):
-        return None if int(text) in _SECONDS else int(text)
+        return int(text) if int(text) in EPOCH_MS or int(text) == 0 else None
     if text.startswith("-"):
         length = length_ms(text[1:], bare_ms=False)
         return None if length is None else -length or None
@@ -162,7 +157,7 @@ def point_ms(text: str) -> int | None:
     if moment.tzinfo is None:
         # Without a zone the text would mean another moment on every machine of a cluster.
         moment = moment.replace(tzinfo=datetime.UTC)
-    return max(0, int(moment.timestamp() * 1000))
+    return max(0, round(moment.timestamp() * 1000))
 
 
 def since_1970(point: int, now_ms: int) -> int:

@@ -376,9 +376,7 @@ def _offset_of(value: Any) -> int | None:
 
 
 def _time_of(value: Any) -> int | None:
-    if type(value) is int:
-        return value if 0 <= value < 2**63 else None
-    return point_ms(value) if isinstance(value, str) else None
+    return point_ms(str(value)) if type(value) is int or isinstance(value, str) else None
 
 
 LIMIT_OPTIONS: Final = (
