@@ -26,7 +26,12 @@ def test_a_call_may_take_as_long_as_the_smaller_bound_says() -> None:
 
 
 def test_what_spark_adds_for_the_query_is_let_pass() -> None:
-    consume_options(LEAST | {"checkpointLocation": "/c", "queryName": "q", "path": "/p"})
+    consume_options(LEAST | {"checkpointLocation": "/c", "queryName": "q", "outputMode": "append"})
+
+
+def test_a_path_is_refused_as_it_would_be_ignored() -> None:
+    with pytest.raises(ConfigurationError, match="a path is given, '/p'"):
+        consume_options(LEAST | {"path": "/p"})
 
 
 def test_names_match_in_any_case_and_reach_every_option() -> None:

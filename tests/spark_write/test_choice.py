@@ -18,7 +18,7 @@ def parse(**given: str) -> WriteOptions:
 
 def test_options_match_in_any_case_and_have_defaults() -> None:
     """Only where the cluster is must be said; Spark's own options are left alone."""
-    found = parse(TOPIC=" T ", checkpointLocation="/x", path="/y", queryName="q")
+    found = parse(TOPIC=" T ", checkpointLocation="/x", queryName="q")
     assert (found.topic, found.producer_group, found.write_id) == ("T", "rocketstream-spark", None)
     assert (found.max_message_size, found.sends_in_flight) == (4_194_304, 8)
     assert parse(sendsinflight="3", RESERVEDPROPERTIES="Drop").drop_reserved
@@ -30,6 +30,7 @@ def test_options_match_in_any_case_and_have_defaults() -> None:
     ("given", "text"),
     [
         ({"startingOffsets": "earliest"}, "unknown option 'startingOffsets'.*Accepted: topic, pro"),
+        ({"path": "other"}, "a path is given, 'other', but this format has no files: give options"),
         ({"sendInFlight": "8"}, "did you mean 'sendsInFlight'"),
         ({"sendBatchSize": "0"}, "'sendBatchSize' is '0'; give a whole number from 1 to 4096"),
         ({"maxMessageSize": "20000000"}, "'maxMessageSize' is '20000000'; give a whole number fr"),

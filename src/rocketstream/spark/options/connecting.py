@@ -63,7 +63,7 @@ def known(given: Mapping[str, str], accepted: Sequence[str]) -> dict[str, str]:
         elif lower in PATH_OPTIONS:
             if value.strip():
                 raise ConfigurationError(
-                    f"a path is given, {value!r}, but this format reads no files: give options "
+                    f"a path is given, {value!r}, but this format has no files: give options "
                     f"instead. Accepted: {', '.join(accepted)}",
                     option=key,
                 )
@@ -82,7 +82,7 @@ def of_a_sink(given: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in given.items() if name.lower() not in _OF_A_QUERY}
 
 
-_OF_A_QUERY: Final = PATH_OPTIONS | {"checkpointlocation", "queryname", "outputmode"}
+_OF_A_QUERY: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
 
 
 def required(values: Mapping[str, str], name: str, what: str) -> str:
