@@ -289,10 +289,13 @@ def test_options_of_the_stream_serve_its_sample_and_its_dead_letters(given: dict
 
 
 class Report:
-    def __init__(self, batch: int, rows: int, second: int) -> None:
+    def __init__(self, batch: int, rows: int, second: int, late: int = 0) -> None:
         self.batchId, self.timestamp = batch, f"2026-01-01T00:00:{second:02}Z"
         observed = {READ: {"rows": rows}, LANDED: {"rows": rows}} if rows else {}
-        self.json = json.dumps({"batchId": batch, "observedMetrics": observed})
+        states = [{"numRowsDroppedByWatermark": late}]
+        self.json = json.dumps(
+            {"batchId": batch, "observedMetrics": observed, "stateOperators": states}
+        )
 
 
 class Reporting:
@@ -327,6 +330,21 @@ def test_all_kept_reports_are_asked_for_only_where_some_may_be_missed() -> None:
     query.kept += [Report(3, 5, 10), Report(4, 5, 11), Report(5, 0, 12)]
     reports.collect()
     assert (totals.rows, told, query.asked) == (25, [5, 10, 15, 20, 25], 2)
+
+
+def test_rows_that_a_watermark_leaves_out_are_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They are in no table, and no error says so."""
+    query, totals = Reporting(), IngestProgress()
+    reports = Reports(cast("Any", query), totals, None)
+    with caplog.at_level("WARNING", "rocketstream.spark"):
+        for second, late in enumerate((0, 3, 4)):
+            query.kept.append(Report(second, 5, second, late))
+            reports.collect()
+    assert totals.late == 7
+    (record,) = caplog.records
+    assert record.getMessage().startswith("3 rows were older than the watermark and are not in")
 
 
 class Query:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from rocketstream.cli.ingest import _limit
+from rocketstream.cli.ingest import _limit, _line
 from rocketstream.errors import ConfigurationError
+from rocketstream.pipelines.progress import BatchMetrics
 from tests.landing.installed import make_pyspark
 from tests.plugins.commands import TIMEOUT_S, Cli, Quick, Starter, environment, table
 from tests.plugins.waiting import wait_until
@@ -76,6 +77,7 @@ def test_rows_land_once_and_malformed_ones_are_kept_and_counted(cli: Cli, tmp_pa
         "rows": 1,
         "landed": 1,
         "malformed": 0,
+        "late": 0,
         "batches": 1,
     }
     assert "checkpoint" in done.err
@@ -329,3 +331,10 @@ def test_a_source_whose_python_starts_late_lands_all_the_same(
     assert "landed 1 row" in done.out
     assert (tmp_path / "was-late").exists()
     assert "the query is started again" in done.err
+
+
+def test_rows_that_a_watermark_left_out_are_in_the_line_of_their_batch() -> None:
+    batch = BatchMetrics(3, 1_000, 540, 0, 460, 1.5, 700.0, None)
+    line = "batch 3: 1,000 rows, 540 landed, 460 late, 1.5 s, 700 rows/s"
+    assert _line(batch, as_json=False) == line
+    assert json.loads(_line(batch, as_json=True))["late"] == 460

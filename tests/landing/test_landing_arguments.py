@@ -427,11 +427,13 @@ def test_progress_counts_a_batch_once_and_tells_how_far_behind_it_is() -> None:
             }
         ],
     }
-    assert totals.add(report)
+    dropped = [{"numRowsDroppedByWatermark": 5}, {"numRowsDroppedByWatermark": 2}, {}]
+    assert totals.add(report | {"stateOperators": dropped})
     assert not totals.add(report)
     assert not totals.add({"batchId": 4, "observedMetrics": {READ: {"rows": 0}}})
     assert (totals.rows, totals.landed, totals.malformed, totals.batches) == (10, 8, 2, 1)
     assert totals.last is not None
+    assert (totals.late, totals.last.late) == (7, 7)
     assert (totals.last.behind, totals.last.seconds, totals.rows_per_second) == (4, 1.5, 6.5)
 
 

@@ -49,7 +49,7 @@ _ROWS_PER_BATCH = 200_000
 @option(
     "--dedup-keys A,B",
     "Columns by which a message sent twice is recognized; repeats within the "
-    "watermark are left out.",
+    "watermark are left out, and so is every row that is older than it.",
 )
 @option(
     "--dead-letters KIND:PLACE",
@@ -121,6 +121,7 @@ def ingest(as_json: bool, **given: Any) -> None:
             "rows": totals.rows,
             "landed": totals.landed,
             "malformed": totals.malformed,
+            "late": totals.late,
             "batches": totals.batches,
         },
         as_json,
@@ -260,11 +261,12 @@ class _Show:
 
     def __call__(self, progress: IngestProgress) -> None:
         malformed = f", {progress.malformed:,} malformed" if progress.malformed else ""
+        late = f", {progress.late:,} late" if progress.late else ""
         self.bar.update(
             self._task,
             description="landing",
             completed=progress.rows,
-            rate=f"{progress.rows_per_second:,.0f} rows/s{malformed}",
+            rate=f"{progress.rows_per_second:,.0f} rows/s{malformed}{late}",
         )
         if progress.last is not None:
             self.bar.console.print(
@@ -279,6 +281,7 @@ def _line(batch: BatchMetrics, as_json: bool) -> str:
     parts = [f"batch {batch.batch}: {plural(batch.rows, 'row')}"]
     parts += [f"{batch.landed:,} landed"] if batch.landed != batch.rows else []
     parts += [f"{batch.malformed:,} malformed"] if batch.malformed else []
+    parts += [f"{batch.late:,} late"] if batch.late else []
     parts += [f"{batch.seconds:.1f} s", f"{batch.rows_per_second:,.0f} rows/s"]
     parts += [f"{batch.behind:,} behind"] if batch.behind is not None else []
     return ", ".join(parts)

@@ -70,6 +70,11 @@ _RAISED: Final = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)\b: [^\n]+)", re
 _LET_IT_END: Final = "let it end, or end it, then run again"
 _BESIDE: Final = re.compile(r"another writer already committed|CONCURRENT_STREAM_LOG_UPDATE")
 """The words of Spark for two runs with one checkpoint: of a table's log, and of a query's."""
+_LATE: Final = (
+    "%d rows were older than the watermark and are not in the table; progress counts such rows as "
+    "late. Give the watermark a delay longer than the messages of different queues are apart in "
+    "age when they are read together, and than the landing ever stands still"
+)
 _JAVA: Final = re.compile(r"(?:\w+\.)+\w*(?:Error|Exception)\b")
 _DELAY: Final = re.compile(
     r"\s*(\d+(\.\d+)?\s+(millisecond|second|minute|hour|day|week|month|year)s?\s*)+", re.IGNORECASE
@@ -725,7 +730,10 @@ class Reports:
         before, self._last = self._last, (last.batchId, last.timestamp)
         follows = before is not None and 0 <= last.batchId - before[0] <= self._counted
         for progress in [last] if follows else self._query.recentProgress:
+            known = self._totals.late
             self._counted = self._totals.add(json.loads(progress.json))
+            if self._totals.late and not known:
+                logger.warning(_LATE, self._totals.late)
             if self._counted and self._on_progress is not None:
                 self._on_progress(self._totals)
 

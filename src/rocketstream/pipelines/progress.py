@@ -28,6 +28,8 @@ class BatchMetrics:
         Rows written; the other messages were dead letters, repeats, or left out by the query.
     malformed : int
         Messages whose body did not decode.
+    late : int
+        Rows left out because they were older than the watermark.
     seconds : float
         How long the micro-batch took.
     rows_per_second : float
@@ -40,6 +42,7 @@ class BatchMetrics:
     rows: int
     landed: int
     malformed: int
+    late: int
     seconds: float
     rows_per_second: float
     behind: int | None
@@ -57,6 +60,8 @@ class IngestProgress:
         Rows written to the table.
     malformed : int
         Messages whose body did not decode.
+    late : int
+        Rows left out because they were older than the watermark.
     batches : int
         Micro-batches with rows.
     last : BatchMetrics or None
@@ -66,6 +71,7 @@ class IngestProgress:
     rows: int = 0
     landed: int = 0
     malformed: int = 0
+    late: int = 0
     batches: int = 0
     last: BatchMetrics | None = None
     _seen: set[int] = field(default_factory=set, repr=False)
@@ -89,6 +95,7 @@ class IngestProgress:
             rows,
             written,
             int(read.get("malformed") or 0),
+            _late(progress),
             int((progress.get("durationMs") or {}).get("triggerExecution") or 0) / 1000,
             float(progress.get("processedRowsPerSecond") or 0.0),
             _behind(progress),
@@ -96,8 +103,14 @@ class IngestProgress:
         self.rows += rows
         self.landed += written
         self.malformed += self.last.malformed
+        self.late += self.last.late
         self.batches += 1
         return True
+
+
+def _late(progress: Mapping[str, Any]) -> int:
+    operators = progress.get("stateOperators") or []
+    return sum(int(each.get("numRowsDroppedByWatermark") or 0) for each in operators)
 
 
 def _behind(progress: Mapping[str, Any]) -> int | None:
