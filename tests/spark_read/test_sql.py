@@ -35,7 +35,7 @@ def topic(spark: Any, new_topic: NewTopic) -> Any:
 
 @pytest.mark.core
 def test_the_pages_queries_read_a_topic_as_it_is_now(
-    spark: Any, shared_cluster: EmbeddedCluster, topic: str
+    spark: Any, shared_cluster: EmbeddedCluster, topic: str, tmp_path: Path
 ) -> None:
     """docs/spark.md, as printed: a table without options, then the options beside its name."""
     text = (PAGES / "spark.md").read_text(encoding="utf-8")
@@ -43,6 +43,10 @@ def test_the_pages_queries_read_a_topic_as_it_is_now(
     printed = printed.replace("127.0.0.1:9876", shared_cluster.namesrv_addr).replace(
         "Orders", topic
     )
+    keys = tmp_path / "keys"
+    keys.write_text("accessKey=orders\nsecretKey=secret-of-orders\n", encoding="utf-8")
+    assert printed.count("'/etc/rocketmq/keys'") == 1
+    printed = printed.replace("/etc/rocketmq/keys", str(keys))
     table, query, view = (line.strip() for line in printed.strip().split(";\n"))
     send(shared_cluster, topic, 0, numbered(0, 5))
     options = f"(nameServer = '{shared_cluster.namesrv_addr}', topic = '{topic}')"
