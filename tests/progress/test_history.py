@@ -200,6 +200,138 @@ def test_the_file_keeps_its_bound(tmp_path: Path) -> None:
     assert len(last) > 20
 
 
+def _passing(history: History, sweeps: int, begin_ms: int = BEGIN_MS, each: int = 20) -> int:
+    """Write sweeps 10 minutes apart, each with groups that no other one has, and ``billing``;
+    return when the next one would be."""
+    for n in range(sweeps):
+        at_ms = begin_ms + n * 600_000
+        names = ["billing", *(f"ci-{at_ms}-{k:03d}-consumer-group" for k in range(each))]
+        groups = [group(name, at_ms, queue(committed=n % 90)) for name in names]
+        history.add(cluster(at_ms, *groups))
+    return begin_ms + sweeps * 600_000
+
+
+def _rows(path: Path, what: str) -> int:
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        return int(file.execute(f"SELECT count(*) FROM {what}").fetchone()[0])
+
+
+def test_groups_that_came_and_went_leave_the_others_their_history(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "h.db"
+    with History(path, bytes_max=1024 * 1024) as history:
+        end_ms = _passing(history, 600)
+        month = history.series("billing", since_ms=0, until_ms=end_ms, points=10_000)
+    assert sum(point.lag is not None for point in month) > 100
+    assert month[-1].at_ms == end_ms - 600_000
+    assert "HISTORY_NOT_WRITTEN" not in caplog.text
+
+
+def test_series_whose_last_point_is_too_old_is_deleted_and_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "h.db"
+    with History(path) as history:
+        end_ms = _passing(history, 3)
+        for _ in range(29 * 2):
+            end_ms = _passing(history, 2, end_ms + 12 * HOUR_MS - 1_200_000, each=0)
+        assert _rows(path, "series") == 2 + 3 * 40, "their points are kept for 30 days"
+        for _ in range(2 * 2):
+            end_ms = _passing(history, 2, end_ms + 12 * HOUR_MS - 1_200_000, each=0)
+        assert _rows(path, "series") == 2
+        assert len(history._ids) <= 2
+        _passing(history, 1, end_ms, each=1)
+        new = history.series(f"ci-{end_ms}-000-consumer-group", since_ms=0, until_ms=end_ms + 1)
+    assert [p.lag for p in new if p.lag is not None] == [100], "its id was another's before"
+
+
+def test_series_deleted_in_a_sweep_that_failed_keeps_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "h.db"
+    with History(path) as history:
+        end_ms = _passing(history, 3)
+        before = _rows(path, "series")
+        prune = history._prune
+
+        def pruned_and_failed(connection: sqlite3.Connection, now_ms: int) -> None:
+            prune(connection, now_ms)
+            raise sqlite3.OperationalError("disk I/O error")
+
+        monkeypatch.setattr(history, "_prune", pruned_and_failed)
+        end_ms = _passing(history, 2, end_ms + 40 * 24 * HOUR_MS)
+        monkeypatch.undo()
+        assert _rows(path, "series") == before
+        _passing(history, 1, end_ms)
+    unnamed = "points_10000 WHERE series NOT IN (SELECT id FROM series)"
+    assert _rows(path, unnamed) == 0
+
+
+def test_full_file_is_told_of_and_every_sweep_tries_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, bound = tmp_path / "h.db", 1024 * 1024
+    with History(path, bytes_max=bound) as history:
+        end_ms = _passing(history, 2)
+        many = [group(f"group-{n:060d}", end_ms, queue()) for n in range(3_000)]
+        history.add(cluster(end_ms, *many))
+        history.add(cluster(end_ms + 10_000, *many))
+        assert caplog.text.count("HISTORY_NOT_WRITTEN") == 1
+        known = [p.lag for p in all_of(history) if p.lag is not None]
+        assert known == [100, 99], "nothing is given up for nothing"
+        end_ms = _passing(history, 3, end_ms + 600_000, each=0)
+        assert all_of(history)[-1].at_ms == end_ms - 600_000
+        history.add(cluster(end_ms, *many))
+        assert caplog.text.count("HISTORY_NOT_WRITTEN") == 2, "it is another time"
+
+
+def test_file_full_of_series_without_points_is_written_again(tmp_path: Path) -> None:
+    """An older version left such files."""
+    path, bound = tmp_path / "h.db", 1024 * 1024
+    with History(path) as history:
+        end_ms = _passing(history, 2)
+    with contextlib.closing(sqlite3.connect(path)) as file, file:
+        file.execute("PRAGMA journal_mode = DELETE").fetchall()
+        file.execute(f"PRAGMA max_page_count = {bound // 4_096}").fetchall()
+        with contextlib.suppress(sqlite3.OperationalError):
+            for n in itertools.count():
+                rows = [(f"ci-run-{n}-{k:03d}-consumer-group", "orders") for k in range(100)]
+                file.executemany("INSERT INTO series (grp, topic) VALUES (?,?)", rows)
+                file.commit()
+    with History(path, bytes_max=bound) as history:
+        end_ms = _passing(history, 3, end_ms)
+        assert all_of(history)[-1].at_ms == end_ms - 600_000
+    assert _rows(path, "series") < 300
+
+
+def test_full_disk_costs_no_point_that_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_room(*_: object) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    with History(tmp_path / "h.db") as history:
+        end_ms = fill(history, 100)
+        before = all_of(history)
+        monkeypatch.setattr(history, "_series_id", no_room)
+        fill(history, 200, begin_ms=end_ms + 10_000)
+        assert all_of(history) == before
+    assert caplog.text.count("HISTORY_NOT_WRITTEN") == 1
+
+
+def test_changes_of_verdict_do_not_fill_the_file(tmp_path: Path) -> None:
+    path, bound = tmp_path / "h.db", 1024 * 1024
+    with History(path, bytes_max=bound) as history:
+        for n in range(100):
+            at_ms = BEGIN_MS + n * 60_000
+            ok = GroupVerdict("billing", Verdict.OK, "all is well " * 20)
+            history.add(lagging(at_ms, 3), {}, [VerdictChange("billing", at_ms, None, ok)] * 100)
+        assert all_of(history)[-1].at_ms == at_ms
+        assert history.verdicts(limit=1)[0].at_ms == at_ms
+        assert 1_000 < _rows(path, "verdicts") < 10_000
+
+
 @pytest.mark.parametrize("what", ["text", "torn", "foreign", "newer"])
 def test_a_file_that_cannot_be_used_is_set_aside_and_kept(
     tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture

@@ -59,6 +59,8 @@ _ROLLED = (
     "max(queues_unknown)"
 )
 
+TIDY_MS: Final = 24 * 3_600_000
+"""How often series without a point are looked for: a second's work where the file is large."""
 LEAP_MS: Final = 24 * 3_600_000
 """A clock that leaps forward by more may be wrong: for so long nothing is too old by it."""
 
@@ -82,7 +84,8 @@ class History:
         path: the file. A file that is damaged, or of another program or version, is renamed
             (``….aside-TIME``), the log says so, and a new one is begun.
         bytes_max: the largest size of the file, at least 1 MiB; a log of up to 8 MiB comes beside
-            it. When the file is full, each resolution gives up the oldest tenth of its points.
+            it. When the file is full, each resolution gives up the oldest tenth of its points, and
+            the changes of verdict their oldest tenth.
         read_only: only read what another process writes.
         clock: decides what is too old.
 
@@ -117,6 +120,7 @@ class History:
         self._before: ClusterState | None = None
         self._trusted_ms = 0
         """From when on the clock decides what is too old, after it leapt forward."""
+        self._tidied_ms = 0
         self._ids: dict[tuple[str, str], int] = {}
         self._bytes_max = bytes_max
         self._failing = False
@@ -186,13 +190,15 @@ class History:
             damage, self._damage = self._damage, None
             if damage is not None and not self._mend(damage):
                 return
-            for _ in range(2):
+            for again in (False, True):
                 try:
-                    self._write(state, before, verdicts, changes)
+                    self._write(state, before, verdicts, changes, make_room=again)
                     self._failing = False
                     return
                 except sqlite3.Error as error:
-                    if not self._mend(error):
+                    if again:
+                        self._say(error)
+                    elif not self._mend(error):
                         return
 
     def _write(
@@ -201,10 +207,14 @@ class History:
         before: ClusterState | None,
         verdicts: Mapping[str, GroupVerdict] | None,
         changes: Sequence[VerdictChange],
+        *,
+        make_room: bool,
     ) -> None:
         connection = self._writing()
         points = _points(state, before)
         with _transaction(connection, self._ids):
+            if make_room:  # with the sweep or not at all: on a full disk it would be for nothing
+                self._shorten(connection, 2)
             finest = LEVELS[0].step_ms
             slot = state.taken_ms // finest
             connection.execute(f"INSERT OR REPLACE INTO slots_{finest} VALUES (?)", (slot,))
@@ -244,8 +254,8 @@ class History:
         return known
 
     def _prune(self, connection: sqlite3.Connection, now_ms: int) -> None:
-        """Delete points that are too old, and the oldest tenth of each level where the file is
-        full."""
+        """Delete points that are too old, the oldest tenth of all where the file is full, and
+        series that have no point left."""
         if now_ms >= self._trusted_ms:
             for level in LEVELS:
                 _forget(connection, level, (now_ms - level.keep_ms) // level.step_ms)
@@ -255,7 +265,10 @@ class History:
             )
         used, free = _pages(connection)
         if used > self._pages_max * 0.9:
-            self._shorten(connection)
+            self._shorten(connection, 10)
+        elif abs(now_ms - self._tidied_ms) >= TIDY_MS:
+            self._forget_series(connection)
+            self._tidied_ms = now_ms
         elif free > max(used // 4, 256):
             connection.execute("PRAGMA incremental_vacuum(256)").fetchall()
 
@@ -269,15 +282,27 @@ class History:
         except sqlite3.Error as error:
             self._say(error)
 
-    def _shorten(self, connection: sqlite3.Connection) -> None:
+    def _shorten(self, connection: sqlite3.Connection, parts: int) -> None:
+        """Delete the oldest of so many parts of all there is."""
         shorten(connection)
         for level in LEVELS:
             row = connection.execute(
                 f"SELECT slot FROM slots_{level.step_ms} ORDER BY slot LIMIT 1 OFFSET "
-                f"(SELECT count(*) / 10 FROM slots_{level.step_ms})"
+                f"(SELECT count(*) / {parts} FROM slots_{level.step_ms})"
             ).fetchone()
             if row is not None:
                 _forget(connection, level, int(row[0]) + 1)
+        connection.execute(
+            "DELETE FROM verdicts WHERE id < (SELECT id FROM verdicts ORDER BY id LIMIT 1 OFFSET "
+            f"(SELECT count(*) / {parts} FROM verdicts))"
+        )
+        self._forget_series(connection)
+
+    def _forget_series(self, connection: sqlite3.Connection) -> None:
+        """Delete the series of groups and topics that have no point at any level."""
+        kept = " UNION ".join(f"SELECT series FROM points_{level.step_ms}" for level in LEVELS)
+        connection.execute(f"DELETE FROM series WHERE id NOT IN ({kept})")
+        self._ids.clear()  # an id that is free is given to another series
 
     def _writing(self) -> sqlite3.Connection:
         if self._writer is None:
@@ -291,7 +316,8 @@ class History:
         self._ids = {}
 
     def _mend(self, error: sqlite3.Error) -> bool:
-        """Repair an error of the file as far as possible; return whether to write again."""
+        """Repair an error of the file as far as possible; return whether to write again, and
+        make room first."""
         if history_file.is_damage(error):
             self._drop_connections()
             try:
@@ -300,15 +326,8 @@ class History:
                 self._say(worse)
                 return False
             return True
-        full = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
-        if full and self._writer is not None and not self._failing:
-            self._failing = True
-            try:
-                with _transaction(self._writer, self._ids):
-                    self._shorten(self._writer)
-                return True
-            except sqlite3.Error as worse:
-                error = worse
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+            return True
         self._say(error)
         return False
 
@@ -468,15 +487,14 @@ def kept_past(namesrv: str) -> Past | None:
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection, ids: dict[tuple[str, str], int]) -> Iterator[None]:
-    """Write all of it or nothing; a rollback also forgets the ``ids`` handed out meanwhile."""
-    known = len(ids)
+    """Write all of it or nothing; a rollback, after which they may be of nothing, forgets the
+    ``ids`` too."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        if len(ids) != known:
-            ids.clear()
+        ids.clear()
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
