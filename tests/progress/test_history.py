@@ -17,7 +17,7 @@ import pytest
 from rocketstream.admin.state import ClusterState, GroupVerdict, QueueKind, Verdict
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.testing.clock import START_MS, ManualClock
-from rocketstream.watch import History, Point, VerdictChange
+from rocketstream.watch import History, Point, VerdictChange, history_file
 from tests.kits.states import BEGIN_MS, cluster, group, lagging, queue
 
 HOUR_MS = 3_600_000
@@ -410,6 +410,27 @@ def test_damage_a_reader_meets_is_mended_with_the_next_sweep(
         assert "HISTORY_NOT_READ" in caplog.text
         fill(history, 30)
         assert "HISTORY_SET_ASIDE" in caplog.text
+        assert [p.lag for p in all_of(history)] == [3, 3, 3]
+
+
+def test_damage_that_cannot_be_set_aside_ends_no_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "h.db"
+
+    def refused(*_: object) -> Path:
+        raise history_file.unusable(path, PermissionError("read-only file system"))
+
+    with History(path) as history:
+        fill(history, 5_000)
+        history._drop_connections()
+        with path.open("r+b") as file:
+            file.write(b"\xa5" * path.stat().st_size)
+        monkeypatch.setattr(history_file, "set_aside", refused)
+        fill(history, 30)
+        assert caplog.text.count("HISTORY_NOT_WRITTEN") == 1
+        monkeypatch.undo()
+        fill(history, 30)
         assert [p.lag for p in all_of(history)] == [3, 3, 3]
 
 

@@ -195,6 +195,9 @@ class History:
                     self._write(state, before, verdicts, changes, make_room=again)
                     self._failing = False
                     return
+                except ConfigurationError as error:  # it was damaged, and cannot be set aside
+                    self._say(error)
+                    return
                 except sqlite3.Error as error:
                     if again:
                         self._say(error)
