@@ -65,6 +65,20 @@ def test_a_queue_made_anew_has_other_messages_at_the_same_offsets() -> None:
     assert memory.times_at(queue(5, queue_id=1)) is not None
 
 
+def test_queues_that_nobody_stands_in_any_more_are_forgotten() -> None:
+    """A job that makes a topic a minute and deletes it made every sweep's memory larger."""
+    memory = BrokerMemory()
+    for n in range(20):
+        answers = ends(100)
+        answers.ends[f"job-{n}"] = answers.ends["orders"]
+        memory.compare_ends(answers)
+        memory.keep_times(queue(5), (1_000, 900))
+        memory.end_sweep(everything=n != 7)
+    assert list(memory._ends) == [("orders", 0)]
+    memory.compare_ends(ends(20))
+    assert memory.times_at(queue(5)) is None, "it was made anew"
+
+
 def test_what_was_delivered_waits_no_more() -> None:
     memory = BrokerMemory()
     assert list(memory.forget_delivered(3, 10)) == []

@@ -80,6 +80,8 @@ class BrokerMemory:
             kept = {}
         self._times = {**kept, **self._used}
         self._used = {}
+        stood_in = {at[:2] for at in self._times}  # the ends of others tell nothing
+        self._ends = {queue: end for queue, end in self._ends.items() if queue in stood_in}
 
     def forget_delivered(self, level: int, first: int) -> range:
         """Forget delivered messages; return the known offsets from ``first`` on."""

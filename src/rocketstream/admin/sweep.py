@@ -269,6 +269,9 @@ class Sweep:
             for name, groups in self._memory.queues.items()
             if name in self._memory.seen
         }
+        for name in [*self._memory.brokers]:  # in place: other sweeps give back what was lent
+            if name not in self._memory.seen:
+                self._memory.brokers.pop(name, None)
         return lost
 
     def _add_routed(self, found: Found, scope: SweepScope) -> None:
