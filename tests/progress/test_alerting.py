@@ -126,9 +126,11 @@ def test_a_broker_that_does_not_answer_is_one_notice_and_its_return_another() ->
     assert sweeps(50, down) == []
     (told,) = sweeps(600, down)
     assert (told.event, told.group, told.webhooks) == (Event.BROKER_DOWN, None, OPS)
+    assert told.broker == "broker-a"
     assert told.sentence == "Broker broker-a does not answer: no answer within 5000 ms"
     (back,) = sweeps(100, ())
     assert (back.event, back.sentence) == (Event.BROKER_BACK, "Broker broker-a answers again.")
+    assert back.broker == "broker-a"
 
 
 def test_clock_that_is_set_back_delays_no_notice_by_more_than_its_hold() -> None:

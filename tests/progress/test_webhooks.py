@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,6 @@ from rocketstream.testing.clock import START_MS, ManualClock
 from rocketstream.watch import Update
 from rocketstream.watch.alerting import Event, Kind, Notice, Webhook
 from rocketstream.watch.alerts import (
-    QUEUE_MAX,
     TEXT_BYTES_MAX,
     TRIES_MAX,
     Alerts,
@@ -35,11 +34,12 @@ from rocketstream.watch.alerts import (
 from tests.kits.states import waiting
 from tests.progress.receiver import DEADLINE_S, SECRET, Receiver
 
+OPS = ("ops",)
 NOTICE = Notice(
     Event.RAISED,
     START_MS,
     "Nothing moves.",
-    ("ops",),
+    OPS,
     "billing",
     Verdict.OK,
     Verdict.STALLED,
@@ -184,7 +184,12 @@ def test_a_webhook_nobody_answers_is_given_up_and_named_without_its_secret(
     assert "127.0.0.1" not in caplog.text
 
 
-def test_more_than_the_queue_holds_forgets_the_oldest() -> None:
+@pytest.fixture
+def held_up(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Sender, Callable[[], None]]]:
+    """A sender whose first try failed, with a queue of three, and what lets it try again."""
+    monkeypatch.setattr("rocketstream.watch.alerts.QUEUE_MAX", 3)
     entered, held = threading.Event(), threading.Event()
 
     def pause(tries: int) -> float:
@@ -192,18 +197,61 @@ def test_more_than_the_queue_holds_forgets_the_oldest() -> None:
         held.wait(DEADLINE_S)
         return 0
 
-    sender = Sender(Webhook("ops", Kind.GENERIC, "http://127.0.0.1:1/"), "c", pause_s=pause)
+    receiver.answers = [(503, {}, b"")]
+    sender = Sender(hook(receiver), "c", pause_s=pause)
     sender.put(NOTICE)
     assert entered.wait(DEADLINE_S)
-    for _ in range(QUEUE_MAX + 5):
-        sender.put(NOTICE)
-    assert sender.given_up == 5
-    assert len(sender._waiting) == QUEUE_MAX
-    sender._waiting.clear()
-    closer = threading.Thread(target=sender.close)
-    closer.start()
+    yield sender, held.set
     held.set()
-    closer.join(DEADLINE_S)
+    sender.close()
+
+
+def test_trouble_of_more_groups_than_the_queue_holds_is_told_of_each(
+    receiver: Receiver, held_up: tuple[Sender, Callable[[], None]]
+) -> None:
+    sender, release = held_up
+    groups = [f"group-{n:02d}" for n in range(20)]
+    for group in groups:
+        sender.put(dataclasses.replace(NOTICE, group=group))
+    release()
+    assert [told["group"] for told in receiver.until(22)[2:]] == groups
+    assert sender.given_up == 0
+
+
+def test_beyond_what_the_queue_holds_only_the_newest_notice_of_each_waits(
+    receiver: Receiver, held_up: tuple[Sender, Callable[[], None]], caplog: pytest.LogCaptureFixture
+) -> None:
+    sender, release = held_up
+    down = Notice(Event.BROKER_DOWN, START_MS, "Broker b does not answer", OPS, broker="b")
+    back = dataclasses.replace(down, event=Event.BROKER_BACK)
+    outage = Notice(Event.OUTAGE, START_MS, "refused", OPS)
+    over = dataclasses.replace(outage, event=Event.OUTAGE_OVER)
+    raised, recovered = NOTICE, dataclasses.replace(NOTICE, event=Event.RECOVERED)
+    for notice in (raised, recovered, raised):  # these fit
+        sender.put(notice)
+    for _ in range(50):
+        for notice in (raised, outage, down, recovered, over, back):
+            sender.put(notice)
+    assert caplog.text.count("ALERT_NOT_SENT") == sender.given_up == 297
+    release()
+    told = [each["event"] for each in receiver.until(8)[2:]]
+    assert told == ["raised", "recovered", "raised", "recovered", "outage over", "broker back"]
+
+
+def test_notices_that_wait_have_a_bound(
+    held_up: tuple[Sender, Callable[[], None]],
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A webhook may be gone for good while groups come and go."""
+    sender, release = held_up
+    monkeypatch.setattr("rocketstream.watch.alerts.SUBJECTS_MAX", 5)
+    for n in range(20):
+        sender.put(dataclasses.replace(NOTICE, group=f"group-{n}"))
+    assert sender.given_up == 12
+    release()
+    told = [each["group"] for each in receiver.until(10)[2:]]
+    assert told == [f"group-{n}" for n in (0, 1, 2, 15, 16, 17, 18, 19)]
 
 
 def test_pauses_grow_to_two_minutes() -> None:

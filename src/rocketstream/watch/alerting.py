@@ -90,13 +90,14 @@ class Notice:
     """One notice to send.
 
     Attributes:
-        group: the group it is about; None for the cluster.
+        group: the group it is about; None for the cluster or a broker.
         before: the verdict of the last notice; None where there was none.
-        verdict: the verdict now; None for the cluster.
+        verdict: the verdict now; None for the cluster or a broker.
         sentence: explains the verdict.
         since_ms: since when the verdict holds, ms since 1970.
         lag, time_lag_ms: of the group, in messages and in ms; None where not known.
         webhooks: names of the webhooks that get the notices.
+        broker: the broker it is about; None for the cluster or a group.
     """
 
     event: Event
@@ -109,6 +110,7 @@ class Notice:
     since_ms: int | None = None
     lag: int | None = None
     time_lag_ms: int | None = None
+    broker: str | None = None
 
 
 @dataclass(slots=True)
@@ -261,14 +263,17 @@ class Alerting:
             self._told[name] = _Told(None, now_ms)
             event = Event.BROKER_DOWN if name else Event.OUTAGE
             text = f"{_subject(name)} does not answer: {each.error}"
-            found.append(Notice(event, now_ms, text, webhooks, since_ms=each.since_ms))
+            broker, since_ms = name.removeprefix(A_BROKER) or None, each.since_ms
+            found.append(Notice(event, now_ms, text, webhooks, since_ms=since_ms, broker=broker))
         # In an outage nobody knows which brokers would answer.
         ended = [] if update.outage is not None else [n for n in self._told if n not in silent]
         for name in ended:
             if name == THE_CLUSTER or name.startswith(A_BROKER):
                 del self._told[name]
                 event = Event.BROKER_BACK if name else Event.OUTAGE_OVER
-                found.append(Notice(event, now_ms, f"{_subject(name)} answers again.", webhooks))
+                text = f"{_subject(name)} answers again."
+                broker = name.removeprefix(A_BROKER) or None
+                found.append(Notice(event, now_ms, text, webhooks, broker=broker))
         return found
 
 

@@ -187,7 +187,10 @@ def _remembered(path: Path) -> dict[str, tuple[str | None, int]]:
 
 
 QUEUE_MAX: Final = 200
-"""Most notices that wait for one webhook; beyond that the oldest is dropped."""
+"""Most notices that wait for one webhook; beyond that only the newest of each group, each broker
+and the cluster does."""
+SUBJECTS_MAX: Final = 10_000
+"""Most notices of those; beyond that the oldest is dropped."""
 TRIES_MAX: Final = 8
 TIMEOUT_S: Final = 10.0
 PAUSE_MAX_S: Final = 120.0
@@ -278,12 +281,14 @@ class Sender:
         self._pause_s = pause_s
         self._condition = threading.Condition()
         self._waiting: deque[Notice] = deque()
+        self._later: dict[tuple[str | None, str | None], Notice] = {}
+        """The notices after the waiting ones, by group and broker; empty unless those are many."""
         self._closed = False
         self._sending = False
         self.sent: int = 0
         """How many notices were accepted."""
         self.given_up: int = 0
-        """How many notices nobody accepted, or did not fit the queue."""
+        """How many notices nobody accepted, or gave way to a newer one."""
         self._thread = threading.Thread(
             target=self._run, name=f"rocketstream-webhook-{webhook.name}", daemon=True
         )
@@ -298,11 +303,17 @@ class Sender:
     def put(self, notice: Notice) -> None:
         """Queue a notice for sending; returns at once."""
         with self._condition:
-            if len(self._waiting) >= QUEUE_MAX:
-                self._waiting.popleft()
-                self._give_up("the queue is full; the oldest notice is forgotten")
-            self._waiting.append(notice)
-            self._condition.notify()
+            if len(self._waiting) < QUEUE_MAX:
+                self._waiting.append(notice)
+                self._condition.notify()
+                return
+            subject = notice.group, notice.broker
+            if subject in self._later:
+                self._give_up("many wait; a newer notice takes the place of one of them")
+            elif len(self._later) >= SUBJECTS_MAX:
+                del self._later[next(iter(self._later))]
+                self._give_up("too many wait; the oldest of those is forgotten")
+            self._later[subject] = notice
 
     def close(self, wait_s: float = TIMEOUT_S) -> None:
         """Try waiting notices once and end; waits at most ``wait_s`` seconds."""
@@ -318,6 +329,8 @@ class Sender:
                 if not self._waiting:
                     return
                 notice = self._waiting.popleft()
+                if self._later:
+                    self._waiting.append(self._later.pop(next(iter(self._later))))
                 self._sending = True
             try:
                 self._send(notice)
