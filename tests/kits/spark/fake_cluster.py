@@ -60,6 +60,8 @@ class FakeCluster(Cluster):
         self.marked: list[dict[MessageQueue, int]] = []
         self.clock = ManualClock()
         given = {"nameServer": "h:1", "topic": "T", "startingOffsets": "earliest"} | options
+        if "topicPattern" in options:
+            del given["topic"]
         self._options = read_options(given, "stream")
         self._clock = self.clock
         self.held_pulls = FakeHeldPulls(self)

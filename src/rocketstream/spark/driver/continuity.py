@@ -3,7 +3,8 @@
 The cluster's answers are kept for a moment (``QueueEnds``), so it is asked no more than needed.
 
 Law: a problem that may pass is waited for, then the loss is named; a row is never skipped silently.
-A queue that was replaced continues with the first row stored after the last row read.
+A queue that was replaced continues with the first row stored after the last row read. Only a queue
+whose broker is there and holds nothing of it is deleted; every other one may come back.
 """
 
 from __future__ import annotations
@@ -136,6 +137,7 @@ class Continuity:
         self._ends = ends
         self._clock = clock
         self._absent: set[MessageQueue] = set()
+        self._deleted: set[MessageQueue] = set()
         self._asked: set[MessageQueue] = set()
         self._left_out: set[MessageQueue] = set()
         self._restarts: dict[MessageQueue, _Restart] = {}
@@ -150,6 +152,7 @@ class Continuity:
                 was read, and ``failOnDataLoss`` is set.
         """
         held = topics_of(start.ends)
+        self._keep_only(start)
         try:
             ends = self._ends.recent(held)
         except TransportError:
@@ -166,6 +169,18 @@ class Continuity:
             self._compared.difference_update(behind)
             ends = self._wait_for_return(start)
         return ends
+
+    def deleted(self, start: StreamOffset) -> set[MessageQueue]:
+        """Return the queues in ``start`` of topics that match the pattern no more, being deleted.
+
+        As of the last ``ends``. A topic of such a name that comes later is a new one. Without a
+        pattern there is none: a topic that is named is expected to come back.
+        """
+        if self._options.choice.pattern is None:
+            return set()
+        topics = topics_of(self._ends.known)
+        gone = self._deleted & self._absent & start.ends.keys()
+        return {queue for queue in gone if queue.topic not in topics}
 
     def begins(self, start: StreamOffset, ends: Mapping[MessageQueue, int]) -> Ends:
         """Return the offset at which each queue in ``start`` continues.
@@ -197,7 +212,7 @@ class Continuity:
             if span.queue in gone:
                 what = f"offsets {span.begin} to {span.end - 1} of a micro-batch already planned"
                 self._lost(span.queue, f"{what} cannot be read: the queue has left the route")
-                self._absent.add(span.queue)
+                self._note_absent(span.queue)
         return [span for span in ranges if span.queue not in gone]
 
     def unchanged(self, ranges: Sequence[QueueRange], marks: Marks) -> list[QueueRange]:
@@ -240,6 +255,12 @@ class Continuity:
             "topic was recreated, or the broker lost data",
         )
         return QueueRange(span.queue, span.begin, end)
+
+    def _keep_only(self, start: StreamOffset) -> None:
+        """Forget queues that the checkpoint has dropped."""
+        for queues in (self._absent, self._deleted, self._asked):
+            queues.intersection_update(start.ends)
+        self._restarts = {q: each for q, each in self._restarts.items() if q in start.ends}
 
     def _asked_for(self, start: StreamOffset) -> list[MessageQueue]:
         """Return the queues of ``start`` to read, without those the user no longer asks for."""
@@ -290,11 +311,19 @@ class Continuity:
                 told = True
             away.pause()
 
+    def _note_absent(self, queue: MessageQueue) -> int | None:
+        """Note that a queue is not there; return its end at its broker, if that says it."""
+        self._absent.add(queue)
+        self._deleted.discard(queue)
+        end = self._cluster.end_anyway(queue)
+        if end == 0 and self._cluster.has_master(queue.broker_name):
+            self._deleted.add(queue)
+        return end
+
     def _judge_absent(self, queue: MessageQueue, read_to: int) -> None:
         if queue in self._absent:
             return
-        self._absent.add(queue)
-        end = self._cluster.end_anyway(queue)
+        end = self._note_absent(queue)
         if end == read_to:
             logger.warning(
                 "%s has left the route; all of it was read, up to offset %s",

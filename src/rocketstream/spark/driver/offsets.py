@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -119,7 +119,11 @@ class StreamOffset:
 
 
 def following(
-    start: StreamOffset, ends: Ends, new_starts: Ends, marks: Marks | None = None
+    start: StreamOffset,
+    ends: Ends,
+    new_starts: Ends,
+    marks: Marks | None = None,
+    deleted: Collection[MessageQueue] = (),
 ) -> StreamOffset:
     """Return the offset after ``start`` that ends at ``ends``.
 
@@ -130,10 +134,12 @@ def following(
         new_starts: the first offset of each queue that ``start`` does not know, or that was
             replaced.
         marks: the marks of the rows before ``ends``.
+        deleted: queues that are known no longer: one that comes under such a name is new.
     """
-    merged = dict(start.ends)
-    base = dict(start.ends) if start.initial else {}
-    marked = {queue: mark for queue, mark in start.marks.items() if queue not in ends}
+    merged = {queue: end for queue, end in start.ends.items() if queue not in deleted}
+    base = dict(merged) if start.initial else {}
+    stay = merged.keys() - ends.keys()
+    marked = {queue: mark for queue, mark in start.marks.items() if queue in stay}
     for queue, end in ends.items():
         begin = new_starts.get(queue)
         if begin is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from typing import Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -181,7 +182,7 @@ class StreamSource:
     def _step(self, start: StreamOffset, limited: bool) -> StreamOffset:
         ends = self._within_target(start, self._continuity.ends(start))
         begins = self._continuity.begins(start, ends)
-        begins |= self._starts_of(ends, [queue for queue in ends if queue not in start.ends])
+        begins |= self._starts_of(ends, start.ends)
         if limited:
             final = self._target is not None
             ends = self._admission.admitted(begins, ends, final=final)
@@ -190,7 +191,8 @@ class StreamSource:
             return start
         self._admission.triggered()
         starts = {queue: at for queue, at in begins.items() if start.ends.get(queue) != at}
-        return following(start, moved, starts, self._marks(moved))
+        deleted = self._continuity.deleted(start)
+        return following(start, moved, starts, self._marks(moved), deleted)
 
     def _within_target(self, start: StreamOffset, ends: Ends) -> Ends:
         """Return the ends a batch may reach: those of the queues, within the target of
@@ -231,13 +233,15 @@ class StreamSource:
             # The cluster may have been away for long: only listening decides that nothing is new.
         return start
 
-    def _starts_of(self, ends: Ends, queues: list[MessageQueue]) -> Ends:
+    def _starts_of(self, ends: Ends, known: Mapping[MessageQueue, int]) -> Ends:
         """Return where queues begin that appeared while the stream ran: at their oldest message.
 
         This beginning is kept as it was when they appeared: messages deleted before they were read
         are a loss, reported when the range is read. Only a queue that was deleted and made again
         begins earlier than before.
         """
+        queues = [queue for queue in ends if queue not in known]
+        self._starts = {q: at for q, at in self._starts.items() if q not in known}
         asked = [queue for queue in queues if ends[queue] != self._starts.get(queue)]
         for queue, low in (self.cluster.min_offsets(asked) if asked else {}).items():
             self._starts[queue] = min(low, self._starts.get(queue, low))
