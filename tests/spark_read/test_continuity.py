@@ -723,6 +723,16 @@ def test_topics_made_and_deleted_one_after_the_other_leave_nothing() -> None:
     assert len(sizes) == 1
 
 
+@pytest.mark.parametrize("retry_ms", [30_000, 1_000])
+def test_deleted_topic_is_waited_for_no_longer_than_a_removed_queue(retry_ms: int) -> None:
+    """Its broker is there and holds nothing of it; a broker that is away is another case."""
+    cluster, end = losing_a_topic(**PATTERN, retryTimeoutMs=str(retry_ms))
+    cluster.clock.advance(200)
+    began = cluster.clock.monotonic_ms()
+    cluster.source.latest(end, False)
+    assert cluster.clock.monotonic_ms() - began == min(3_000, retry_ms)
+
+
 def test_a_queue_that_is_back_to_where_it_was_read_is_not_read_again() -> None:
     """Its master has all that was read, and no row more."""
     cluster = FakeCluster(retryTimeoutMs="0", **READ_ON)

@@ -284,11 +284,13 @@ class Continuity:
         """Wait for queues to come back and return those that do not.
 
         A broker that is down leaves the route and comes back, so it is waited for up to
-        ``retryTimeoutMs``; a queue whose broker is in the route has been removed.
+        ``retryTimeoutMs``; a queue whose broker is in the route, or is there and holds nothing of
+        it, has been removed.
         """
         away = Patience(self._options.retry_timeout_ms, self._clock)
         taken = Patience(min(BEHIND_MS, self._options.retry_timeout_ms), self._clock)
         told = False
+        removed: set[MessageQueue] | None = None
         while True:
             self._ends.forget_queues()
             known = self._ends.queues(held)
@@ -303,6 +305,9 @@ class Continuity:
                 and not over
                 and not (brief and (queue.topic, queue.broker_name) in brokers)
             ]
+            if brief:
+                removed = self._empty_at_brokers(awaited) if removed is None else removed
+                awaited = [queue for queue in awaited if queue not in removed]
             if not awaited:
                 return missing
             if not told:
@@ -310,6 +315,21 @@ class Continuity:
                 logger.warning("waiting for queues that left the route: %s", texts)
                 told = True
             away.pause()
+
+    def _empty_at_brokers(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
+        """Return the queues of which their broker, whose master is there, holds nothing."""
+        found: set[MessageQueue] = set()
+        for name in {queue.broker_name for queue in queues}:
+            if not self._cluster.has_master(name):
+                continue
+            for queue in queues:
+                if queue.broker_name == name:
+                    end = self._cluster.end_anyway(queue)
+                    if end is None:
+                        break  # each question to a broker that is silent takes its time
+                    if end == 0:
+                        found.add(queue)
+        return found
 
     def _note_absent(self, queue: MessageQueue) -> int | None:
         """Note that a queue is not there; return its end at its broker, if that says it."""
