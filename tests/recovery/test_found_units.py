@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from rocketstream.errors import DiskFullError
+from rocketstream.limits import TOPIC_QUEUES_MAX
 from rocketstream.server.store import MessageStore, RecoveryReport, queues
+from rocketstream.server.store.commit_log import CommitLog
 from rocketstream.server.store.recovery import Recovery
 from rocketstream.testing.clock import ManualClock
 from tests.kits.stores import (
@@ -114,3 +118,116 @@ def test_a_last_record_that_was_not_written_whole_gets_no_unit(tmp_path: Path) -
         assert all_bodies(again) == [b"flushed", b"kept"]
         assert put(again, b"next").queue_offset == 2
         assert all_bodies(again)[2:] == [b"next"]
+
+
+# --- deleted topics -------------------------------------------------------------------------------
+
+
+def with_deleted(root: Path) -> MessageStore:
+    """A store with a topic that was deleted since the last unit that is on the disk for sure."""
+    store = MessageStore(root, small_config(), ManualClock(), QuickFiles())
+    store.open()
+    put(store, b"old", topic="gone", queue_id=1)
+    put(store, b"kept")
+    store.flush()
+    for number in range(COUNT):
+        put(store, b"%d" % number, topic="gone", queue_id=number % 3)
+    store.delete_topic("gone")
+    return store
+
+
+def test_a_crash_brings_no_queue_of_a_deleted_topic_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose first units the walk does not meet: all queues were built anew for that, before."""
+    with_deleted(tmp_path).abandon()
+    monkeypatch.setattr(Recovery, "_dispatch_from", no_second_walk)
+    with opened(tmp_path) as store:
+        assert store.topics() == ["T1"]
+        assert not (tmp_path / "consumequeue" / "gone").exists()
+        assert put(store, b"new", topic="gone", queue_id=1).queue_offset == 0
+
+
+@pytest.mark.parametrize("lost", ["units", "everything"])
+def test_queues_built_anew_are_not_those_of_deleted_topics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """By a second walk, or from the whole log; what the new topic got since is there."""
+    store = with_deleted(tmp_path)
+    put(store, b"new", topic="gone", queue_id=2)
+    store.abandon()
+    if lost == "units":
+        monkeypatch.setattr(queues, "RECORDS_MAX", 1)
+    else:
+        shutil.rmtree(tmp_path / "consumequeue")
+    with opened(tmp_path) as again:
+        assert all_bodies(again) == [b"kept"]
+        assert again.queue_ids("gone") == [2]
+        assert all_bodies(again, "gone", queue_id=2) == [b"new"]
+
+
+def test_a_deletion_whose_removals_a_power_loss_took_back_is_done_again(tmp_path: Path) -> None:
+    directory, before = tmp_path / "consumequeue" / "gone", tmp_path / "before"
+    store = MessageStore(tmp_path, small_config(), ManualClock(), QuickFiles())
+    store.open()
+    put(store, b"kept")
+    store.flush()
+    put(store, b"old", topic="gone")
+    put(store, b"other", topic="gone", queue_id=1)
+    shutil.copytree(directory, before)
+    store.delete_topic("gone")
+    put(store, b"new", topic="gone")
+    store.abandon()
+    shutil.copytree(before, directory, dirs_exist_ok=True)
+    with opened(tmp_path) as again:
+        assert again.queue_ids("gone") == [0]
+        assert all_bodies(again, "gone") == [b"new"]
+
+
+def test_messages_count_on_after_a_deletion_that_another_broker_did_not_see(
+    tmp_path: Path,
+) -> None:
+    """Upstream's brings the queues back, and may store further messages in them."""
+    store = MessageStore(tmp_path, small_config(), ManualClock(), QuickFiles())
+    store.open()
+    put(store, b"kept")
+    store.flush()
+    put(store, b"old", topic="gone")
+    directory, before = tmp_path / "consumequeue" / "gone", tmp_path / "before"
+    shutil.copytree(directory, before)
+    store.delete_topic("gone")
+    shutil.copytree(before, directory)
+    store._queues.make("gone", 0).load()
+    put(store, b"new", topic="gone")
+    store.abandon()
+    with opened(tmp_path) as again:
+        assert all_bodies(again, "gone")[-1:] == [b"new"]
+        assert put(again, b"next", topic="gone").queue_offset == 2
+
+
+def test_a_message_cannot_pass_for_a_deletion(tmp_path: Path) -> None:
+    """Which a client may send as a half message in name, to the last queue of a topic."""
+    store = MessageStore(tmp_path, small_config(), ManualClock(), QuickFiles())
+    store.open()
+    put(store, b"kept")
+    last = TOPIC_QUEUES_MAX - 1
+    put_record(store, "T1", last, make_record(queue_id=last, sys_flag=PREPARED), 0)
+    store.abandon()
+    with opened(tmp_path) as again:
+        assert all_bodies(again) == [b"kept"]
+
+
+def test_a_topic_is_deleted_though_the_log_has_no_room_to_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(self: CommitLog, size: int) -> int:
+        raise DiskFullError("the disk is full", directory=str(tmp_path))
+
+    with opened(tmp_path) as store:
+        put(store, b"old")
+        with monkeypatch.context() as patch:
+            patch.setattr(CommitLog, "room", full)
+            store.delete_topic("T1")
+        assert store.topics() == []
+        assert put(store, b"new").queue_offset == 0
+    assert "a crash may bring back the deleted topic T1" in caplog.text

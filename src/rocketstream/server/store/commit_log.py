@@ -20,7 +20,7 @@ from rocketstream.errors import (
     StoreError,
 )
 from rocketstream.limits import COMMIT_LOG_END_BLANK_BYTES
-from rocketstream.protocol.record import MAGIC_BLANK
+from rocketstream.protocol.record import MAGIC_BLANK, Draft, record_of
 from rocketstream.server.store.files import Files
 from rocketstream.server.store.mapped_file import (
     MappedFile,
@@ -206,6 +206,16 @@ class CommitLog:
         except OSError as error:
             self._refuse(active, end + len(data))
             raise no_room(active.path, len(data), error) from error
+
+    def append(self, draft: Draft, timestamp: int) -> None:
+        """Append the record of a draft that enters no queue.
+
+        Raises:
+            StoreError: as :meth:`room` and :meth:`write` raise it; nothing was appended.
+        """
+        physical = self.room(draft[1])
+        self.write(record_of(draft, 0, physical, timestamp))
+        self.end = physical + draft[1]
 
     def write_again(self, start: int) -> None:
         """Write the bytes from an offset up to the end once more: the next sync has to sync them.

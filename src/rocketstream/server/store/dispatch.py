@@ -12,7 +12,16 @@ from typing import NamedTuple
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.crc import crc32
 from rocketstream.protocol.names import SCHEDULE_TOPIC
-from rocketstream.protocol.record import HEAD_V4, MAGIC_V1, RECORD_BYTES_MIN, RecordHead, seal_fits
+from rocketstream.protocol.record import (
+    HEAD_V4,
+    MAGIC_V1,
+    RECORD_BYTES_MIN,
+    Draft,
+    RecordHead,
+    new_draft,
+    seal_fits,
+    sealable,
+)
 from rocketstream.protocol.record import index_keys as words_of
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.store.files import FileMap
@@ -31,6 +40,8 @@ class DispatchEntry(NamedTuple):
     properties: bytes
 
 
+_DELETION_QUEUE = 0x7FFF_FFFF
+"""Queue id of a deletion's record. No message has it, since a topic has fewer queues."""
 _SHORT = struct.Struct(">h")
 _V6_HOSTS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 
@@ -104,6 +115,22 @@ def dispatch_entry(buffer: FileMap | memoryview, position: int, head: RecordHead
 def enters_queue(sys_flag: int) -> bool:
     """Return whether a record gets a unit: PREPARED and ROLLBACK records do not."""
     return not sys_flag & MessageSysFlag.TRANSACTION_PREPARED
+
+
+def deletion_draft(topic: str, timestamp: int) -> Draft:
+    """Return the draft of the record that says where in the log a topic was deleted.
+
+    Every reader skips it, upstream's too: as a prepared half message it enters no queue and, having
+    no keys, no index.
+    """
+    prepared, host = MessageSysFlag.TRANSACTION_PREPARED, bytes(8)
+    properties = sealable(b"")
+    return new_draft(topic, _DELETION_QUEUE, 0, prepared, timestamp, host, host, b"", properties)
+
+
+def is_deletion(entry: DispatchEntry) -> bool:
+    """Return whether a record says that its topic was deleted there."""
+    return entry.queue_id == _DELETION_QUEUE and not enters_queue(entry.sys_flag)
 
 
 def property_of(properties: bytes, name: bytes) -> bytes | None:

@@ -6,6 +6,7 @@ must be walked again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -13,7 +14,7 @@ from rocketstream.errors import StoreError
 from rocketstream.server.store.consume_queue import UNIT, ConsumeQueue
 from rocketstream.server.store.dispatch import DispatchEntry, enters_queue, queue_code
 from rocketstream.server.store.files import Files
-from rocketstream.server.store.mapped_file import warn_of_stray
+from rocketstream.server.store.mapped_file import remove_empty, warn_of_stray
 from rocketstream.server.store.queue_file import UNIT_BYTES, QueueMaps
 
 RECORDS_MAX = 2_000_000
@@ -82,6 +83,14 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         )
         return queue
 
+    def remove(self, topic: str, queue_ids: Iterable[int]) -> None:
+        """Remove queues of a topic with their files, and its directory with the last of them."""
+        for queue_id in queue_ids:
+            self.pop((topic, queue_id)).remove()
+        directory = self._root / "consumequeue" / topic
+        if not any(name.isdigit() for name, _, _ in self._files.entries(directory)):
+            remove_empty(directory, self._files)
+
     def _check_case(self, topic: str) -> None:
         folded = topic.lower()
         for other, _ in self:
@@ -137,6 +146,16 @@ class FoundUnits:
         for _, units in self._queues.values():
             if units and UNIT.unpack_from(units, len(units) - UNIT_BYTES)[0] >= physical:
                 del units[-UNIT_BYTES:]
+
+    def leave_out_deleted(self, deleted: Mapping[str, int]) -> None:
+        """Forget the records of topics before the log offsets at which they were deleted."""
+        for topic, queue_id in list(self._queues):
+            physical = deleted.get(topic, 0)
+            _, units = self._queues[topic, queue_id]
+            if units and UNIT.unpack_from(units)[0] < physical:
+                if UNIT.unpack_from(units, len(units) - UNIT_BYTES)[0] > physical:
+                    self.is_plain = False
+                del self._queues[topic, queue_id]
 
     def fit(self, queues: dict[tuple[str, int], ConsumeQueue]) -> bool:
         """Return whether the units continue the queues, so that they only need to be appended."""

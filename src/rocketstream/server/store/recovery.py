@@ -30,6 +30,7 @@ from rocketstream.server.store.consume_queue import ConsumeQueue, is_filler
 from rocketstream.server.store.dispatch import (
     DispatchEntry,
     enters_queue,
+    is_deletion,
     queue_code,
 )
 from rocketstream.server.store.files import Files
@@ -204,6 +205,8 @@ class Recovery:
         self._rebuilding = False
         self._kept: set[tuple[str, int]] = set()
         """Queues that are built anew, and have no unit yet but those of removed records."""
+        self._deleted: dict[str, int] = {}
+        """Where in the log topics were deleted, the last time: what they had before stays gone."""
         self._repair = False
         self._clean_exit = False
 
@@ -263,6 +266,8 @@ class Recovery:
         outcome = self._mend_tail(end)
         for queue in self._queues.values():
             outcome.entries_dropped += queue.truncate_physical(start)
+        self._remove_deleted()
+        found.leave_out_deleted(self._deleted)
         if found.fit(self._queues):
             self._add(found)
         else:
@@ -284,6 +289,7 @@ class Recovery:
         outcome.quarantined = bridged + outcome.quarantined
         self._rebuilding = outcome.end.records > 0
         self._dispatched = 0
+        self._remove_deleted()
         for queue in self._queues.values():
             # Its next offset stands nowhere else when retention has removed all its records.
             queue.correct_min(start)
@@ -291,6 +297,15 @@ class Recovery:
         self._kept = set(self._queues)
         self._dispatch_from(start)
         return outcome
+
+    def _remove_deleted(self) -> None:
+        """Remove the queues that topics had before they were deleted, as the deletion did."""
+        left: dict[str, list[int]] = {}
+        for (topic, queue_id), queue in self._queues.items():
+            if topic in self._deleted and queue.end_in_log <= self._deleted[topic]:
+                left.setdefault(topic, []).append(queue_id)
+        for topic, queue_ids in left.items():
+            self._queues.remove(topic, queue_ids)
 
     def _dispatch_from(self, start: int) -> None:
         for entry in self._grouped(walk(self._log, WalkEnd(start), crc=False)):
@@ -369,6 +384,8 @@ class Recovery:
             if b"\0" in text and end.offset > flushed and self._lost_sector(entry):
                 end.step_back("a record whose properties were not written whole")
                 return
+            if is_deletion(entry):
+                self._deleted[entry.topic] = entry.physical_offset
             if found is not None:
                 found.add(entry)
         if end.last is not None and end.offset > flushed and end.last.properties.endswith(b"\0"):
@@ -416,7 +433,8 @@ class Recovery:
 
     def _dispatch(self, entry: DispatchEntry) -> None:
         """Append a record's unit again."""
-        if not enters_queue(entry.sys_flag):
+        is_deleted = entry.physical_offset < self._deleted.get(entry.topic, 0)
+        if is_deleted or not enters_queue(entry.sys_flag):
             return
         key = entry.topic, entry.queue_id
         queue = self._queues.get(key)

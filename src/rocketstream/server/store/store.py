@@ -32,11 +32,12 @@ from rocketstream.server.store.checkpoint import (
 )
 from rocketstream.server.store.commit_log import CommitLog
 from rocketstream.server.store.consume_queue import UNIT, ConsumeQueue
+from rocketstream.server.store.dispatch import deletion_draft
 from rocketstream.server.store.files import DiskUsage, Files
 from rocketstream.server.store.flusher import FlushCallback, LogFlusher
 from rocketstream.server.store.keeper import Keeper
 from rocketstream.server.store.key_index import KeyIndex
-from rocketstream.server.store.mapped_file import cannot_open, remove_empty
+from rocketstream.server.store.mapped_file import cannot_open
 from rocketstream.server.store.put_times import PutTimes
 from rocketstream.server.store.queues import ConsumeQueues
 from rocketstream.server.store.results import (
@@ -136,14 +137,10 @@ class MessageStore:
         self._memory_bytes = config.memory_bytes or int(memory_bytes() * _MEMORY_SHARE)
         self._last_timestamp = 0
         self._retention = RetentionClock(
-            root / "config" / "retentionClock.json",
-            self._files,
-            config.retention.file_reserved_ms,
+            root / "config" / "retentionClock.json", self._files, config.retention.file_reserved_ms
         )
         self._log.sync_failed = self._flusher.fail
-        self._is_open = False
-        self._takes_writes = False
-        self._disk_too_full = False
+        self._is_open = self._takes_writes = self._disk_too_full = False
 
     # --- life cycle ---------------------------------------------------------------------------
 
@@ -172,7 +169,8 @@ class MessageStore:
             self._flush_what_was_found()
         self._is_open = self._takes_writes = True
         self._disk_too_full = False
-        _log_report(self.root, report)
+        if not report.clean_exit or report.rebuilt:
+            _log.info("store=%s recovered: %s", self.root, report)
         return report
 
     def _open_files(self, repair: bool) -> tuple[RecoveryReport, Checkpoint]:
@@ -699,12 +697,19 @@ class MessageStore:
     def delete_topic(self, topic: str) -> None:
         """Remove a topic's queues; its records stay in the log until retention removes them.
 
-        A crash soon afterwards can bring the queues back, rebuilt from the log.
+        The log says so behind them, or the start after a crash would bring the queues back. It can
+        where the disk is too full for that, or lost power before it was flushed.
         """
+        queue_ids = self.queue_ids(topic)
+        if queue_ids and self._flusher.error is None:
+            timestamp = max(self._clock.now_ms(), self._last_timestamp)
+            try:
+                self._log.append(deletion_draft(topic, timestamp), timestamp)
+                self._last_timestamp = timestamp
+            except StoreError as error:
+                _log.warning("a crash may bring back the deleted topic %s: %s", topic, error)
         with self._keeper.queues_guard:
-            for key in [key for key in self._queues if key[0] == topic]:
-                self._queues.pop(key).remove()
-            remove_empty(self.root / "consumequeue" / topic, self._files)
+            self._queues.remove(topic, queue_ids)
 
     def delete_expired(self, *, manual: bool = False, disk_used_ratio: float | None = None) -> int:
         """Remove old commit log files and their index entries; returns the number of log files.
@@ -793,8 +798,3 @@ class MessageStore:
     def is_writable(self) -> bool:
         """Whether the store accepts messages: open, no fsync failed, the disk not too full."""
         return self._takes_writes and self._flusher.error is None
-
-
-def _log_report(root: Path, report: RecoveryReport) -> None:
-    if not report.clean_exit or report.rebuilt:
-        _log.info("store=%s recovered: %s", root, report)
