@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from rocketstream.protocol.bodies import (
 )
 from rocketstream.protocol.bodies.files import is_sealed, unsealed
 from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.server.broker import controller
+from rocketstream.server.broker.core.topics import TopicTable
 from rocketstream.server.broker.handlers import clients
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 from rocketstream.server.store import Files, MessageStore
@@ -378,12 +381,81 @@ def test_dead_letters_are_found_after_a_kill(tmp_path: Path) -> None:
         peer.send("T1", b"bad")
         assert peer.send_back("cg", peer.messages("T1")[0], level=-1).code == 0
         kill(cluster)
-    file = tmp_path / CONFIG / "topics.json"
-    table = TopicConfigSerializeWrapper.decode(file.read_text())
-    table.topic_config_table.pop("%DLQ%cg", None)
-    file.write_text(table.encode(pretty=True).decode())
+    lose_topic(tmp_path, "%DLQ%cg")
     with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
         assert [message.body for message in peer.messages("%DLQ%cg")] == [b"bad"]
+
+
+def lose_topic(folder: Path, topic: str) -> None:
+    """Leave a topic's queues without its configuration."""
+    file = folder / CONFIG / "topics.json"
+    table = TopicConfigSerializeWrapper.decode(file.read_text())
+    table.topic_config_table.pop(topic, None)
+    file.write_text(table.encode(pretty=True).decode())
+
+
+def test_dead_letters_are_found_by_a_broker_that_takes_no_more_topics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did not start."""
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        peer.send("T1", b"bad")
+        assert peer.send_back("cg", peer.messages("T1")[0], level=-1).code == 0
+    lose_topic(tmp_path, "%DLQ%cg")
+    monkeypatch.setattr(controller, "TopicTable", partial(TopicTable, topics_max=1))
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        assert [message.body for message in peer.messages("%DLQ%cg")] == [b"bad"]
+
+
+def test_messages_of_a_topic_whose_configuration_is_lost_are_there_once_it_is_made(
+    tmp_path: Path,
+) -> None:
+    """Whether it was deleted nobody can tell."""
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        peer.send("T1", b"kept")
+    lose_topic(tmp_path, "T1")
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        assert peer.pull("T1", 0).code == ResponseCode.TOPIC_NOT_EXIST
+        cluster.create_topic("T1", queues=1)
+        assert [message.body for message in peer.messages("T1")] == [b"kept"]
+
+
+@pytest.mark.parametrize(
+    ("code", "ext"),
+    [
+        (RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T1"}),
+        (RequestCode.CLEAN_UNUSED_TOPIC, {}),
+    ],
+)
+def test_queues_without_a_configuration_go_with_the_offsets_in_them_when_told(
+    tmp_path: Path, code: int, ext: dict[str, str]
+) -> None:
+    """A crash can have come in the middle of the deletion: it was no use to ask for it again."""
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        for number in range(3):
+            peer.send("T1")
+            peer.commit("cg", "T1", 0, number)
+    lose_topic(tmp_path, "T1")
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        assert peer.call(code, ext=ext).code == 0
+        assert not (tmp_path / "consumequeue" / "T1").exists()
+        assert "T1@cg" not in (tmp_path / CONFIG / "consumerOffset.json").read_text()
+        peer.send("T1", b"first")
+        assert [message.body for message in peer.messages("T1")] == [b"first"]
+        assert peer.offset("cg", "T1", set_zero_if_not_found=False) is None
+
+
+def test_topics_of_a_deleted_group_do_not_come_back_after_a_kill(tmp_path: Path) -> None:
+    """Nor count as topics again: their queues were built anew from the log."""
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        peer.send("T1", b"bad")
+        assert peer.send_back("cg", peer.messages("T1")[0], level=-1).code == 0
+        deleted = peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, ext={"topic": "%DLQ%cg"})
+        assert deleted.code == 0
+        kill(cluster)
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        assert peer.pull("%DLQ%cg", 0).code == ResponseCode.TOPIC_NOT_EXIST
+        assert not (tmp_path / "consumequeue" / "%DLQ%cg").exists()
 
 
 # --- offsets and their queues ---------------------------------------------------------------------

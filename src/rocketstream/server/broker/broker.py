@@ -18,6 +18,7 @@ from rocketstream._util.ending import CUT_SHORT
 from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol import names
+from rocketstream.protocol.bodies import TopicConfig
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.record import pack_host
@@ -268,8 +269,10 @@ class Broker:
         controller = self.controller
         for topic in self.store.topics():
             if topic.startswith(OWN_TOPIC_PREFIXES) and controller.topics.get(topic) is None:
-                queues = self.store.queue_ids(topic)[-1] + 1
-                controller.topics.ensure(topic, queues, controller.now_ms())
+                queues = min(self.store.queue_ids(topic)[-1] + 1, limits.TOPIC_QUEUES_MAX)
+                # Whether there is room or not: messages in it wait to be consumed.
+                config = TopicConfig(topic, read_queue_nums=queues, write_queue_nums=queues)
+                controller.topics.put(config, controller.now_ms())
                 logger.info(
                     "topic %s has queues but was missing in the file of topics; it is taken "
                     "in again",

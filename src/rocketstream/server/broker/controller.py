@@ -209,6 +209,14 @@ class BrokerController:
         self.topics.check_room(config.topic_name)
         await (await self.change_topic(config.topic_name, config))
 
+    def forget_topic(self, topic: str) -> None:
+        """Remove what the broker keeps of a topic that has no configuration any more."""
+        self.offsets.remove_topic(topic)
+        self.store.delete_topic(topic)
+        for tell in self.on_deleted:
+            tell(topic)
+        self.statistics.topic_deleted(topic)
+
     def ensure_topic(self, topic: str, queue_nums: int, *, unit: bool = False) -> TopicConfig:
         """Return a topic of the broker's own, created if missing.
 

@@ -104,16 +104,12 @@ class TopicHandlers:
         topic = request.header(DeleteTopicRequestHeader).topic
         self._check_name(topic)
         controller = self._controller
-        if controller.topics.get(topic) is None:
-            return ok()
-        counts = controller.change_topic(topic, None)
-        yield counts
-        counts.result()
-        controller.offsets.remove_topic(topic)
-        controller.store.delete_topic(topic)
-        for tell in controller.on_deleted:
-            tell(topic)
-        controller.statistics.topic_deleted(topic)
+        if controller.topics.get(topic) is not None:
+            counts = controller.change_topic(topic, None)
+            yield counts
+            counts.result()
+        # Without a configuration, too: a crash may have left the queues of a deleted topic.
+        controller.forget_topic(topic)
         written = controller.saver.offsets_written()
         written.add_done_callback(lambda done: connection.reply(request, _deleted(topic, done)))
         return None

@@ -29,6 +29,7 @@ from rocketstream.server.broker.handlers.clients import language_name
 from rocketstream.server.broker.transaction_service import TransactionService
 from rocketstream.server.dispatch import Handler, ok, refusal
 from rocketstream.transport.connection import Connection
+from rocketstream.transport.sharing import AnswerSteps
 
 ENTRIES_MAX = 10_000
 NO_FILTER_DATA = "null"
@@ -133,12 +134,20 @@ class UpkeepHandlers:
         """Code 306: indexes go together with their log files, so nothing is left to do."""
         return ok()
 
-    def clean_topics(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
-        """Code 316: removes queues of topics that no longer exist."""
+    def clean_topics(self, _: Connection, __: RemotingCommand) -> AnswerSteps:
+        """Code 316: removes queues of topics that no longer exist, and groups' offsets in them.
+
+        A topic of the same name begins at 0 again: answered once those are gone from the disk.
+        """
         controller = self._controller
         for topic in controller.store.topics():
             if controller.topics.get(topic) is None and not names.is_system_topic(topic):
-                controller.store.delete_topic(topic)
+                controller.forget_topic(topic)
+        written = controller.saver.offsets_written()
+        yield written
+        if not written.result():
+            text = "the topics are removed, but the offsets of groups cannot be written yet"
+            raise refusal(ResponseCode.SYSTEM_ERROR, text)
         return ok()
 
     def delete_expired(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
