@@ -31,6 +31,7 @@ from rocketstream.protocol.record import body_crc
 from rocketstream.server.broker.registration import NameServerRegistrar
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 from rocketstream.server.nameserver import NameServer
+from rocketstream.server.nameserver.handlers import REFUSALS_PAUSE_MS
 from rocketstream.testing import ManualClock
 from tests.kits.peer import Peer, ext
 
@@ -306,6 +307,21 @@ def test_topic_is_deleted_everywhere_or_in_one_cluster(namesrv_peer: Peer) -> No
     assert addresses(namesrv_peer, "T1") is None
     namesrv_peer.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, ext={"topic": "T2"})
     assert addresses(namesrv_peer, "T2") is None
+
+
+def test_refused_registrations_are_told_in_the_log_now_and_then(
+    running: Running, namesrv_peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    running.server.routes._topics_max = 1
+    for counter in range(3):
+        refused = register(namesrv_peer, "T1", "T2", counter=counter)
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert (refused.remark or "").startswith("1 new topics of broker broker-a are not taken")
+        assert addresses(namesrv_peer, "T1") == {0: ADDRESS}
+    assert caplog.text.count("1 new topics of broker broker-a") == 1
+    running.clock.advance(REFUSALS_PAUSE_MS)
+    register(namesrv_peer, "T1", "T2", counter=3)
+    assert caplog.text.count("1 new topics of broker broker-a") == 2
 
 
 def test_write_permission_is_wiped_and_given_back(namesrv_peer: Peer) -> None:

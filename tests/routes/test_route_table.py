@@ -164,10 +164,41 @@ def test_registrations_have_bounds() -> None:
     """What is known may be told again; what is new is refused, with the number kept."""
     table = RouteTable(brokers_max=1, topics_max=2)
     register(table, "T1", "T2")
-    known, other = BrokerIdentity("C1", "a", 0, "a0:1"), BrokerIdentity("C1", "b", 0, "b0:1")
-    assert table.no_room(known, {"T1": TopicConfig("T1")}) is None
-    assert "keeps 2 topics" in (table.no_room(known, {"T3": TopicConfig("T3")}) or "")
-    assert "keeps 1 brokers" in (table.no_room(other, None) or "")
+    register(table, "T1", counter=2)
+    with pytest.raises(BrokerError, match=r"1 new topics of broker a .* keeps 2 topics"):
+        register(table, "T3", counter=3)
+    with pytest.raises(BrokerError, match="keeps 1 brokers"):
+        register(table, name="b")
+    assert table.topics() == ["T1", "T2"]
+
+
+def test_a_broker_with_topics_there_is_no_room_for_stays_with_those_that_are_known() -> None:
+    """It was refused whole: after two minutes it and all its routes were dropped."""
+    table = RouteTable(topics_max=2)
+    register(table, "T1", "old")
+    later_ms = NOW + BROKER_EXPIRED_MS
+    for counter in (2, 3):
+        with pytest.raises(BrokerError, match=r"1 new topics"):
+            register(table, "T1", "new", counter=counter, now_ms=later_ms)
+    assert table.expire(later_ms + BROKER_EXPIRED_MS) == []
+    assert brokers(table, "T1") == {"a"}
+    assert brokers(table, "new") == set()
+
+
+def test_a_broker_whose_topics_had_no_room_tells_them_until_they_are_taken() -> None:
+    """A topic made meanwhile, which it tells alone, is no reason to end that."""
+    table, version = RouteTable(topics_max=2), DataVersion(2, 1)
+    register(table, "other", name="b")
+    for _ in range(2):
+        with pytest.raises(BrokerError, match=r"1 new topics"):
+            register(table, "T1", "T2", counter=2)
+        assert table.is_changed("a0:1", version)
+    table.delete_topic("other")
+    register(table, "T1", counter=2)
+    assert table.is_changed("a0:1", version)
+    register(table, "T1", "T2", counter=2)
+    assert not table.is_changed("a0:1", version)
+    assert table.topics() == ["T1", "T2"]
 
 
 def test_long_registration_is_taken_over_in_its_last_step() -> None:

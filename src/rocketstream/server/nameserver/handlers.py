@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import Callable, Generator
 
 from rocketstream._util.clock import Clock
+from rocketstream.errors import BrokerError
 from rocketstream.protocol.bodies import (
     DataVersion,
     KVTable,
@@ -43,12 +45,16 @@ from rocketstream.server.nameserver.core.routes import BrokerIdentity, KeyValueT
 from rocketstream.transport.connection import Connection
 from rocketstream.transport.sharing import Steps
 
+logger: logging.Logger = logging.getLogger("rocketstream.server")
+
 OWN_NAMESPACE = "ROCKETSTREAM_NAMESRV_CONFIG"
 """Namespace of the name server's own settings, kept with those of codes 100 and 102."""
 EDITABLE = {"orderMessageEnable": "false"}
 """Settings that may be changed while it runs, with their first values."""
 STANDARD_JSON_SINCE = 401
 """Senders from this version (4.9.4) on read quoted map keys."""
+REFUSALS_PAUSE_MS = 600_000
+"""Refused registrations come again every 30 s; the log tells of one in so long."""
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
@@ -71,6 +77,7 @@ class NameServerHandlers:
         self._routes = routes
         self._settings = settings
         self._clock = clock
+        self._silent_until_ms = 0.0
 
     def table(self) -> dict[int, Handler]:
         """The dispatch table; every other code is refused with code 3."""
@@ -110,16 +117,23 @@ class NameServerHandlers:
             header.cluster_name, header.broker_name, header.broker_id, header.broker_addr
         )
         topics = wrapper.topic_config_table if wrapper else None
-        result = yield from self._routes.registering(
-            identity,
-            ha_server_address=header.ha_server_addr,
-            topics=topics,
-            data_version=wrapper.data_version if wrapper else None,
-            filter_servers=filter_servers,
-            channel=connection,
-            opened=connection.number,
-            now_ms=self._clock.monotonic_ms(),
-        )
+        now_ms = self._clock.monotonic_ms()
+        try:
+            result = yield from self._routes.registering(
+                identity,
+                ha_server_address=header.ha_server_addr,
+                topics=topics,
+                data_version=wrapper.data_version if wrapper else None,
+                filter_servers=filter_servers,
+                channel=connection,
+                opened=connection.number,
+                now_ms=now_ms,
+            )
+        except BrokerError as error:
+            if now_ms >= self._silent_until_ms:
+                self._silent_until_ms = now_ms + REFUSALS_PAUSE_MS
+                logger.warning("name server: %s", error.remark)
+            raise
         order = self._settings.namespace(ORDER_NAMESPACE)
         return ok(
             RegisterBrokerResponseHeader(

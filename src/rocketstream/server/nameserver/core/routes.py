@@ -60,6 +60,8 @@ class LiveBroker:
     channel: Hashable
     opened: int
     ha_server_address: str
+    lacks: int = 0
+    """How many topics it told when there was no room for all; 0 once as many were taken."""
 
 
 class RouteTable:
@@ -104,7 +106,8 @@ class RouteTable:
             opened: the number of that connection, which grows.
 
         Raises:
-            BrokerError: there is no room for the registration; nothing has changed.
+            BrokerError: there is no room for another broker, and nothing has changed; or for all
+                the new topics, and what was known, or had room, is taken.
         """
         queues: dict[str, QueueData] = {}
         if topics is not None and identity.id == MASTER_ID:
@@ -113,42 +116,38 @@ class RouteTable:
                 if number % TOPICS_PER_STEP == 0:
                     yield
         # Checked here, not before the steps: others may have registered meanwhile.
-        problem = self.no_room(identity, topics)
-        if problem is not None:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, problem)
+        if identity.address not in self._live and len(self._live) >= self._brokers_max:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker {identity.name} at {identity.address} is not taken: this name server "
+                f"keeps {self._brokers_max} brokers; give it a name server of its own",
+            )
         self._leave_former(identity)
         first = self._join(identity)
+        refused = 0
         if first or self.is_changed(identity.address, data_version):
-            self._put_queues(identity.name, queues)
+            refused = self._put_queues(identity.name, queues)
         if self.is_late(identity.address, opened):
             latest = self._live[identity.address]
             channel, opened = latest.channel, latest.opened
+        lacks = len(queues) if refused else self._lacks(identity.address, len(queues))
+        if lacks:
+            data_version = None  # a broker tells nothing again where its version is known
         self._live[identity.address] = LiveBroker(
-            identity, now_ms, data_version, channel, opened, ha_server_address
+            identity, now_ms, data_version, channel, opened, ha_server_address, lacks
         )
         servers = list(filter_servers)
         if servers:
             self._filter_servers[identity.address] = servers
         else:
             self._filter_servers.pop(identity.address, None)
+        if refused:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"{refused} new topics of broker {identity.name} are not taken: this name server "
+                f"keeps {self._topics_max} topics; delete some first",
+            )
         return self._answer(identity)
-
-    def no_room(
-        self, identity: BrokerIdentity, topics: Mapping[str, TopicConfig] | None
-    ) -> str | None:
-        """Return why there is no room for a registration; None when there is."""
-        if identity.address not in self._live and len(self._live) >= self._brokers_max:
-            return (
-                f"broker {identity.name} at {identity.address} is not taken: this name server "
-                f"keeps {self._brokers_max} brokers; give it a name server of its own"
-            )
-        grows = sum(topic not in self._queues for topic in topics or ())
-        if grows and len(self._queues) + grows > self._topics_max:
-            return (
-                f"the topics of broker {identity.name} are not taken, {grows} of them new: this "
-                f"name server keeps {self._topics_max} topics; delete some first"
-            )
-        return None
 
     def _leave_former(self, identity: BrokerIdentity) -> None:
         """End the registration of a broker that was renamed: nothing else ever would."""
@@ -184,17 +183,26 @@ class RouteTable:
         live = self._live.get(master) if master else None
         return Registered(master, live.ha_server_address) if live else Registered()
 
-    def _put_queues(self, broker_name: str, given: Mapping[str, QueueData]) -> None:
-        if not given:
-            return
-        queues = self._queues
+    def _put_queues(self, broker_name: str, given: Mapping[str, QueueData]) -> int:
+        """Take the topics of a broker; return how many new ones there is no room for."""
+        queues, taken = self._queues, []
         for topic, data in given.items():
             known = queues.get(topic)
-            if known is None:
+            if known is not None:
+                known[broker_name] = data
+            elif len(queues) < self._topics_max:
                 queues[topic] = {broker_name: data}
             else:
-                known[broker_name] = data
-        self._topics_of.setdefault(broker_name, set()).update(given)
+                continue
+            taken.append(topic)
+        if taken:
+            self._topics_of.setdefault(broker_name, set()).update(taken)
+        return len(given) - len(taken)
+
+    def _lacks(self, address: str, taken: int) -> int:
+        """Return what ``lacks`` is after as many topics were taken: a part does not bring all."""
+        live = self._live.get(address)
+        return live.lacks if live is not None and taken < live.lacks else 0
 
     def is_late(self, address: str, opened: int) -> bool:
         """Whether an address has registered over a later connection than the one of a request."""
