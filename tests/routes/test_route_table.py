@@ -9,7 +9,13 @@ import pytest
 
 from rocketstream.errors import BrokerError
 from rocketstream.limits import BROKER_EXPIRED_MS
-from rocketstream.protocol.bodies import DataVersion, QueueData, TopicConfig
+from rocketstream.protocol.bodies import (
+    DataVersion,
+    KVConfigSerializeWrapper,
+    QueueData,
+    TopicConfig,
+)
+from rocketstream.protocol.names import ORDER_NAMESPACE
 from rocketstream.server.nameserver.core.routes import (
     TOPICS_PER_STEP,
     BrokerIdentity,
@@ -320,5 +326,28 @@ def test_settings_of_a_namespace_are_a_copy() -> None:
     assert found == {"k": "v"}
     table.delete("n", "k")
     table.delete("other", "k")
-    assert table.namespace("n") == {}
+    assert table.namespace("n") is None
     assert found == {"k": "v"}
+
+
+def test_namespaces_end_with_their_last_setting() -> None:
+    """They stayed for ever, in memory and in the file, beside all bounds."""
+    table = KeyValueTable(count_max=1)
+    for number in range(3):
+        assert table.put(f"n{number}", "k", "v") is None
+        table.delete(f"n{number}", "k")
+    assert table.snapshot().config_table == {}
+    table.load(KVConfigSerializeWrapper({"of an earlier version": {}}))
+    assert table.snapshot().config_table == {}
+
+
+def test_that_no_topic_is_ordered_any_more_is_no_absence_of_an_answer() -> None:
+    """Brokers of upstream keep the order of a topic until they are told the table without it."""
+    table = KeyValueTable()
+    assert table.namespace(ORDER_NAMESPACE) is None
+    table.put(ORDER_NAMESPACE, "T1", "a:4")
+    table.delete(ORDER_NAMESPACE, "T1")
+    assert table.namespace(ORDER_NAMESPACE) == {}
+    restored = KeyValueTable()
+    restored.load(table.snapshot())
+    assert restored.namespace(ORDER_NAMESPACE) == {}

@@ -8,7 +8,7 @@ import pytest
 
 from rocketstream.errors import StoreDamagedError
 from rocketstream.protocol.bodies import TopicRouteData
-from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.server.broker.editing import EDITABLE, edited, shown
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster, EmbeddedSettings
@@ -115,6 +115,16 @@ def test_name_server_tells_the_order_of_topics_when_told_to(tmp_path: Path) -> N
         assert order_of(namesrv) == "broker-a:4"
         settings = told(namesrv.call(RequestCode.GET_NAMESRV_CONFIG))
         assert settings["orderMessageEnable"] == "true"
+
+
+def test_name_server_that_keeps_no_more_settings_refuses_its_own(tmp_path: Path) -> None:
+    """It answered that all was well."""
+    code = RequestCode.UPDATE_NAMESRV_CONFIG
+    with EmbeddedCluster(tmp_path, SETTINGS) as cluster, Peer(cluster.namesrv_addr) as namesrv:
+        cluster.nameserver.settings._count_max = 0
+        answered, remark = change(namesrv, "orderMessageEnable=true", code)
+        assert answered == ResponseCode.SYSTEM_ERROR
+        assert "keeps 0 settings" in remark
 
 
 def order_of(namesrv: Peer) -> str | None:

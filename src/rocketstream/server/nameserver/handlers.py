@@ -229,7 +229,9 @@ class NameServerHandlers:
                 text = f"{name}={text} is not accepted: give true or false"
                 raise refusal(ResponseCode.SYSTEM_ERROR, text)
         for name, text in given.items():
-            self._settings.put(OWN_NAMESPACE, name, text)
+            problem = self._settings.put(OWN_NAMESPACE, name, text)
+            if problem is not None:
+                raise refusal(ResponseCode.SYSTEM_ERROR, problem)
         return self._answer_written(connection, request)
 
     def _own(self, name: str) -> str:

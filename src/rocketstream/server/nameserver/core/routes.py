@@ -28,6 +28,7 @@ from rocketstream.protocol.bodies import (
     TopicRouteData,
 )
 from rocketstream.protocol.codes import MASTER_ID, Perm, ResponseCode
+from rocketstream.protocol.names import ORDER_NAMESPACE
 
 TOPICS_PER_STEP = 500
 
@@ -403,7 +404,11 @@ class KeyValueTable:
 
     def load(self, wrapper: KVConfigSerializeWrapper) -> None:
         """Take over the content of a file."""
-        self._table = {name: dict(pairs) for name, pairs in wrapper.config_table.items()}
+        self._table = {
+            name: dict(pairs)
+            for name, pairs in wrapper.config_table.items()
+            if pairs or name == ORDER_NAMESPACE
+        }
         self._count = sum(map(len, self._table.values()))
         self._chars = sum(
             _chars(name, key, value)
@@ -438,15 +443,22 @@ class KeyValueTable:
         return self._table.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Remove a value if there."""
-        value = self._table.get(namespace, {}).pop(key, None)
+        """Remove a value if there, and with the last one its namespace.
+
+        That of the order stays: brokers of upstream take its being empty for "no topic is ordered",
+        and its absence for no answer.
+        """
+        pairs = self._table.get(namespace, {})
+        value = pairs.pop(key, None)
         if value is not None:
             self._count -= 1
             self._chars -= _chars(namespace, key, value)
             self.generation += 1
+            if not pairs and namespace != ORDER_NAMESPACE:
+                del self._table[namespace]
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
-        """Return all pairs of a namespace; None when it was never used."""
+        """Return all pairs of a namespace; None when it has none."""
         found = self._table.get(namespace)
         return dict(found) if found is not None else None
 
