@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 
@@ -231,3 +232,35 @@ def test_a_topic_is_deleted_though_the_log_has_no_room_to_say_so(
         assert store.topics() == []
         assert put(store, b"new").queue_offset == 0
     assert "a crash may bring back the deleted topic T1" in caplog.text
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_topics_have_after_a_kill_what_they_had_whatever_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance, clock = random.Random(seed), ManualClock()
+    if seed % 3 == 0:
+        monkeypatch.setattr(queues, "RECORDS_MAX", 5)
+    had: dict[tuple[str, int], list[bytes]] = {}
+    store = MessageStore(tmp_path, small_config(), clock, QuickFiles())
+    store.open()
+    for number in range(150):
+        topic, queue_id, what = chance.choice("AB"), chance.randrange(3), chance.random()
+        if what < 0.75:
+            put(store, b"%d" % number, topic=topic, queue_id=queue_id)
+            had.setdefault((topic, queue_id), []).append(b"%d" % number)
+            clock.advance(chance.choice((0, 1, 4000)))
+        elif what < 0.82:
+            store.delete_topic(topic)
+            had = {key: bodies for key, bodies in had.items() if key[0] != topic}
+        elif what < 0.92:
+            store.flush()
+        else:
+            store.abandon()
+            if what > 0.98:
+                shutil.rmtree(tmp_path / "consumequeue")
+            store = MessageStore(tmp_path, small_config(), clock, QuickFiles())
+            store.open()
+            keys = [(name, each) for name in store.topics() for each in store.queue_ids(name)]
+            assert {key: all_bodies(store, key[0], queue_id=key[1]) for key in keys} == had
+    store.abandon()
