@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
+from typing import cast
 
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import fastjson
 from rocketstream.protocol.bodies import (
     CheckClientRequestBody,
     ConsumerConnection,
+    ConsumerData,
     GetConsumerListByGroupResponseBody,
+    HeartbeatData,
     LockBatchRequestBody,
     LockBatchResponseBody,
     ProducerConnection,
@@ -19,8 +24,10 @@ from rocketstream.protocol.bodies import (
 )
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
+from rocketstream.server.broker.handlers.clients import ClientHandlers
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.testing import ManualClock
+from rocketstream.transport.connection import Connection
 from tests.kits.peer import Peer, ext
 from tests.plugins.peers import MakeCluster
 
@@ -65,6 +72,49 @@ def test_a_producer_group_of_endless_name_is_refused(rocketmq_cluster: EmbeddedC
         answer = peer.call(RequestCode.HEART_BEAT, body=body)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "255 characters at most" in str(answer.remark)
+
+
+def test_a_refused_group_takes_nothing_from_the_others_of_its_heartbeat(
+    rocketmq_cluster: EmbeddedCluster,
+) -> None:
+    """Those behind it were not refreshed: 120 s later a healthy client was out of all of them."""
+    controller = rocketmq_cluster.broker.controller
+    with Peer(rocketmq_cluster.broker_addr) as first, Peer(rocketmq_cluster.broker_addr) as second:
+        first.heartbeat("c1", "known", {"T1": "*"})
+        controller.groups._groups_max = len(list(controller.groups))
+        consumers = [{"groupName": name} for name in ("one-more", "not a name", "known")]
+        producers = [{"groupName": name} for name in ("p" * 256, "pg")]
+        body = {"clientID": "c2", "consumerDataSet": consumers, "producerDataSet": producers}
+        answer = second.call(RequestCode.HEART_BEAT, body=json.dumps(body).encode())
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark == (
+            f"group one-more is not created: this broker keeps {controller.groups._groups_max} "
+            "groups; delete some first; 2 more of the client's groups are refused"
+        )
+        assert members(first, "known") == ["c1", "c2"]
+        assert [member.client_id for member in controller.producers.members("pg")] == ["c2"]
+
+
+class WatchedRequest(RemotingCommand):
+    """A request whose end can be seen."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_a_refused_heartbeat_is_not_held_by_its_refusal(rocketmq_cluster: EmbeddedCluster) -> None:
+    """A circle through the error's frame held 300 of 1 MB, until old objects were collected."""
+    handlers = ClientHandlers(rocketmq_cluster.broker.controller)
+    body = HeartbeatData("c1", [], [ConsumerData("not a name")]).encode()
+    request = WatchedRequest(RequestCode.HEART_BEAT, body=body)
+    seen = weakref.ref(request)
+    gc.disable()
+    try:
+        steps = handlers.heartbeat(cast("Connection", object()), request)
+        assert list(steps) == [None]
+        del steps, request
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_changed_topics_announce_and_newer_expressions_replace(

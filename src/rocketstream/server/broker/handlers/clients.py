@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from rocketstream.errors import ConfigurationError, SubscriptionError
+from rocketstream.errors import BrokerError, ConfigurationError, SubscriptionError
 from rocketstream.limits import GROUP_CHARS_MAX, LOCK_SAVE_WAIT_MS
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
@@ -68,25 +68,40 @@ class ClientHandlers:
     # --- coming and going ------------------------------------------------------------------------
 
     def heartbeat(self, connection: Connection, request: RemotingCommand) -> Steps:
-        """Code 34; others are served between its groups."""
+        """Code 34; others are served between its groups.
+
+        A group that is refused takes nothing from the others: a client that is there must not
+        expire in them. The first refusal is the answer.
+        """
         data = HeartbeatData.decode_request(_body(request))
         shared_with = ""
+        # Answers, since errors would hold this frame, and that all of the heartbeat.
+        refused: list[RemotingCommand] = []
         for consumer in data.consumer_data_set:
             yield
-            member = self._member(connection, request, data.client_id)
-            yield from self._register_consumer(consumer, member)
-            shared_with = self._twin(consumer.group_name, member) or shared_with
+            try:
+                member = self._member(connection, request, data.client_id)
+                yield from self._register_consumer(consumer, member)
+                shared_with = self._twin(consumer.group_name, member) or shared_with
+            except BrokerError as error:
+                refused.append(RemotingCommand.response(error.code, error.remark))
         for producer in data.producer_data_set:
-            if len(producer.group_name) > GROUP_CHARS_MAX:
-                text = f"a producer group has {GROUP_CHARS_MAX} characters at most"
-                raise refusal(ResponseCode.SYSTEM_ERROR, text)
-            member = self._member(connection, request, data.client_id)
-            self._controller.producers.register(producer.group_name, member)
+            try:
+                member = self._member(connection, request, data.client_id)
+                self._register_producer(producer.group_name, member)
+            except BrokerError as error:
+                refused.append(RemotingCommand.response(error.code, error.remark))
             yield
-        answer = ok()
+        answer = _first(refused) if refused else ok()
         if shared_with:
             answer.ext_fields = {SHARED_ID_FIELD: shared_with}
         return answer
+
+    def _register_producer(self, group: str, member: Member) -> None:
+        if len(group) > GROUP_CHARS_MAX:
+            text = f"a producer group has {GROUP_CHARS_MAX} characters at most"
+            raise refusal(ResponseCode.SYSTEM_ERROR, text)
+        self._controller.producers.register(group, member)
 
     def _twin(self, group: str, member: Member) -> str:
         """Return where another process has the id of a member, and say so once; else nothing."""
@@ -238,6 +253,14 @@ class ClientHandlers:
 
 def _locked(queues: set[MessageQueue]) -> RemotingCommand:
     return ok(body=LockBatchResponseBody(queues).encode())
+
+
+def _first(refused: list[RemotingCommand]) -> RemotingCommand:
+    """Return the answer to a heartbeat of which some groups were not taken."""
+    first, more = refused[0], len(refused) - 1
+    if more:
+        first.remark = f"{first.remark}; {more} more of the client's groups are refused"
+    return first
 
 
 def _body(request: RemotingCommand) -> bytes:
