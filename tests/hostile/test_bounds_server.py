@@ -15,6 +15,7 @@ from rocketstream.protocol.bodies import ConsumerData, HeartbeatData
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import QueryMessageRequestHeader
+from rocketstream.server.broker.core.room import Fullness, Room
 from rocketstream.server.broker.registration import NameServerRegistrar
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 from rocketstream.transport.sharing import Steps
@@ -93,6 +94,38 @@ def test_heartbeat_of_many_groups_writes_no_file_of_its_own(
     assert saves == []
     topics = rocketmq_cluster.broker.controller.topics
     assert all(topics.get(f"%RETRY%g{number}") is not None for number in range(200))
+
+
+# --- full tables ----------------------------------------------------------------------------------
+
+
+def test_a_table_that_fills_up_is_told_once_before_it_is_full_and_once_then() -> None:
+    """One that hovers about a mark fills no log; one that was emptied and fills again is told."""
+    fullness = Fullness()
+
+    def told(used: int) -> list[str]:
+        lines = fullness.look([Room("groups", used, 10), Room("topics", 0, 10)])
+        return [line.split()[0] for line in lines]
+
+    near, full = ["condition=TABLE_NEARLY_FULL"], ["condition=TABLE_FULL"]
+    assert [told(used) for used in (7, 8, 9, 7, 8)] == [[], near, [], [], []]
+    assert [told(used) for used in (10, 9, 10, 7, 10)] == [full, [], [], [], []]
+    assert [told(used) for used in (6, 10, 6, 8, 10)] == [[], full, [], near, full]
+
+
+def test_a_broker_whose_tables_are_full_says_so(
+    rocketmq_cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    controller = rocketmq_cluster.broker.controller
+    controller.groups._groups_max = len(list(controller.groups))
+    controller.offsets._offsets_max = 0
+    controller.tell_fullness()
+    controller.tell_fullness()
+    assert [record.message for record in caplog.records if "TABLE_FULL" in record.message] == [
+        "broker: condition=TABLE_FULL this broker keeps 7 groups at most: further ones are refused",
+        "broker: condition=TABLE_FULL this broker keeps 0 offsets at most: further ones are "
+        "refused",
+    ]
 
 
 # --- conditions -----------------------------------------------------------------------------------

@@ -365,6 +365,7 @@ class Broker:
         """Remove silent clients; how long the broker stood still is not their silence."""
         controller = self.controller
         controller.expire_members(self._attention.look(controller.monotonic_ms()))
+        controller.tell_fullness()
 
     def _delete_expired(self) -> None:
         """Remove commit log files past their time (C-439); tried again in the next round."""

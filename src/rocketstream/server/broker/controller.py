@@ -23,6 +23,7 @@ from rocketstream.server.broker.core.groups import GroupTable
 from rocketstream.server.broker.core.locks import QueueLocks
 from rocketstream.server.broker.core.members import ConsumerMembers, ProducerMembers
 from rocketstream.server.broker.core.offsets import ConsumerOffsets
+from rocketstream.server.broker.core.room import Fullness
 from rocketstream.server.broker.core.schedule import DelaySchedule, parse_delay_levels
 from rocketstream.server.broker.core.stats import Counter
 from rocketstream.server.broker.core.topics import TopicTable
@@ -93,6 +94,7 @@ class BrokerController:
         self.producers: ProducerMembers = ProducerMembers()
         self.locks: QueueLocks = QueueLocks()
         self.schedule: DelaySchedule = DelaySchedule(parse_delay_levels(config.delay_levels))
+        self._fullness = Fullness()
         self.edits: Edits = Edits()
         """Settings that were changed while the broker ran, in this run or an earlier one."""
         self.edits_generation = 0
@@ -294,6 +296,14 @@ class BrokerController:
         for channel in channels:
             if isinstance(channel, Connection):
                 channel.close("no heartbeat for 120 s")
+
+    def tell_fullness(self) -> None:
+        """Log which tables have become nearly full, or full."""
+        tables = (
+            self.topics, self.groups, self.offsets, self.consumers, self.producers, self.locks,
+        )  # fmt: skip
+        for line in self._fullness.look(table.room for table in tables):
+            logger.warning("broker: %s", line)
 
     def sample(self) -> None:
         """Take the samples from which rates are computed."""

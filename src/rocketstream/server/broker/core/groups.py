@@ -15,7 +15,7 @@ from rocketstream.protocol.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
-from rocketstream.server.broker.core.room import check_room
+from rocketstream.server.broker.core.room import Room, check_room
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = (
@@ -80,6 +80,11 @@ class GroupTable:
         config = SubscriptionGroupConfig(group_name=group)
         self.put(config, now_ms)
         return config, True
+
+    @property
+    def room(self) -> Room:
+        """How many groups there are, and may be."""
+        return Room("groups", len(self._table), self._groups_max)
 
     def check_room(self, group: str) -> None:
         """Check that there is room for a group.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rocketstream.limits import LOCK_GRACE_MS, LOCK_LIVE_MS, QUEUE_LOCKS_MAX
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import QueueLockTable
+from rocketstream.server.broker.core.room import Room
 
 
 @dataclass(slots=True)
@@ -79,6 +80,11 @@ class QueueLocks:
                 for group, held in self._groups.items()
             }
         )
+
+    @property
+    def room(self) -> Room:
+        """How many leases there are, and may be."""
+        return Room("queue locks", self._count, self._held_max)
 
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: float

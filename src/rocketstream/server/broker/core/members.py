@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from rocketstream.limits import CLIENT_EXPIRED_MS, GROUPS_MAX
 from rocketstream.protocol.bodies import ConsumerData, SubscriptionData
-from rocketstream.server.broker.core.room import check_room
+from rocketstream.server.broker.core.room import Room, check_room
 
 _LEAVE_SOME = "end some of their clients first"
 
@@ -65,6 +65,11 @@ class ConsumerMembers:
 
     def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
+
+    @property
+    def room(self) -> Room:
+        """How many groups have members, and may have."""
+        return Room("consumer groups with members", len(self._groups), GROUPS_MAX)
 
     def group(self, name: str) -> ConsumerGroup | None:
         """Return a group; None when it has no members."""
@@ -173,6 +178,11 @@ class ProducerMembers:
     def __init__(self) -> None:
         self._groups: dict[str, dict[Hashable, Member]] = {}
         self._clients: dict[str, Member] = {}
+
+    @property
+    def room(self) -> Room:
+        """How many groups have members, and may have."""
+        return Room("producer groups with members", len(self._groups), GROUPS_MAX)
 
     def register(self, group: str, member: Member) -> None:
         """Take a heartbeat; the id of a client stays with the account that has it.

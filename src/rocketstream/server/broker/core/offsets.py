@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Set
 
 from rocketstream.limits import CONSUMER_OFFSETS_MAX, GROUP_CHARS_MAX
 from rocketstream.protocol.bodies import ConsumerOffsetTable
+from rocketstream.server.broker.core.room import Room
 
 SEPARATOR = "@"
 NO_OFFSET = 0x7FFF_FFFF_FFFF_FFFF
@@ -35,6 +36,11 @@ class ConsumerOffsets:
     def snapshot(self) -> ConsumerOffsetTable:
         """Return a copy for a file or a reply."""
         return ConsumerOffsetTable({key: dict(queues) for key, queues in self._table.items()})
+
+    @property
+    def room(self) -> Room:
+        """How many offsets there are, and may be."""
+        return Room("offsets", self._count, self._offsets_max)
 
     def no_room(self, group: str, queues: Collection[tuple[str, int]]) -> str | None:
         """Return why there is no room for the offsets of a group in queues, each a topic and an id;

@@ -1,11 +1,12 @@
-"""The room a broker has for a new topic or group that a client asks for.
+"""The room a broker has for what clients ask it to keep, such as a new topic or group.
 
-Pure: numbers in, yes or a refusal out.
+Pure: numbers in, yes or a refusal out, or lines that say how full a table is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 from rocketstream.errors import BrokerError
 from rocketstream.protocol.codes import ResponseCode
@@ -37,3 +38,42 @@ def check_room(
             ResponseCode.SYSTEM_ERROR,
             f"{kind} {name} is not created: this broker keeps {most} {kind}s{note}; {remedy}",
         )
+
+
+class Room(NamedTuple):
+    """How much of a table is taken: so many of these things, where at most so many are kept."""
+
+    things: str
+    used: int
+    most: int
+
+
+class Fullness:
+    """Notices when tables fill up: once at four fifths, and once when there is no room left.
+
+    What was noticed is noticed again only after a table has been less than seven tenths full.
+    """
+
+    def __init__(self) -> None:
+        self._noticed: dict[str, int] = {}
+
+    def look(self, rooms: Iterable[Room]) -> list[str]:
+        """Return a line for each table that has become nearly full, or full."""
+        lines = []
+        for room in rooms:
+            things, used, most = room
+            before = self._noticed.get(things, 0)
+            stage = (used * 5 >= most * 4) + (used >= most)
+            if stage > before:
+                lines.append(_FULLNESS[stage].format(used=used, most=most, things=things))
+                self._noticed[things] = stage
+            elif used * 10 < most * 7:
+                self._noticed.pop(things, None)
+        return lines
+
+
+_FULLNESS = (
+    "",
+    "condition=TABLE_NEARLY_FULL this broker has {used} of at most {most} {things}",
+    "condition=TABLE_FULL this broker keeps {most} {things} at most: further ones are refused",
+)

@@ -14,7 +14,7 @@ from rocketstream.protocol import names
 from rocketstream.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketstream.protocol.bodies.route import topic_entry, topics_text
 from rocketstream.protocol.codes import Perm, ResponseCode, TopicSysFlag
-from rocketstream.server.broker.core.room import check_room
+from rocketstream.server.broker.core.room import Room, check_room
 
 READ_WRITE = Perm.READ | Perm.WRITE
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
@@ -152,6 +152,11 @@ class TopicTable:
     def is_system(self, topic: str) -> bool:
         """Whether administration may neither create nor delete the topic."""
         return topic in self._system or names.is_system_topic(topic)
+
+    @property
+    def room(self) -> Room:
+        """How many topics there are, and may be."""
+        return Room("topics", len(self._entries), self._topics_max)
 
     def check_room(self, topic: str) -> None:
         """Check that there is room for a topic that a client asks for.
