@@ -228,6 +228,35 @@ def test_a_client_is_reached_by_its_newest_channel_until_that_closes() -> None:
     assert [each.channel for each in producers.members("pg")] == ["c"]
 
 
+def test_a_channel_has_one_client_of_a_group() -> None:
+    """Covers C-348: a peer that made up ids filled the memory, as long as it stayed connected."""
+    producers = ProducerMembers()
+    for number in range(100):
+        producers.register("pg", member("a", f"id{number}"))
+    producers.register("other", member("a", "of the other group"))
+    assert [producers.channel_of(f"id{number}") for number in (0, 98, 99)] == [None, None, "a"]
+    assert producers.channel_of("of the other group") == "a"
+    assert len(producers._clients) == 2
+
+
+def test_a_client_is_reached_as_long_as_one_of_its_groups_is_there() -> None:
+    """Covers C-348: whichever way the others went."""
+    producers = ProducerMembers()
+    for group in ("g1", "g2", "g3", "g4"):
+        producers.register(group, member("a", "client"))
+    producers.unregister("g1", "a")
+    producers.unregister("g1", "a")
+    producers.register("g2", member("a", "another"))
+    producers.register("g3", member("a", "client", NOW + 1))
+    assert producers.expire(NOW + 120_001) == ["a", "a"]
+    assert producers.channel_of("another") is None
+    assert producers.channel_of("client") == "a"
+    producers.unregister("g3", "a")
+    assert producers.channel_of("client") is None
+    assert not producers._clients
+    assert not producers._groups_by_id
+
+
 def test_the_id_of_a_client_stays_with_the_account_that_has_it() -> None:
     """Otherwise its replies would go to whoever says he is it."""
     producers = ProducerMembers()

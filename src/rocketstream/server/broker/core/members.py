@@ -178,6 +178,9 @@ class ProducerMembers:
     def __init__(self) -> None:
         self._groups: dict[str, dict[Hashable, Member]] = {}
         self._clients: dict[str, Member] = {}
+        """By client id; those with a group alone, since clients name their ids themselves."""
+        self._groups_by_id: dict[tuple[Hashable, str], int] = {}
+        """In how many groups a channel has a client id."""
 
     @property
     def room(self) -> Room:
@@ -187,28 +190,47 @@ class ProducerMembers:
     def register(self, group: str, member: Member) -> None:
         """Take a heartbeat; the id of a client stays with the account that has it.
 
+        A channel is one member of a group: another client id replaces the one before.
+
         Raises:
             BrokerError: the group is new, and as many have members as the broker keeps.
         """
         check_room("producer group", group, self._groups, GROUPS_MAX, remedy=_LEAVE_SOME)
-        self._groups.setdefault(group, {})[member.channel] = member
+        members = self._groups.setdefault(group, {})
+        before = members.get(member.channel)
+        members[member.channel] = member
+        key = (member.channel, member.client_id)
+        self._groups_by_id[key] = self._groups_by_id.get(key, 0) + 1
         known = self._clients.get(member.client_id)
         if known is None or known.access_key == member.access_key:
             self._clients[member.client_id] = member
+        if before is not None:
+            self._left(before)
 
     def unregister(self, group: str, channel: Hashable) -> None:
         """Remove one member of one group."""
         members = self._groups.get(group, {})
-        members.pop(channel, None)
+        member = members.pop(channel, None)
         if not members:
             self._groups.pop(group, None)
+        if member is not None:
+            self._left(member)
+
+    def _left(self, member: Member) -> None:
+        """Note that a member left one group; without any its client is not reached any more."""
+        key = (member.channel, member.client_id)
+        groups = self._groups_by_id.pop(key) - 1
+        if groups:
+            self._groups_by_id[key] = groups
+            return
+        known = self._clients.get(member.client_id)
+        if known is not None and known.channel == member.channel:
+            del self._clients[member.client_id]
 
     def channel_closed(self, channel: Hashable) -> None:
         """Remove a channel from every group."""
         for group in [g for g, members in self._groups.items() if channel in members]:
             self.unregister(group, channel)
-        for client_id in [c for c, known in self._clients.items() if known.channel == channel]:
-            del self._clients[client_id]
 
     def expire(self, now_ms: float, since_ms: float = -math.inf) -> list[Hashable]:
         """Remove members silent for 120 s, of that which counts; return their channels."""
