@@ -52,6 +52,9 @@ DELAY_LEVEL_MAX: Final = 18
 """The highest delay level of brokers whose ``messageDelayLevel`` is the usual one."""
 TOPIC_CHARS_MAX: Final = 127
 GROUP_CHARS_MAX: Final = 255
+KEPT_NAME_CHARS_MAX: Final = 255
+"""A name a broker keeps as a peer gave it: a client id, an access key, a group, a broker, a topic.
+The longest topic is that of a group's retries: a directory's name."""
 LITE_TOPIC_CHARS_MAX: Final = 64
 """Characters of a lite topic's name: the default bound of Apache's 5.5 proxy and clients."""
 LITE_NAMES_PER_REQUEST: Final = 5_000

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from rocketstream import limits
+from rocketstream.errors import BrokerError
+from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import ConsumerData, HeartbeatData
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import QueryMessageRequestHeader
+from rocketstream.server.broker.core.locks import QueueLocks
 from rocketstream.server.broker.core.room import Fullness, Room
 from rocketstream.server.broker.registration import NameServerRegistrar
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
@@ -126,6 +129,33 @@ def test_a_broker_whose_tables_are_full_says_so(
         "broker: condition=TABLE_FULL this broker keeps 0 offsets at most: further ones are "
         "refused",
     ]
+
+
+# --- queue locks ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"group": "x" * 256}, "a group has 255 characters at most; this one has 256"),
+        ({"client_id": "x" * 300}, "a client id has 255 characters at most; this one has 300"),
+        ({"topic": "x" * 256}, "a topic has 255 characters at most; this one has 256"),
+        ({"broker": "x" * 256}, "a broker has 255 characters at most; this one has 256"),
+    ],
+)
+def test_queue_locks_of_endless_names_are_refused(changed: dict[str, str], text: str) -> None:
+    """A lease keeps them, in memory and in queueLocks.json, where a client named all of them."""
+    locks = QueueLocks()
+    names = {"group": "g", "client_id": "c", "topic": "t", "broker": "b"}
+
+    def lock(group: str, client_id: str, topic: str, broker: str) -> set[MessageQueue]:
+        queues = [MessageQueue("T1", "b", 0), MessageQueue(topic, broker, 0)]
+        return locks.lock(group, client_id, queues, 0.0)
+
+    with pytest.raises(BrokerError, match=text):
+        lock(**{**names, **changed})
+    assert locks.room.used == 0
+    assert len(lock(**dict.fromkeys(names, "x" * 255))) == 2
 
 
 # --- conditions -----------------------------------------------------------------------------------

@@ -257,6 +257,31 @@ def test_a_client_is_reached_as_long_as_one_of_its_groups_is_there() -> None:
     assert not producers._groups_by_id
 
 
+@pytest.mark.parametrize(
+    ("client_id", "access_key", "text"),
+    [
+        ("i" * 256, None, "a client id has 255 characters at most; this one has 256"),
+        ("i" * 255, "k" * 256, "an access key has 255 characters at most; this one has 256"),
+    ],
+)
+def test_a_client_of_endless_name_is_no_member(
+    client_id: str, access_key: str | None, text: str
+) -> None:
+    """What a peer says is kept as long as it stays."""
+    with pytest.raises(BrokerError, match=text):
+        Member("a", client_id, 3, 409, NOW, NOW, access_key)
+    assert Member("a", "i" * 255, 3, 409, NOW, NOW, "k" * 255).client_id == "i" * 255
+
+
+def test_subscriptions_to_topics_that_cannot_be_are_refused() -> None:
+    """The retry topic of a group has 255 characters at most."""
+    members = ConsumerMembers()
+    members.register(data(sub("t" * 255)), member("a"))
+    with pytest.raises(BrokerError, match="a topic has 255 characters at most; this one has 256"):
+        members.register(data(sub("t" * 256), group="other"), member("a"))
+    assert members.names() == ["cg"]
+
+
 def test_the_id_of_a_client_stays_with_the_account_that_has_it() -> None:
     """Otherwise its replies would go to whoever says he is it."""
     producers = ProducerMembers()

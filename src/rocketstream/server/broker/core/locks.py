@@ -7,13 +7,13 @@ still rely on their leases.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from rocketstream.limits import LOCK_GRACE_MS, LOCK_LIVE_MS, QUEUE_LOCKS_MAX
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import QueueLockTable
-from rocketstream.server.broker.core.room import Room
+from rocketstream.server.broker.core.room import Room, check_kept
 
 
 @dataclass(slots=True)
@@ -87,9 +87,18 @@ class QueueLocks:
         return Room("queue locks", self._count, self._held_max)
 
     def lock(
-        self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: float
+        self, group: str, client_id: str, queues: Collection[MessageQueue], now_ms: float
     ) -> set[MessageQueue]:
-        """Take or renew the free queues; return all that the client now holds (C-354)."""
+        """Take or renew the free queues; return all that the client now holds (C-354).
+
+        Raises:
+            BrokerError: a name is longer than any that is needed; no queue is locked then.
+        """
+        check_kept("a group", group)
+        check_kept("a client id", client_id)
+        for queue in queues:
+            check_kept("a topic", queue.topic)
+            check_kept("a broker", queue.broker_name)
         if not self._is_open(now_ms):
             return set()
         held = self._groups.setdefault(group, {})

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from rocketstream.limits import CLIENT_EXPIRED_MS, GROUPS_MAX
 from rocketstream.protocol.bodies import ConsumerData, SubscriptionData
-from rocketstream.server.broker.core.room import Room, check_room
+from rocketstream.server.broker.core.room import Room, check_kept, check_room
 
 _LEAVE_SOME = "end some of their clients first"
 
@@ -20,6 +20,9 @@ _LEAVE_SOME = "end some of their clients first"
 @dataclass(slots=True)
 class Member:
     """One client behind one channel.
+
+    Raises:
+        BrokerError: its id or access key is longer than any that is needed.
 
     Attributes:
         last_update_ms: wall clock of its last heartbeat, for display.
@@ -38,6 +41,10 @@ class Member:
     access_key: str | None = None
     since_ms: float = 0.0
     is_twin_told: bool = False
+
+    def __post_init__(self) -> None:
+        check_kept("a client id", self.client_id)
+        check_kept("an access key", self.access_key or "")
 
 
 @dataclass(slots=True)
@@ -83,9 +90,12 @@ class ConsumerMembers:
         """Take a heartbeat; return whether the others must rebalance (C-339, C-340).
 
         Raises:
-            BrokerError: the group is new, and as many have members as the broker keeps.
+            BrokerError: the group is new, and as many have members as the broker keeps; or a topic
+                has a name no topic can have.
         """
         check_room("consumer group", data.group_name, self._groups, GROUPS_MAX, remedy=_LEAVE_SOME)
+        for subscription in data.subscription_data_set:
+            check_kept("a topic", subscription.topic)
         group = self._groups.get(data.group_name)
         if group is None:
             group = self._groups[data.group_name] = ConsumerGroup(data.group_name)

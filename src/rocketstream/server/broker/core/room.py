@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from rocketstream.errors import BrokerError
+from rocketstream.limits import KEPT_NAME_CHARS_MAX
 from rocketstream.protocol.codes import ResponseCode
 
 
@@ -37,6 +38,23 @@ def check_room(
         raise BrokerError(
             ResponseCode.SYSTEM_ERROR,
             f"{kind} {name} is not created: this broker keeps {most} {kind}s{note}; {remedy}",
+        )
+
+
+def check_kept(kind: str, name: str) -> None:
+    """Check a name that is kept as a peer gave it.
+
+    Args:
+        kind: what it names, with its article, for the error text.
+        name: the name.
+
+    Raises:
+        BrokerError: it is longer than any that is needed.
+    """
+    if len(name) > KEPT_NAME_CHARS_MAX:
+        raise BrokerError(
+            ResponseCode.SYSTEM_ERROR,
+            f"{kind} has {KEPT_NAME_CHARS_MAX} characters at most; this one has {len(name)}",
         )
 
 
