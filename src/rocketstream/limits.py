@@ -212,6 +212,10 @@ HELD_PULLS_OF_CONNECTION_MAX: Final = 20_000
 """Of one connection: one for each queue and group it consumes. More are answered at once."""
 HELD_PULLS_OF_QUEUE_MAX: Final = 256
 """Of one connection for one queue: one for each of its groups. More are answered at once."""
+HELD_PULLS_BYTES_MAX: Final = 128 * 1024 * 1024
+HELD_PULLS_BYTES_OF_CONNECTION_MAX: Final = 32 * 1024 * 1024
+"""Bytes of held pulls and of the tests of their subscriptions; an ordinary one has half a KiB. More
+are answered at once."""
 SCAN_UNITS_MAX: Final = 32_768
 """Entries of a queue's index looked at for one pull, however many messages it asks for."""
 UNIT_SEARCH_BYTES_MAX: Final = 32 * 1024 * 1024

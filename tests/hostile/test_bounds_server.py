@@ -238,6 +238,33 @@ def test_one_connection_holds_so_many_pulls_of_a_queue(broker_peer: Peer) -> Non
     assert broker_peer.answer(pull()).code == ResponseCode.PULL_NOT_FOUND
 
 
+@pytest.mark.parametrize(
+    ("expression", "kind", "count"),
+    [
+        ("||".join(f"{number:x}" for number in range(35_000)), "TAG", 7),
+        (" OR ".join(f"a = '{number}'" for number in range(2_000)), "SQL92", 9),
+        ("*", "TAG", 100),
+    ],
+)
+def test_one_connection_holds_so_many_bytes_of_pulls(
+    broker_peer: Peer, expression: str, kind: str, count: int
+) -> None:
+    """200 pulls of 35,000 tags took 660 MB."""
+    broker_peer.send("T1")
+    broker_peer.heartbeat("c1", "cg", {"T1": "*"})
+
+    def pull() -> int:
+        return broker_peer.submit_pull(
+            "T1", 1, suspend_ms=60_000, expression=expression, expression_type=kind
+        )
+
+    held = [pull() for _ in range(count)]
+    if expression != "*":
+        assert broker_peer.answer(pull()).code == ResponseCode.PULL_NOT_FOUND
+    broker_peer.call(RequestCode.GET_BROKER_RUNTIME_INFO)
+    assert not any(broker_peer.has_answer(one) for one in held)
+
+
 def test_all_pulls_held_for_a_queue_are_answered_by_one_message(broker_peer: Peer) -> None:
     broker_peer.send("T1")
     waiting = [broker_peer.submit_pull("T1", 1, suspend_ms=60_000) for _ in range(200)]

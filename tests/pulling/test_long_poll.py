@@ -12,8 +12,9 @@ def held(
     match: TagMatch | None = None,
     deadline_ms: float = 1000,
     owner: str = "c1",
+    size: int = 0,
 ) -> HeldPull[str]:
-    return HeldPull("T1", queue_id, match, deadline_ms, owner, name)
+    return HeldPull("T1", queue_id, match, deadline_ms, owner, name, None, size)
 
 
 def names(pulls: list[HeldPull[str]]) -> list[str]:
@@ -138,6 +139,21 @@ def test_one_connection_holds_no_more_than_its_share() -> None:
     assert not polls.hold(held("y", owner="c2"))
 
 
+def test_so_many_bytes_are_held_of_one_connection_and_of_all() -> None:
+    """200 pulls of 35,000 tags each took 660 MB: by their number they were few."""
+    polls: LongPolls[str] = LongPolls(bytes_max=100, of_owner_bytes_max=60)
+    assert polls.hold(held("a", size=40))
+    assert not polls.hold(held("too much of c1", size=21))
+    assert polls.hold(held("b", queue_id=1, size=20))
+    assert not polls.hold(held("too much of all", owner="c2", size=41))
+    assert polls.hold(held("c", owner="c2", size=40))
+    assert names(polls.arrived("T1", 1, 0)) == ["b"]
+    assert polls.hold(held("d", queue_id=1, size=20))
+    assert not polls.hold(held("e", owner="c3", size=1))
+    forget(polls, "c1")
+    assert polls.hold(held("e", owner="c3", size=60))
+
+
 def test_refused_pull_leaves_nothing_behind() -> None:
     polls: LongPolls[str] = LongPolls(held_max=0)
     assert not polls.hold(held("a"))
@@ -202,7 +218,9 @@ def test_a_thousand_and_twenty_four_stale_deadlines_are_kept() -> None:
 
 
 def is_empty(polls: LongPolls[str]) -> bool:
-    return len(polls) == 0 and not (polls._queues or polls._owners or polls._counts)
+    return len(polls) == 0 and not (
+        polls._queues or polls._owners or polls._counts or polls._sizes or polls._bytes
+    )
 
 
 def test_nothing_is_kept_of_an_owner_or_a_queue_nothing_waits_for() -> None:

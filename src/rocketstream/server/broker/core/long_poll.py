@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from rocketstream.limits import (
+    HELD_PULLS_BYTES_MAX,
+    HELD_PULLS_BYTES_OF_CONNECTION_MAX,
     HELD_PULLS_MAX,
     HELD_PULLS_OF_CONNECTION_MAX,
     HELD_PULLS_OF_QUEUE_MAX,
@@ -30,6 +32,7 @@ class HeldPull(Generic[T]):
     """One waiting pull; ``pull`` holds everything needed to run it again.
 
     ``accept`` looks at the message at a queue offset, for conditions on its properties (C-375).
+    ``size`` is the bytes it takes that its connection chose.
     """
 
     topic: str
@@ -39,6 +42,7 @@ class HeldPull(Generic[T]):
     owner: Hashable
     pull: T
     accept: OffsetAccept | None = None
+    size: int = 0
     is_held: bool = True
 
 
@@ -50,17 +54,23 @@ class LongPolls(Generic[T]):
         held_max: int = HELD_PULLS_MAX,
         of_owner_max: int = HELD_PULLS_OF_CONNECTION_MAX,
         of_queue_max: int = HELD_PULLS_OF_QUEUE_MAX,
+        bytes_max: int = HELD_PULLS_BYTES_MAX,
+        of_owner_bytes_max: int = HELD_PULLS_BYTES_OF_CONNECTION_MAX,
     ) -> None:
         self._held_max = held_max
         self._of_owner_max = of_owner_max
         self._of_queue_max = of_queue_max
+        self._bytes_max = bytes_max
+        self._of_owner_bytes_max = of_owner_bytes_max
         # Dicts used as ordered sets: each pull is taken out in one step.
         self._queues: dict[tuple[str, int], dict[HeldPull[T], None]] = {}
         self._owners: dict[Hashable, dict[tuple[str, int], dict[HeldPull[T], None]]] = {}
         self._counts: dict[Hashable, int] = {}
+        self._sizes: dict[Hashable, int] = {}
         self._deadlines: list[tuple[float, int, HeldPull[T]]] = []
         self._order = itertools.count()
         self._count = 0
+        self._bytes = 0
 
     def __len__(self) -> int:
         return self._count
@@ -68,12 +78,14 @@ class LongPolls(Generic[T]):
     def hold(self, held: HeldPull[T]) -> bool:
         """Hold a pull; returns False when a bound is reached and it must be answered now."""
         key, owner = (held.topic, held.queue_id), held.owner
-        count = self._counts.get(owner, 0)
+        count, size = self._counts.get(owner, 0), self._sizes.get(owner, 0) + held.size
         mine = self._owners.setdefault(owner, {}).setdefault(key, {})
         if (
             self._count >= self._held_max
             or count >= self._of_owner_max
             or len(mine) >= self._of_queue_max
+            or size > self._of_owner_bytes_max
+            or self._bytes + held.size > self._bytes_max
         ):
             self._tidy(owner, key)
             return False
@@ -84,8 +96,9 @@ class LongPolls(Generic[T]):
             # Pulls answered long before their deadline are dropped, not kept until then.
             self._deadlines = [entry for entry in self._deadlines if entry[2].is_held]
             heapq.heapify(self._deadlines)
-        self._counts[owner] = count + 1
+        self._counts[owner], self._sizes[owner] = count + 1, size
         self._count += 1
+        self._bytes += held.size
         return True
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
@@ -150,12 +163,14 @@ class LongPolls(Generic[T]):
     def _release(self, held: HeldPull[T]) -> None:
         held.is_held = False
         self._count -= 1
+        self._bytes -= held.size
         key, owner = (held.topic, held.queue_id), held.owner
         waiting = self._queues[key]
         del waiting[held]
         if not waiting:
             del self._queues[key]
         self._counts[owner] -= 1
+        self._sizes[owner] -= held.size
         del self._owners[owner][key][held]
         self._tidy(owner, key)
 
@@ -167,3 +182,4 @@ class LongPolls(Generic[T]):
         if not mine:
             del self._owners[owner]
             self._counts.pop(owner, None)
+            self._sizes.pop(owner, None)

@@ -23,7 +23,7 @@ from rocketstream.protocol.properties import PROPERTY_KEYS, PROPERTY_TAGS
 from rocketstream.protocol.sql92 import Expression
 from rocketstream.protocol.subscription import parse_subscription
 from rocketstream.server.broker.controller import BrokerController
-from rocketstream.server.broker.core.consumer_filters import compiled_of
+from rocketstream.server.broker.core.consumer_filters import compiled_of, is_tag_type
 from rocketstream.server.broker.core.long_poll import HeldPull, LongPolls, OffsetAccept
 from rocketstream.server.broker.filtering import (
     Budget,
@@ -45,6 +45,9 @@ from rocketstream.transport.connection import Connection
 logger: logging.Logger = logging.getLogger("rocketstream.server")
 
 SUSPEND_MS_MAX = 10 * 60_000
+TAG_BYTES = 120
+CONDITION_CHAR_BYTES = 128
+"""Memory of the tests of a subscription, measured: for each tag, and each character of SQL92."""
 FAQ_SUBSCRIPTION = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 _CODES = {
@@ -265,6 +268,7 @@ class PullHandlers:
             pull.connection,
             pull,
             self._offset_accept(header, wanted),
+            _size(pull),
         )
         if not self.polls.hold(held):
             return False
@@ -414,3 +418,18 @@ def _given_subscription(header: PullMessageRequestHeader) -> SubscriptionData:
     except SubscriptionError as error:
         text = f"parse the consumer's subscription failed: {error.message}"
         raise refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text) from None
+
+
+def _size(pull: WaitingPull) -> int:
+    """Return the bytes a held pull takes that its client chose: its texts, and its own tests."""
+    request, header = pull.request, pull.header
+    texts = [request.remark or ""]
+    for name, value in (request.ext_fields or {}).items():
+        texts += (name, value)
+    size = len(request.body) + sum(len(t) if t.isascii() else 4 * len(t) for t in texts)
+    if header.sys_flag & PullSysFlag.SUBSCRIPTION and header.subscription:
+        if is_tag_type(header.expression_type):
+            size += TAG_BYTES * (header.subscription.count("||") + 1)
+        else:
+            size += CONDITION_CHAR_BYTES * len(header.subscription)
+    return size
