@@ -305,6 +305,10 @@ FILTER_STEPS_PER_ARRIVAL: Final = 2_000
 CONDITION_CHARS_MAX: Final = 4 * 1024 * 1024
 """All SQL92 conditions of the subscribers of one broker, together."""
 
+SUBSCRIPTIONS_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of the subscriptions of all consumers of one broker; one without tags has less than a
+KiB."""
+
 TRACE_CONTEXTS_MAX: Final = 1_024
 """Sends and listener calls whose trace waits to be sent; more are dropped and counted (C-541)."""
 TRACE_MESSAGE_BYTES_MAX: Final = 128_000

@@ -28,12 +28,12 @@ def sub(topic: str, expression: str = "*", version: int = 1) -> SubscriptionData
 def test_new_channel_new_client_and_new_topics_are_changes() -> None:
     """Covers C-339, C-340."""
     members = ConsumerMembers()
-    assert members.register(data(sub("T1")), member("a"))
-    assert not members.register(data(sub("T1")), member("a"))
-    assert members.register(data(sub("T1")), member("a", "another id"))
-    assert members.register(data(sub("T1")), member("b"))
-    assert members.register(data(sub("T1"), sub("T2")), member("a"))
-    assert members.register(data(sub("T2")), member("a"))
+    assert members.register(data(sub("T1")), member("a")).is_changed
+    assert not members.register(data(sub("T1")), member("a")).is_changed
+    assert members.register(data(sub("T1")), member("a", "another id")).is_changed
+    assert members.register(data(sub("T1")), member("b")).is_changed
+    assert members.register(data(sub("T1"), sub("T2")), member("a")).is_changed
+    assert members.register(data(sub("T2")), member("a")).is_changed
     assert members.groups_of("T1") == set()
     assert members.groups_of("T2") == {"cg"}
 
@@ -42,8 +42,8 @@ def test_newest_expression_wins_silently() -> None:
     """Covers C-340, C-341."""
     members = ConsumerMembers()
     members.register(data(sub("T1", "A", 5)), member("a"))
-    assert not members.register(data(sub("T1", "B", 6)), member("a"))
-    assert not members.register(data(sub("T1", "C", 5)), member("a"))
+    assert not members.register(data(sub("T1", "B", 6)), member("a")).is_changed
+    assert not members.register(data(sub("T1", "C", 5)), member("a")).is_changed
     found = members.subscription("cg", "T1")
     assert found is not None
     assert found.sub_string == "B"
@@ -139,7 +139,7 @@ def test_heartbeats_name_as_many_groups_as_a_broker_keeps() -> None:
     with pytest.raises(BrokerError, match=r"consumer group one-more is not created.*end some"):
         consumers.register(data(group="one-more"), member("a"))
     producers.register("g0", member("b"))
-    assert not consumers.register(data(group="g0"), member("a"))
+    assert not consumers.register(data(group="g0"), member("a")).is_changed
     producers.unregister("g1", "a")
     producers.register("one-more", member("a"))
 
@@ -280,6 +280,43 @@ def test_subscriptions_to_topics_that_cannot_be_are_refused() -> None:
     with pytest.raises(BrokerError, match="a topic has 255 characters at most; this one has 256"):
         members.register(data(sub("t" * 256), group="other"), member("a"))
     assert members.names() == ["cg"]
+
+
+def tags(topic: str, count: int, version: int = 1) -> SubscriptionData:
+    found = {f"tag{number:05d}" for number in range(count)}
+    return SubscriptionData(topic, "||".join(sorted(found)), found, set(range(count)), version)
+
+
+def test_subscriptions_take_so_many_bytes_together() -> None:
+    """Covers C-340: 150 groups of 8,000 tags each filled the memory; conditions had a bound.
+
+    What is there goes on, and the rest of a heartbeat is taken.
+    """
+    members = ConsumerMembers(bytes_max=600_000)
+    assert members.register(data(tags("T1", 1_000)), member("a")) == (True, [])
+    many = data(tags("T2", 3_000), sub("T3"), group="greedy")
+    assert members.register(many, member("b")) == (True, ["T2"])
+    assert members.register(many, member("b")) == (False, ["T2"])
+    assert members.groups_of("T3") == {"greedy"}
+    assert members.register(data(tags("T1", 5_000, 2)), member("a")) == (False, ["T1"])
+    kept = members.subscription("cg", "T1")
+    assert kept is not None
+    assert len(kept.tags_set) == 1_000
+    assert members.register(data(tags("T1", 10, 3)), member("a")) == (False, [])
+    assert members.register(many, member("b")) == (True, [])
+
+
+def test_subscriptions_leave_nothing_behind() -> None:
+    members = ConsumerMembers()
+    for version, topics in enumerate((("T1", "T2"), ("T2", "T3"), ()), 1):
+        members.register(data(*(tags(topic, version, version) for topic in topics)), member("a"))
+        assert bool(members._bytes) == bool(topics)
+    members.register(data(tags("T1", 5)), member("a"))
+    members.register(data(tags("T1", 5)), member("b"))
+    members.unregister("cg", "a")
+    assert members._bytes
+    members.unregister("cg", "b")
+    assert members._bytes == 0
 
 
 def test_the_id_of_a_client_stays_with_the_account_that_has_it() -> None:

@@ -117,6 +117,23 @@ def test_a_refused_heartbeat_is_not_held_by_its_refusal(rocketmq_cluster: Embedd
         gc.enable()
 
 
+def test_a_subscription_for_which_there_is_no_room_takes_nothing_from_the_others(
+    rocketmq_cluster: EmbeddedCluster,
+) -> None:
+    with Peer(rocketmq_cluster.broker_addr) as first:
+        rocketmq_cluster.broker.controller.consumers._bytes_max = 10_000
+        many = "||".join(f"tag{number}" for number in range(1_000))
+        answer = first.heartbeat("c1", "greedy", {"T1": "*", "T2": many}, producer="pg")
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark == (
+            "the subscriptions of all consumers together are over the maximum of 67108864 bytes; "
+            "that of group greedy for topic T2 is not taken"
+        )
+        assert_notified(first, "greedy")
+        assert members(first, "greedy") == ["c1"]
+        assert rocketmq_cluster.broker.controller.producers.names() == ["pg"]
+
+
 def test_changed_topics_announce_and_newer_expressions_replace(
     rocketmq_cluster: EmbeddedCluster,
 ) -> None:

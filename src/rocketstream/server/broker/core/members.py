@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
 
-from rocketstream.limits import CLIENT_EXPIRED_MS, GROUPS_MAX
+from rocketstream.limits import CLIENT_EXPIRED_MS, GROUPS_MAX, SUBSCRIPTIONS_BYTES_MAX
 from rocketstream.protocol.bodies import ConsumerData, SubscriptionData
 from rocketstream.server.broker.core.room import Room, check_kept, check_room
 
@@ -67,11 +69,25 @@ class ConsumerGroup:
         return list(dict.fromkeys(m.client_id for m in self.members.values()))
 
 
+class Registered(NamedTuple):
+    """The outcome of a heartbeat in one group.
+
+    Attributes:
+        is_changed: whether the others must rebalance (C-339, C-340).
+        left_out: topics whose subscription was not taken, since there is no room for it.
+    """
+
+    is_changed: bool
+    left_out: list[str]
+
+
 class ConsumerMembers:
     """Consumer groups with at least one member."""
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int = SUBSCRIPTIONS_BYTES_MAX) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
+        self._bytes_max = bytes_max
+        self._bytes = 0
 
     @property
     def room(self) -> Room:
@@ -86,8 +102,8 @@ class ConsumerMembers:
         """Groups with members."""
         return list(self._groups)
 
-    def register(self, data: ConsumerData, member: Member) -> bool:
-        """Take a heartbeat; return whether the others must rebalance (C-339, C-340).
+    def register(self, data: ConsumerData, member: Member) -> Registered:
+        """Take a heartbeat.
 
         Raises:
             BrokerError: the group is new, and as many have members as the broker keeps; or a topic
@@ -107,8 +123,29 @@ class ConsumerMembers:
         member.since_ms = member.heard_ms if known is None else known.since_ms
         member.is_twin_told = known is not None and known.is_twin_told
         is_new = known is None or known.client_id != member.client_id
-        is_resubscribed = _merge(group.subscriptions, data.subscription_data_set)
-        return is_new or is_resubscribed
+        is_resubscribed, left_out = self._merge(group.subscriptions, data.subscription_data_set)
+        return Registered(is_new or is_resubscribed, left_out)
+
+    def _merge(
+        self, known: dict[str, SubscriptionData], given: Iterable[SubscriptionData]
+    ) -> Registered:
+        changed, left_out = False, []
+        wanted = {data.topic: data for data in given}
+        for topic in [t for t in known if t not in wanted]:
+            self._bytes -= _bytes_of(known.pop(topic))
+            changed = True
+        for topic, data in wanted.items():
+            old = known.get(topic)
+            if old is not None and data.sub_version <= old.sub_version:
+                continue
+            taken = self._bytes + _bytes_of(data) - (_bytes_of(old) if old is not None else 0)
+            if taken > self._bytes_max:
+                left_out.append(topic)
+                continue
+            self._bytes = taken
+            known[topic] = data
+            changed = changed or old is None
+        return Registered(changed, left_out)
 
     def twin(self, name: str, member: Member) -> Member | None:
         """Return another process that has the client id of ``member``; None where it is alone.
@@ -132,6 +169,7 @@ class ConsumerMembers:
             return []
         if not group.members:
             del self._groups[name]
+            self._bytes -= sum(map(_bytes_of, group.subscriptions.values()))
         return group.channels()
 
     def groups_of_channel(self, channel: Hashable) -> list[str]:
@@ -166,20 +204,11 @@ class ConsumerMembers:
         return {g.name for g in self._groups.values() if topic in g.subscriptions}
 
 
-def _merge(known: dict[str, SubscriptionData], given: Iterable[SubscriptionData]) -> bool:
-    changed = False
-    wanted = {data.topic: data for data in given}
-    for topic, data in wanted.items():
-        old = known.get(topic)
-        if old is None:
-            known[topic] = data
-            changed = True
-        elif data.sub_version > old.sub_version:
-            known[topic] = data
-    for topic in [t for t in known if t not in wanted]:
-        del known[topic]
-        changed = True
-    return changed
+def _bytes_of(data: SubscriptionData) -> int:
+    """Return the memory a subscription takes: nearly all of it is what its client chose."""
+    parts = (data.topic, data.sub_string, data.expression_type, data.tags_set, data.code_set)
+    every = chain((data,), parts, data.tags_set, data.code_set)
+    return sum(part.__sizeof__() for part in every)
 
 
 class ProducerMembers:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 
 from rocketstream.errors import BrokerError, ConfigurationError, SubscriptionError
-from rocketstream.limits import GROUP_CHARS_MAX, LOCK_SAVE_WAIT_MS
+from rocketstream.limits import GROUP_CHARS_MAX, LOCK_SAVE_WAIT_MS, SUBSCRIPTIONS_BYTES_MAX
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import (
@@ -140,7 +140,7 @@ class ClientHandlers:
         if settings is not None:
             notify = settings.notify_consumer_ids_changed_enable
             controller.ensure_retry_topic(settings, unit=data.unit_mode)
-        changed = controller.consumers.register(data, member)
+        done = controller.consumers.register(data, member)
         now_ms = controller.now_ms()
         subscriptions = data.subscription_data_set
         found_wrong = yield from controller.filters.registering(
@@ -149,8 +149,15 @@ class ClientHandlers:
         for wrong in found_wrong:
             logger.warning("group %s: %s", data.group_name, wrong.message)
         group = controller.consumers.group(data.group_name)
-        if changed and notify and group is not None:
+        if done.is_changed and notify and group is not None:
             controller.notify_members(data.group_name, group.channels())
+        if done.left_out:
+            raise refusal(
+                ResponseCode.SYSTEM_ERROR,
+                "the subscriptions of all consumers together are over the maximum of "
+                f"{SUBSCRIPTIONS_BYTES_MAX} bytes; that of group {data.group_name} for topic "
+                f"{done.left_out[0]} is not taken",
+            )
 
     def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 35."""
