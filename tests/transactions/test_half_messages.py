@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 import pytest
 
 from rocketstream.server.broker.core.transactions import (
+    WAYS_KEPT_MAX,
     CheckRules,
     HalfFacts,
     HalfQueue,
@@ -92,8 +93,8 @@ def test_end_that_names_the_old_place_ends_the_copy() -> None:
     """Covers C-418: a producer may answer for the message while it is being put back."""
     queue = HalfQueue(0, 0)
     queue.stored(0)
-    queue.put_back(0, 1)
-    queue.put_back(1, 2)
+    queue.put_back(0, 1, is_told=True)
+    queue.put_back(1, 2, is_told=True)
     assert queue.pending() == [2]
     assert queue.current(0) == 2
     queue.ended((queue.current(0),))
@@ -169,7 +170,7 @@ def test_restart_finds_what_was_undecided(steps: list[tuple[str, int]]) -> None:
         elif what == "back" and pending:
             offset = pending[number % len(pending)]
             ops.append(offset)
-            queue.put_back(offset, halves)
+            queue.put_back(offset, halves, is_told=True)
             halves += 1
         elif what == "restart":
             begin, op_begin = queue.advance()
@@ -187,8 +188,8 @@ def test_the_way_of_a_message_is_forgotten_with_its_decision() -> None:
     """Else every message ever put back stays in memory."""
     queue = HalfQueue(0, 0)
     queue.stored(0)
-    queue.put_back(0, 1)
-    queue.put_back(1, 2)
+    queue.put_back(0, 1, is_told=True)
+    queue.put_back(1, 2, is_told=True)
     assert [queue.current(offset) for offset in range(3)] == [2, 2, 2]
     queue.ended((2,))
     assert [queue.current(offset) for offset in range(3)] == [0, 1, 2]
@@ -215,7 +216,7 @@ def test_a_message_put_back_has_waited_since_it_was_first_stored() -> None:
     queue = HalfQueue(0, 0)
     queue.stored(0, since_ms=5.0)
     queue.stored(1, since_ms=6.0)
-    queue.put_back(0, 2)
+    queue.put_back(0, 2, is_told=True)
     assert [queue.since_ms(offset) for offset in queue.pending()] == [6.0, 5.0]
     assert (queue.is_pending(0), queue.is_pending(2)) == (False, True)
     assert queue.backlog == 1
@@ -225,11 +226,46 @@ def test_a_message_put_back_has_waited_since_it_was_first_stored() -> None:
     assert queue.since_ms(5) == 99.0
 
 
+def test_places_nobody_was_told_of_are_no_part_of_the_way() -> None:
+    """Else a message no producer can be asked about grows by a link a minute, for three days."""
+    queue = HalfQueue(0, 0)
+    queue.stored(0, since_ms=5.0)
+    for copy in range(1, 10):
+        queue.put_back(copy - 1, copy, is_told=copy in (1, 4))
+    assert [queue.current(told) for told in (0, 1, 4)] == [9, 9, 9]
+    assert len(queue._moved) == len(queue._came_from) == 3
+    assert (queue.pending(), queue.since_ms(9)) == ([9], 5.0)
+    queue.ended((queue.current(1),))
+    assert all(queue.is_ended(told) for told in (0, 1, 4, 9))
+    assert queue.advance() == (10, 10)
+    assert (queue._moved, queue._came_from, queue._untold) == ({}, {}, set())
+
+
+def test_the_ways_of_given_up_messages_are_kept_for_so_many() -> None:
+    """A late end counts once, whichever place it names, and what is kept does not grow for ever."""
+    queue = HalfQueue(0, 0)
+    for number in range(WAYS_KEPT_MAX + 1):
+        queue.stored(3 * number)
+        queue.put_back(3 * number, 3 * number + 1, is_told=True)
+        queue.put_back(3 * number + 1, 3 * number + 2, is_told=False)
+        if number % 2:
+            queue.discarded(3 * number + 2)
+        else:
+            queue.missing(3 * number + 2)
+    assert len(queue._moved) == len(queue._came_from) == 2 * WAYS_KEPT_MAX
+    assert not queue._untold
+    assert [queue.current(place) for place in (0, 1, 2)] == [0, 1, 2]
+    assert not any(queue.is_ended(place) for place in range(6))
+    assert queue.current(3) == 5
+    queue.ended((queue.current(3),))
+    assert all(queue.is_ended(place) for place in (3, 4, 5))
+
+
 def test_an_end_that_comes_twice_is_known() -> None:
     """Covers C-606: whichever place of the message it names."""
     queue = HalfQueue(0, 0)
     queue.stored(0)
-    queue.put_back(0, 1)
+    queue.put_back(0, 1, is_told=True)
     assert not queue.is_ended(1)
     queue.ended((0,))
     assert [queue.is_ended(offset) for offset in range(3)] == [True, True, False]

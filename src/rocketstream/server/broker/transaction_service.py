@@ -325,7 +325,7 @@ class TransactionService:
         elif verdict is Verdict.CHECK:
             self._ask(offset, half, facts.check_times + 1)
         elif self._queue.backlog > BACKLOG_MAX:
-            self._put_back(offset, half)
+            self._put_back(offset, half, is_told=False)
 
     def _discard(self, offset: int, half: StoredMessage) -> None:
         """Move a message that stays undecided to where an operator finds it."""
@@ -339,13 +339,13 @@ class TransactionService:
         self._writer.put_both(copy_of(half, topic, 0), self._op(offset), delayed=False)
         self._queue.discarded(offset)
 
-    def _put_back(self, offset: int, half: StoredMessage) -> Place:
+    def _put_back(self, offset: int, half: StoredMessage, *, is_told: bool) -> Place:
         """Store a message again at the end of the half queue: its old place can be passed then."""
         message = copy_of(half, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
         copy_offset = self._store.next_offset(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
         op = self._op(offset, copy_offset)
         place = self._writer.put_both(message, op, delayed=False)
-        self._queue.put_back(offset, copy_offset)
+        self._queue.put_back(offset, copy_offset, is_told=is_told)
         return place
 
     def _ask(self, offset: int, half: StoredMessage, times: int) -> None:
@@ -360,11 +360,11 @@ class TransactionService:
             # Unlike upstream, a check that no producer could receive does not count.
             logger.info("no producer of group %s to ask about half message %d", group, offset)
             if self._queue.backlog > BACKLOG_MAX:
-                self._put_back(offset, half)
+                self._put_back(offset, half, is_told=False)
             return
         half.properties[PROPERTY_TRANSACTION_CHECK_TIMES] = str(times)
         try:
-            place = self._put_back(offset, half)
+            place = self._put_back(offset, half, is_told=True)
             channel.oneway(self._check_request(half, place))
         except TransportError as error:
             logger.info("cannot ask %s about a transaction: %s", channel.peer, error)

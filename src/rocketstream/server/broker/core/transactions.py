@@ -20,6 +20,8 @@ from rocketstream.protocol.properties import (
 
 OP_TAG = "d"
 ENDED_KEPT_MAX = 100_000
+WAYS_KEPT_MAX = 1_000
+"""Messages that were given up whose earlier places are still known, should an end come late."""
 BACKLOG_MAX = 10_000
 """An undecided message is put back at the end once this many ends wait behind it."""
 
@@ -119,6 +121,9 @@ class HalfQueue:
         self._ended: dict[int, None] = {}
         self._moved: dict[int, int] = {}
         self._came_from: dict[int, int] = {}
+        self._untold: set[int] = set()
+        """Undecided messages that no producer was told stand where they are."""
+        self._given_up: deque[int] = deque()
 
     @property
     def backlog(self) -> int:
@@ -164,13 +169,20 @@ class HalfQueue:
         self._end = max(self._end, offset + 1)
         if origin is not None and origin < offset:
             self._pending[offset] = self._pending.pop(origin, since_ms)
-            self._moved[origin] = offset
-            self._came_from[offset] = origin
+            self._link(origin, offset)
+
+    def _link(self, origin: int, offset: int) -> None:
+        if origin in self._untold:
+            # No end names this place, so the way leads past it.
+            self._untold.discard(origin)
+            origin = self._came_from.pop(origin)
+        self._moved[origin] = offset
+        self._came_from[offset] = origin
 
     def missing(self, offset: int) -> None:
         """Note that the message at an offset cannot be read: there is nothing to decide."""
         self._end = max(self._end, offset + 1)
-        self._pending.pop(offset, None)
+        self._give_up(offset)
 
     def ended(self, offsets: Sequence[int]) -> None:
         """Note the next op message, an end of the messages at ``offsets``."""
@@ -179,23 +191,32 @@ class HalfQueue:
             # An end may name the offset a message had before it was put back.
             for known in {offset, self.current(offset)}:
                 self._pending.pop(known, None)
-                self._remember(known)
-                self._forget_way(known)
+                for place in (known, *self._forget_way(known)):
+                    self._remember(place)
 
     def _remember(self, offset: int) -> None:
         self._ended[offset] = None
         if len(self._ended) > ENDED_KEPT_MAX:
             del self._ended[next(iter(self._ended))]
 
-    def _forget_way(self, offset: int) -> None:
+    def _forget_way(self, offset: int) -> list[int]:
+        """Forget the earlier places of a message, and return them."""
+        self._untold.discard(offset)
+        places: list[int] = []
         while (origin := self._came_from.pop(offset, None)) is not None:
             self._moved.pop(origin, None)
-            self._remember(origin)
+            places.append(origin)
             offset = origin
+        return places
 
-    def put_back(self, offset: int, copy_offset: int) -> None:
-        """Note that a message was stored again at the end; its old offset gets an end."""
+    def put_back(self, offset: int, copy_offset: int, *, is_told: bool) -> None:
+        """Note that a message was stored again at the end; its old offset gets an end.
+
+        ``is_told`` is whether a producer is told the new offset, and may name it in an end.
+        """
         self.stored(copy_offset, offset)
+        if not is_told:
+            self._untold.add(copy_offset)
         self.left((offset,))
 
     def left(self, offsets: Sequence[int]) -> None:
@@ -206,8 +227,17 @@ class HalfQueue:
 
     def discarded(self, offset: int) -> None:
         """Note that a message was given up; its offset gets an end."""
-        self._pending.pop(offset, None)
+        self._give_up(offset)
         self._ops.append((offset,))
+
+    def _give_up(self, offset: int) -> None:
+        """Leave a message that an end may still come for, by an earlier place."""
+        self._pending.pop(offset, None)
+        self._untold.discard(offset)
+        if offset in self._came_from:
+            self._given_up.append(offset)
+            if len(self._given_up) > WAYS_KEPT_MAX:
+                self._forget_way(self._given_up.popleft())
 
     def advance(self) -> tuple[int, int]:
         """Move both beginnings forward as far as possible and return them."""
