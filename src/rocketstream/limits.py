@@ -182,7 +182,8 @@ ADMIN_CALLS_AT_ONCE_MAX: Final = 8
 QUERY_BYTES_MAX: Final = 8 * 1024 * 1024
 """Records found by one key in one answer; Java's clients read no frame above 16 MiB."""
 STATISTICS_MAX: Final = 100_000
-"""Queues a group pulls from, and topics it sends messages of back, that are counted one by one."""
+"""Queues a group pulls from, and topics it sends messages of back, that are counted one by one.
+Something new takes the place of what has not changed for ten minutes."""
 COMMIT_LOG_FILE_BYTES: Final = 1024 * 1024 * 1024
 CONSUME_QUEUE_FILE_BYTES: Final = 300_000 * 20
 COMMIT_LOG_END_BLANK_BYTES: Final = 8

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+import rocketstream.server.broker.statistics as statistics_module
 from rocketstream.server.broker.core.days import DayCounts, Mornings
 from rocketstream.server.broker.core.sampled import (
     INTERVALS_MS,
@@ -163,6 +164,10 @@ def test_what_came_to_rest_costs_no_more_samples() -> None:
         sampling.take(a=total)
     track = sampling.samples._paces[Pace.MINUTE]._tracks["a"]
     assert [(tick, totals.nums) for tick, totals in track] == [(1, 1), (2, 2)]
+    for _ in range(3):
+        sampling.take(a=2)
+    assert [(tick, totals.nums) for tick, totals in track] == [(2, 2)]
+    assert sampling.window("a") == (0, 60_000)
 
 
 def test_what_came_late_counts_from_one_interval_before_although_a_tick_was_late() -> None:
@@ -244,6 +249,77 @@ def test_a_sample_in_steps_goes_on_where_groups_come_meanwhile() -> None:
     statistics.pulled("T", 0, "new", 1, 1, 0.0)
     assert sum(1 for _ in steps[0]) == 1
     assert statistics.pulled_per_second("T", "g", 2 * STEP) > 0
+
+
+class Pulls:
+    """Statistics of pulls from a topic, sampled every ten seconds."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.statistics = BrokerStatistics(cast("MessageStore", NothingPut()), self.clock)
+
+    def run(self, seconds: int, *groups: str) -> None:
+        """Let each group pull a message a second."""
+        for _ in range(seconds // 10):
+            for group in groups:
+                self.statistics.pulled("T", 0, group, 10, 1, 0.0)
+            self.clock.advance(10_000)
+            self.statistics.sample()
+
+    def rate(self, group: str) -> float:
+        return self.statistics.pulled_per_second("T", group, 1)
+
+    def sampled(self) -> list[set[Any]]:
+        """What there are samples of, by pace."""
+        broker = {("", -1), ("", -1, "")}
+        return [set(each._tracks) - broker for each in self.statistics._samples._paces]
+
+
+def test_where_no_more_is_counted_a_live_group_takes_the_place_of_one_that_rests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A new group's rate was told as 0 for ever, however long the others had been gone."""
+    monkeypatch.setattr(statistics_module, "STATISTICS_MAX", 2)
+    pulls = Pulls()
+    pulls.run(60, "old", "live")
+    pulls.run(580, "live")
+    pulls.run(10, "live", "new")
+    assert [pulls.rate(group) for group in ("old", "live", "new")] == [0, 1, 0]
+    pulls.run(60, "live", "new")
+    assert [pulls.rate(group) for group in ("old", "live", "new")] == [0, 1, 1]
+    assert pulls.sampled()[Pace.MINUTE] == {("T", 0, "live"), ("T", 0, "new")}
+    pulls.run(60, "live", "new", "one more")
+    assert [pulls.rate(group) for group in ("live", "new", "one more")] == [1, 1, 0]
+
+
+def test_a_group_that_rested_for_a_day_is_counted_no_more() -> None:
+    """Groups that ran once stayed until the broker ended."""
+    pulls = Pulls()
+    pulls.run(10, "once", "live")
+    pulls.statistics.sent_back("T", "once")
+    pulls.run(24 * 3_600 - 20, "live")
+    assert pulls.statistics.view("GROUP_GET_NUMS", "T@once", "c", 1) is not None
+    pulls.run(2 * 3_600, "live")
+    assert pulls.statistics.view("GROUP_GET_NUMS", "T@once", "c", 1) is None
+    assert pulls.statistics.view("SNDBCK_PUT_NUMS", "T@once", "c", 1) is None
+    assert pulls.sampled() == [{("T", 0, "live")}] * 3
+    pulls.run(60, "once", "live")
+    assert (pulls.rate("once"), pulls.rate("live")) == (1, 1)
+
+
+def test_what_is_forgotten_while_samples_are_taken_is_not_sampled() -> None:
+    """Nobody would forget such a sample any more."""
+    pulls = Pulls()
+    steps: list[Any] = []
+    pulls.statistics.sharing = cast("Sharing", SimpleNamespace(start=steps.append))
+    for number in range(2 * STEP):
+        pulls.statistics.pulled("T", number, "g", 1, 1, 0.0)
+    pulls.clock.advance(10_000)
+    pulls.statistics.sample()
+    next(steps[0])
+    pulls.statistics.group_deleted("g")
+    assert list(steps[0]) == []
+    assert pulls.sampled()[Pace.MINUTE] == set()
 
 
 class NothingPut:

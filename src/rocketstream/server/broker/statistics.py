@@ -6,6 +6,7 @@ costs nothing extra. Upstream: BrokerStatsManager, BrokerStats (codes 28 and 315
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -28,6 +29,10 @@ from rocketstream.transport.sharing import Sharing, Steps
 KEEP_INTERVAL_MS = 10_000
 """How often changed counts of days are persisted."""
 _MINUTE_MS = 60_000
+RESTING_MS = 600_000
+"""A count that has not changed for so long makes room for a new one, where no more are kept."""
+FORGOTTEN_MS = 24 * 3_600_000
+"""A count that has not changed for so long is forgotten: no window has anything of it."""
 
 _BROKER_PUTS = ("", -1)
 _BROKER_GETS = ("", -1, "")
@@ -37,9 +42,10 @@ _BackKey = tuple[str, str]
 
 
 class _Tally:
-    __slots__ = ("bytes", "calls", "nums", "spent_ms")
+    __slots__ = ("bytes", "calls", "changed_ms", "nums", "spent_ms")
 
     def __init__(self) -> None:
+        self.changed_ms = 0.0
         self.nums = self.bytes = self.calls = 0
         self.spent_ms = 0.0
 
@@ -64,14 +70,16 @@ class BrokerStatistics:
         self.sharing: Sharing | None = None
         """Shares the loop between the steps of a sample; None takes it in one step."""
         self.longest_get_ms: float = 0.0
-        self._pulled: dict[_GetKey, _Tally] = {}
-        self._sent_back: dict[_BackKey, _Tally] = {}
+        # In the order in which they last changed.
+        self._pulled: OrderedDict[_GetKey, _Tally] = OrderedDict()
+        self._sent_back: OrderedDict[_BackKey, _Tally] = OrderedDict()
+        self._tables: tuple[OrderedDict[Any, _Tally], ...] = (self._pulled, self._sent_back)
         self._samples = SampledTotals()
         began_ms = clock.monotonic_ms()
         for counter in (self.puts, self.gets, self.found, self.missed):
             counter.sample(began_ms)
         self._due_ms = [began_ms + interval_ms for interval_ms in INTERVALS_MS]
-        self._rolled_ms = self._kept_ms = began_ms
+        self._rolled_ms = self._kept_ms = self._sampled_ms = began_ms
         self._counted = (0, 0)
         now_ms = clock.now_ms()
         self.days: DayCounts = DayCounts(since_ms=now_ms, day=_day(now_ms))
@@ -107,13 +115,31 @@ class BrokerStatistics:
         tally.nums += 1
         tally.calls += 1
 
-    def _tally(self, table: dict[Any, _Tally], key: _GetKey | _BackKey) -> _Tally:
+    def _tally(self, table: OrderedDict[Any, _Tally], key: _GetKey | _BackKey) -> _Tally:
         tally = table.get(key)
         if tally is None:
             tally = _Tally()
-            if len(table) < STATISTICS_MAX:  # further groups count only towards the whole broker
-                table[key] = tally
+            if len(table) >= STATISTICS_MAX and not self._drop_resting(table, RESTING_MS):
+                return tally  # it counts only towards the whole broker
+            table[key] = tally
+        else:
+            table.move_to_end(key)
+        tally.changed_ms = self._sampled_ms
         return tally
+
+    def _drop_resting(self, table: OrderedDict[Any, _Tally], rest_ms: float) -> bool:
+        """Forget what has rested longest, if that is long enough; return whether it is."""
+        key, tally = next(iter(table.items()), (None, None))
+        if tally is None or self._sampled_ms - tally.changed_ms < rest_ms:
+            return False
+        del table[key]
+        self._samples.drop(key)
+        return True
+
+    def _forgetting(self) -> Steps:
+        for table in self._tables:
+            while self._drop_resting(table, FORGOTTEN_MS):
+                yield
 
     def topic_deleted(self, topic: str) -> None:
         """Forget the counts of a topic, whose queues the store has forgotten."""
@@ -125,8 +151,7 @@ class BrokerStatistics:
 
     def _forget(self, is_gone: Callable[[tuple[str | int, ...]], bool]) -> None:
         self._samples.forget(is_gone)
-        tables: tuple[dict[Any, _Tally], ...] = (self._pulled, self._sent_back)
-        for table in tables:
+        for table in self._tables:
             for key in [key for key in table if is_gone(key)]:
                 del table[key]
 
@@ -134,7 +159,7 @@ class BrokerStatistics:
 
     def sample(self) -> None:
         """Take the samples that are due; called every second."""
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self._sampled_ms = self._clock.monotonic_ms()
         for counter in (self.puts, self.gets, self.found, self.missed):
             counter.sample(now_ms)
         if now_ms - self._rolled_ms >= _MINUTE_MS:
@@ -144,6 +169,8 @@ class BrokerStatistics:
             if now_ms >= self._due_ms[pace]:
                 self._due_ms[pace] = now_ms + INTERVALS_MS[pace]
                 self._run(self._samples.taking(pace, now_ms, self._totals()))
+                if pace is Pace.DAY:
+                    self._run(self._forgetting())
         self.count_days()
         if now_ms - self._kept_ms >= KEEP_INTERVAL_MS:
             self._kept_ms = now_ms
@@ -179,9 +206,10 @@ class BrokerStatistics:
         yield _BROKER_GETS, Totals(self.gets.total)
         for topic, queue_id, counted in self._store.counted():
             yield (topic, queue_id), Totals(*counted)
-        for table in (self._pulled, self._sent_back):
+        for table in self._tables:
             for key, tally in tuple(table.items()):  # in steps: groups and topics come meanwhile
-                yield key, tally.totals()
+                if table.get(key) is tally:  # and go
+                    yield key, tally.totals()
 
     # --- showing ---------------------------------------------------------------------------------
 

@@ -69,15 +69,13 @@ class _Samples:
         oldest = self._oldest
         tracks = self._tracks
         for number, (key, totals) in enumerate(counted, 1):
+            track = tracks.setdefault(key, [])
+            if not track or track[-1][1] != totals:
+                track.append((self._ticks, totals))
+            while len(track) > 1 and track[1][0] <= oldest:
+                del track[0]
             if number % STEP == 0:
                 yield
-            track = tracks.get(key)
-            if track is None:
-                tracks[key] = [(self._ticks, totals)]
-            elif track[-1][1] != totals:
-                track.append((self._ticks, totals))
-                while track[1][0] <= oldest:
-                    del track[0]
 
     @property
     def _oldest(self) -> int:
@@ -86,6 +84,9 @@ class _Samples:
     def forget(self, is_gone: Callable[[Any], bool]) -> None:
         for key in [key for key in self._tracks if is_gone(key)]:
             del self._tracks[key]
+
+    def drop(self, key: Hashable) -> None:
+        self._tracks.pop(key, None)
 
     def window(self, keys: Iterable[Hashable]) -> Window:
         tracks = [self._tracks[key] for key in keys if key in self._tracks]
@@ -145,3 +146,8 @@ class SampledTotals:
         """Drop things that no longer exist, by their keys; counted again, they begin at 0."""
         for samples in self._paces:
             samples.forget(is_gone)
+
+    def drop(self, key: Hashable) -> None:
+        """Drop one thing; counted again, it begins at 0."""
+        for samples in self._paces:
+            samples.drop(key)
