@@ -25,13 +25,25 @@ class ConsumerOffsets:
     def __init__(self, offsets_max: int = CONSUMER_OFFSETS_MAX) -> None:
         self._offsets_max = offsets_max
         self._table: dict[str, dict[int, int]] = {}
+        # The keys of the table, to find those of one group or topic without looking at all.
+        self._by_group: dict[str, dict[str, str]] = {}
+        self._by_topic: dict[str, dict[str, str]] = {}
         self._count = 0
         self.generation: int = 0
 
     def load(self, table: ConsumerOffsetTable) -> None:
         """Take over the content of a file."""
-        self._table = {key: dict(queues) for key, queues in table.offset_table.items()}
-        self._count = sum(map(len, self._table.values()))
+        self._table, self._by_group, self._by_topic, self._count = {}, {}, {}, 0
+        for key, queues in table.offset_table.items():
+            topic, _, group = key.partition(SEPARATOR)
+            self._add(key, topic, group, dict(queues))
+
+    def _add(self, key: str, topic: str, group: str, queues: dict[int, int]) -> dict[int, int]:
+        self._table[key] = queues
+        self._count += len(queues)
+        self._by_group.setdefault(group, {})[topic] = key
+        self._by_topic.setdefault(topic, {})[group] = key
+        return queues
 
     def snapshot(self) -> ConsumerOffsetTable:
         """Return a copy for a file or a reply."""
@@ -56,7 +68,10 @@ class ConsumerOffsets:
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
         """Store an offset, even a smaller one (a reset); return the former one (C-324)."""
-        queues = self._table.setdefault(f"{topic}{SEPARATOR}{group}", {})
+        key = f"{topic}{SEPARATOR}{group}"
+        queues = self._table.get(key)
+        if queues is None:
+            queues = self._add(key, topic, group, {})
         before = queues.get(queue_id)
         self._count += before is None
         if before != offset:
@@ -75,14 +90,11 @@ class ConsumerOffsets:
 
     def topics_of(self, group: str) -> set[str]:
         """The topics a group has offsets in."""
-        return {topic for topic, who in self._pairs() if who == group}
+        return set(self._by_group.get(group, ()))
 
     def groups_of(self, topic: str) -> set[str]:
         """The groups with offsets in a topic."""
-        return {who for name, who in self._pairs() if name == topic}
-
-    def _pairs(self) -> list[tuple[str, str]]:
-        return [(t, g) for t, _, g in (key.partition(SEPARATOR) for key in self._table)]
+        return set(self._by_topic.get(topic, ()))
 
     def clamp(self, max_offset: Callable[[str, int], int]) -> list[str]:
         """Move offsets beyond the end of their queue to the end; return the moved ones.
@@ -108,22 +120,32 @@ class ConsumerOffsets:
         """Copy a group's offsets in a topic to another group; nothing without any (C-330)."""
         queues = self._table.get(f"{topic}{SEPARATOR}{source}")
         if queues is not None:
-            self._count += len(queues) - len(self.of(target, topic))
-            self._table[f"{topic}{SEPARATOR}{target}"] = dict(queues)
+            self._count -= len(self.of(target, topic))
+            self._add(f"{topic}{SEPARATOR}{target}", topic, target, dict(queues))
             self.generation += 1
 
     def remove_group(self, group: str) -> None:
         """Remove all offsets of a group."""
-        self._remove([k for k in self._table if k.partition(SEPARATOR)[2] == group])
+        for topic, key in self._by_group.pop(group, {}).items():
+            self._drop(key)
+            _take(self._by_topic, topic, group)
 
     def remove_topic(self, topic: str) -> None:
         """Remove the offsets of a topic: a new topic of its name begins at 0 again."""
-        self._remove([k for k in self._table if k.partition(SEPARATOR)[0] == topic])
+        for group, key in self._by_topic.pop(topic, {}).items():
+            self._drop(key)
+            _take(self._by_group, group, topic)
 
-    def _remove(self, keys: list[str]) -> None:
-        for key in keys:
-            self._count -= len(self._table.pop(key))
-            self.generation += 1
+    def _drop(self, key: str) -> None:
+        self._count -= len(self._table.pop(key))
+        self.generation += 1
+
+
+def _take(index: dict[str, dict[str, str]], name: str, other: str) -> None:
+    keys = index[name]
+    del keys[other]
+    if not keys:
+        del index[name]
 
 
 def correction_offsets(
