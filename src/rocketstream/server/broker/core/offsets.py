@@ -28,6 +28,8 @@ class ConsumerOffsets:
         # The keys of the table, to find those of one group or topic without looking at all.
         self._by_group: dict[str, dict[str, str]] = {}
         self._by_topic: dict[str, dict[str, str]] = {}
+        # Keys whose offsets no copy of the table has: others are copied before they change.
+        self._own: set[str] = set()
         self._count = 0
         self.generation: int = 0
 
@@ -40,14 +42,24 @@ class ConsumerOffsets:
 
     def _add(self, key: str, topic: str, group: str, queues: dict[int, int]) -> dict[int, int]:
         self._table[key] = queues
+        self._own.add(key)
         self._count += len(queues)
         self._by_group.setdefault(group, {})[topic] = key
         self._by_topic.setdefault(topic, {})[group] = key
         return queues
 
     def snapshot(self) -> ConsumerOffsetTable:
-        """Return a copy for a file or a reply."""
-        return ConsumerOffsetTable({key: dict(queues) for key, queues in self._table.items()})
+        """Return a copy for a file or a reply, which does not change with the table."""
+        self._own = set()
+        return ConsumerOffsetTable(dict(self._table))
+
+    def _owned(self, key: str) -> dict[int, int]:
+        """Return the offsets of a key, to be changed."""
+        queues = self._table[key]
+        if key not in self._own:
+            queues = self._table[key] = dict(queues)
+            self._own.add(key)
+        return queues
 
     @property
     def room(self) -> Room:
@@ -75,7 +87,7 @@ class ConsumerOffsets:
         before = queues.get(queue_id)
         self._count += before is None
         if before != offset:
-            queues[queue_id] = offset
+            self._owned(key)[queue_id] = offset
             self.generation += 1
         return before
 
@@ -111,7 +123,7 @@ class ConsumerOffsets:
             for queue_id, offset in queues.items():
                 end = max_offset(topic, queue_id)
                 if offset > end:
-                    queues[queue_id] = end
+                    self._owned(key)[queue_id] = end
                     moved.append(f"{key} queue {queue_id}: {offset} to {end}")
         self.generation += len(moved)
         return moved
@@ -138,6 +150,7 @@ class ConsumerOffsets:
 
     def _drop(self, key: str) -> None:
         self._count -= len(self._table.pop(key))
+        self._own.discard(key)
         self.generation += 1
 
 
