@@ -24,7 +24,8 @@ SOON_S = 0.1
 """A change after a quiet time is written this soon."""
 PAUSE_PER_COST = 50
 """The pause between two writes is this many times the duration of the last one: a table that
-changes all the time takes at most a fiftieth of the time."""
+changes all the time takes a fiftieth of the time. No pause is longer than the table's interval,
+though: what a kill takes back counts more than a tenth of the time, for half a million offsets."""
 
 
 class Encodable(Protocol):
