@@ -478,6 +478,20 @@ def test_deleted_topic_leaves_no_offsets_to_a_new_one(tmp_path: Path) -> None:
         assert peer.offset("cg", "T1", set_zero_if_not_found=False) is None
 
 
+def test_deleted_group_leaves_no_offsets_to_a_new_one(tmp_path: Path) -> None:
+    """Deleted with its offsets, and killed: a group of its name begins as a new one does."""
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        peer.send("T1")
+        peer.commit("cg", "T1", 0, 1)
+        file = tmp_path / CONFIG / "consumerOffset.json"
+        wait_until(lambda: file.exists() and "T1@cg" in file.read_text(), "the offsets")
+        told = {"groupName": "cg", "removeOffset": "true"}
+        assert peer.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext=told).code == 0
+        kill(cluster)
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        assert peer.offset("cg", "T1", set_zero_if_not_found=False) is None
+
+
 def test_offset_beyond_its_queue_is_moved_to_the_end_at_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

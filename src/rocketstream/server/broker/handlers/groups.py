@@ -59,7 +59,7 @@ class GroupHandlers:
         return ok()
 
     def delete(self, _: Connection, request: RemotingCommand) -> AnswerSteps:
-        """Code 207: answered once the change is persisted."""
+        """Code 207: answered once the change is persisted, offsets that go with it included."""
         header = request.header(DeleteSubscriptionGroupRequestHeader)
         controller = self._controller
         if controller.groups.delete(header.group_name, controller.now_ms()):
@@ -68,6 +68,11 @@ class GroupHandlers:
             saved.result()
         if header.remove_offset or header.clean_offset:
             controller.offsets.remove_group(header.group_name)
+            written = controller.saver.offsets_written()
+            yield written
+            if not written.result():
+                text = f"{header.group_name} is deleted, but its offsets cannot be written yet"
+                raise refusal(ResponseCode.SYSTEM_ERROR, text)
         controller.statistics.group_deleted(header.group_name)
         return ok()
 
