@@ -184,6 +184,7 @@ def test_a_planned_batch_of_a_queue_that_is_gone_is_a_loss_or_left_out(
     planned = StreamOffset({A: 120, B: 60})
     strict.table[A][1] = 120
     del strict.table[B]
+    strict.elsewhere[B] = 60
     strict.clock.advance(200)
     with pytest.raises(DataLossError, match=r"queue 1: offsets 50 to 59 of a micro-batch already"):
         strict.source.ranges(start, planned)
@@ -191,6 +192,45 @@ def test_a_planned_batch_of_a_queue_that_is_gone_is_a_loss_or_left_out(
     with caplog.at_level(logging.WARNING, "rocketstream.spark"):
         assert easy.source.ranges(start, planned) == [QueueRange(A, 100, 120)]
     assert "offsets 50 to 59" in caplog.text
+
+
+@pytest.mark.parametrize("options", [{}, READ_ON], ids=["losses are errors", "or accepted"])
+def test_a_planned_batch_is_not_done_without_a_broker_that_nobody_can_ask(
+    options: dict[str, str],
+) -> None:
+    """It may come back with the rows, which no later batch would read."""
+    before = FakeCluster()
+    start = before.start()
+    before.table[B][1] = 60
+    planned = before.latest(start)
+    away = before.table.pop(B)
+    cluster = restarted(before, planned, **options)
+    cluster.clock.advance(200)
+    began = cluster.clock.monotonic_ms()
+    with pytest.raises(DataLossError, match=r"queue 1: offsets 50 to 59 .*'broker' cannot be asked"):
+        cluster.source.ranges(start, planned)
+    assert cluster.clock.monotonic_ms() - began == 30_000
+    cluster.table[B] = away
+    again = restarted(cluster, planned, **options)
+    assert again.source.ranges(start, planned) == [QueueRange(B, 50, 60)]
+
+
+def test_a_planned_batch_goes_on_without_a_lost_broker_that_is_taken_out_of_the_options(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The way out where it never comes back: its queues are asked for no more, losses accepted."""
+    lost = MessageQueue("U", "lost", 0)
+    for options in ({}, READ_ON):
+        cluster = FakeCluster(**options)
+        start = StreamOffset({A: 90, B: 50, lost: 5})
+        planned = StreamOffset({A: 100, B: 50, lost: 9})
+        if not options:
+            with pytest.raises(DataLossError, match=r"Start it again.*option 'assign'"):
+                cluster.source.ranges(start, planned)
+            continue
+        with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+            assert cluster.source.ranges(start, planned) == [QueueRange(A, 90, 100)]
+    assert "offsets 5 to 8 of a micro-batch already planned cannot be read" in caplog.text
 
 
 def test_a_planned_batch_whose_tail_a_broker_lost_is_read_as_far_as_it_is_there(
@@ -471,6 +511,7 @@ def test_a_topic_taken_out_of_the_options_is_left_where_it_is(
         )
         == 1
     )
+    again.unlisted.add(other)
     assert again.source.ranges(end, logged) == [QueueRange(other, 0, 40)]
 
 
@@ -585,6 +626,7 @@ def test_what_was_left_out_of_a_planned_batch_is_neither_told_nor_waited_for_aga
     planned = StreamOffset({A: 120, B: 60})
     cluster.table[A][1] = 120
     del cluster.table[B]
+    cluster.elsewhere[B] = 60
     cluster.clock.advance(200)
     with caplog.at_level(logging.WARNING, "rocketstream.spark"):
         cluster.source.ranges(start, planned)

@@ -18,6 +18,7 @@ from rocketstream import (
     TransactionProducer,
 )
 from rocketstream.errors import DataLossError
+from rocketstream.protocol.codes import RequestCode
 from tests.kits.spark.micro_batches import Query, Topics, batch_rows
 from tests.plugins.waiting import wait_until
 
@@ -183,6 +184,43 @@ def test_a_topic_deleted_before_its_batch_is_read_is_a_loss(
     topics.made_anew(topic)
     with pytest.raises(DataLossError, match="queue 0"):
         running.read()
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_a_planned_batch_is_read_from_a_broker_whose_topic_the_name_server_forgot(
+    topics: Topics, topic: str, query: StartQuery, fail_on_data_loss: bool
+) -> None:
+    """Left out it would never be read: the broker registers the topic again."""
+    topics.made(topic, range(10))
+    running = query(topic=topic, startingOffsets="earliest", failOnDataLoss=fail_on_data_loss)
+    running.drain()
+    topics.put(topic, range(10, 30), queue=0)
+    assert running.plan()
+    running.stop()
+    forget = RequestCode.DELETE_TOPIC_IN_NAMESRV
+    topics.ask(topics.cluster.namesrv_addr, forget, topic=topic)
+    running.start()
+    assert running.rows == list(range(30))
+
+
+def test_a_planned_batch_of_a_topic_its_broker_does_not_have_is_left_out_where_losses_are_accepted(
+    topics: Topics, topic: str, query: StartQuery
+) -> None:
+    """The broker says so itself; a queue its topic has no more is as gone."""
+    other = f"{topic}-other"
+    topics.cluster.create_topic(topic, queues=2)
+    topics.cluster.create_topic(other, queues=1)
+    running = query(topic=f"{topic},{other}", startingOffsets="earliest", failOnDataLoss=False)
+    running.plan()
+    assert running.read() == []
+    topics.put(topic, range(10), queues=2)
+    topics.put(other, range(10, 13), queues=1)
+    assert running.plan()
+    running.stop()
+    topics.delete(other)
+    topics.cluster.create_topic(topic, queues=1)
+    running.start()
+    assert running.rows == list(range(0, 10, 2))
 
 
 @pytest.mark.parametrize("rows", [30, 12, 4], ids=["longer", "shorter", "shorter than was read"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from rocketstream.errors import RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.held_pulls import HeldPulls
@@ -51,6 +52,7 @@ class FakeCluster(Cluster):
         self.failures: list[Exception] = []
         self.questions = 0
         self.elsewhere: dict[MessageQueue, int] = {}
+        self.unlisted: set[MessageQueue] = set()
         self.late_from: dict[MessageQueue, int] = {}
         self.late_ms = 1_000_000
         self.led = True
@@ -125,6 +127,13 @@ class FakeCluster(Cluster):
 
     def close(self) -> None:
         self.reports.append({})
+
+    def served(self, broker_name: str, rows: Mapping[MessageQueue, int]) -> set[MessageQueue]:
+        """Those in the route, and others that are not; of what is elsewhere it says it is gone."""
+        there = self.unlisted.union(self.table)
+        if not there.union(self.elsewhere).issuperset(rows):
+            raise RouteNotFoundError(f"broker {broker_name!r} is not registered")
+        return there.intersection(rows)
 
     # what Spark does
 

@@ -40,6 +40,8 @@ T = TypeVar("T")
 
 _NO_SUCH_QUEUE: Final = "is not exist!"
 """The broker's words for a queue that holds no message: the account and the request are fine."""
+_QUEUE_REMOVED: Final = "is illegal"
+"""In the broker's words for a queue its topic does not have any more."""
 _NO_MESSAGE: Final = frozenset(
     {
         ResponseCode.PULL_NOT_FOUND,
@@ -150,6 +152,30 @@ class Cluster:
             return self._client.max_offset(queue)
         except (TransportError, BrokerError, RouteNotFoundError):
             return None
+
+    def served(self, broker_name: str, rows: Mapping[MessageQueue, int]) -> set[MessageQueue]:
+        """Return which of a broker's queues can be read there, whatever the name server lists.
+
+        Args:
+            broker_name: the broker, of which the master is asked: a slave may know a topic late.
+            rows: an offset of each queue.
+
+        Raises:
+            TransportError, RouteNotFoundError: it cannot be asked.
+            BrokerError: it refuses for another reason than that the topic or the queue is gone.
+        """
+        address = self._client.master(broker_name, refresh=True)
+        pulls = {queue: pull_one(self._options, queue, at) for queue, at in rows.items()}
+        found: set[MessageQueue] = set()
+        for queue, answer in self._answers(broker_name, pulls).items():
+            if answer.code == ResponseCode.SUCCESS or answer.code in _NO_MESSAGE:
+                found.add(queue)
+            elif not (
+                answer.code == ResponseCode.TOPIC_NOT_EXIST
+                or _QUEUE_REMOVED in (answer.remark or "")
+            ):
+                raise broker_error(answer.code, answer.remark, address)
+        return found
 
     # --- rows -------------------------------------------------------------------------------------
 

@@ -16,7 +16,12 @@ from typing import Final, NamedTuple
 
 from rocketstream._util.clock import Clock
 from rocketstream.columns.table import described
-from rocketstream.errors import RocketMQError, TransportError
+from rocketstream.errors import (
+    DataLossError,
+    RocketMQError,
+    RouteNotFoundError,
+    TransportError,
+)
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.offsets import Mark, Marks, StreamOffset
@@ -194,26 +199,50 @@ class Continuity:
         return {queue: self._begin(start, queue) for queue in ends if queue in start.ends}
 
     def reachable(self, ranges: Sequence[QueueRange]) -> list[QueueRange]:
-        """Return the ranges of a planned batch whose queues exist.
+        """Return the ranges of a planned batch whose queues exist; waits for brokers that are away.
+
+        A batch is done when it was read without a range, so one is left out on the word of its
+        broker alone: a queue that is in no route may be that of a broker that comes back.
 
         Raises:
-            DataLossError: a queue does not exist, and ``failOnDataLoss`` is set.
+            DataLossError: a queue does not exist, and ``failOnDataLoss`` is set; or its broker
+                cannot be asked, whatever is set.
         """
-        held = topics_of([span.queue for span in ranges])
-        known = set(self._ends.queues(held))
-        # A batch is read as planned, also from a topic that has been removed from the options
-        # since.
-        wants = self._options.choice.wants
-        missing = [s.queue for s in ranges if s.queue not in known and wants(s.queue)]
-        if not missing:
-            return list(ranges)
-        gone = set(self._wait_for(missing, held))
+        known = set(self._ends.queues(topics_of([span.queue for span in ranges])))
+        missing: dict[str, list[QueueRange]] = {}
         for span in ranges:
-            if span.queue in gone:
-                what = f"offsets {span.begin} to {span.end - 1} of a micro-batch already planned"
-                self._lost(span.queue, f"{what} cannot be read: the queue has left the route")
-                self._note_absent(span.queue)
-        return [span for span in ranges if span.queue not in gone]
+            if span.queue not in known:
+                missing.setdefault(span.queue.broker_name, []).append(span)
+        left_out = {
+            span
+            for broker_name, spans in missing.items()
+            for span in self._not_served(broker_name, spans)
+        }
+        return [span for span in ranges if span not in left_out]
+
+    def _not_served(self, broker_name: str, spans: Sequence[QueueRange]) -> list[QueueRange]:
+        """Return those of a broker's planned ranges that it does not have."""
+        rows = {span.queue: span.begin for span in spans}
+        served: set[MessageQueue] = set()
+        away: RocketMQError | None = None
+        try:
+            served = self._cluster.patiently(
+                lambda: self._cluster.served(broker_name, rows), topics_known=True
+            )
+        except (TransportError, RouteNotFoundError) as error:
+            away = error
+        gone = [span for span in spans if span.queue not in served]
+        for span in gone:
+            what = f"offsets {span.begin} to {span.end - 1} of a micro-batch already planned"
+            if away is None:
+                why = "the queue has left the route, and its broker does not have it"
+            elif self._options.fail_on_data_loss or self._options.choice.wants(span.queue):
+                raise _unasked(span.queue, what, away)
+            else:
+                why = "its broker cannot be asked, and the options no longer select the queue"
+            self._lost(span.queue, f"{what} cannot be read: {why}")
+            self._note_absent(span.queue)
+        return gone
 
     def unchanged(self, ranges: Sequence[QueueRange], marks: Marks) -> list[QueueRange]:
         """Return the ranges of a batch that an earlier run planned, without rows of other topics.
@@ -473,6 +502,19 @@ class Continuity:
 def topics_of(queues: Mapping[MessageQueue, int] | Sequence[MessageQueue]) -> frozenset[str]:
     """Return the topics of some queues."""
     return frozenset(queue.topic for queue in queues)
+
+
+def _unasked(queue: MessageQueue, what: str, away: RocketMQError) -> DataLossError:
+    """Return the error for planned offsets that a broker may have or not."""
+    broker = repr(queue.broker_name)
+    return DataLossError(
+        f"{described(queue)}: {what} cannot be read, since broker {broker} cannot be asked: {away}. "
+        "Start it again, and then the query, which goes on there. failOnDataLoss=false leaves out "
+        "only what a broker says is gone. If this one never comes back, start an empty one of its "
+        "name, or run the query once with option 'assign' naming the queues of the others, either "
+        "with failOnDataLoss=false",
+        queue=tuple(queue),
+    )
 
 
 def _text(mark: Mark) -> str:
