@@ -207,7 +207,9 @@ def test_a_planned_batch_is_not_done_without_a_broker_that_nobody_can_ask(
     cluster = restarted(before, planned, **options)
     cluster.clock.advance(200)
     began = cluster.clock.monotonic_ms()
-    with pytest.raises(DataLossError, match=r"queue 1: offsets 50 to 59 .*'broker' cannot be asked"):
+    with pytest.raises(
+        DataLossError, match=r"queue 1: offsets 50 to 59 .*'broker' cannot be asked"
+    ):
         cluster.source.ranges(start, planned)
     assert cluster.clock.monotonic_ms() - began == 30_000
     cluster.table[B] = away

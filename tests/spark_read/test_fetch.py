@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -26,7 +27,6 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketstream.protocol.record import RecordFields, encode_record
 from rocketstream.spark import worker
-from rocketstream.spark.executor import fetch as fetching
 from rocketstream.spark.executor.fetch import fetch, read_rows
 from rocketstream.spark.losses import Losses
 from rocketstream.spark.options import read_options
@@ -97,14 +97,40 @@ def broker() -> FakeBroker:
     return FakeBroker()
 
 
-@pytest.fixture
-def address(broker: FakeBroker) -> Iterator[str]:
+@contextmanager
+def serving(broker: FakeBroker) -> Iterator[str]:
+    """A broker's address."""
     with LoopThread("fake-broker") as loop:
         server = RemotingServer(broker.handle)
         loop.run(server.start())
         yield server.address
         worker.close_pools()
         loop.run(server.close())
+
+
+@pytest.fixture
+def address(broker: FakeBroker) -> Iterator[str]:
+    with serving(broker) as found:
+        yield found
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    """The clock to read by: half a second passes with each wait."""
+    clock = ManualClock()
+    monkeypatch.setattr(Patience, "pause", lambda self: clock.advance(500))
+    return clock
+
+
+def registered(
+    monkeypatch: pytest.MonkeyPatch, address: Callable[[], str], *, led: bool = True
+) -> None:
+    """Make the name server know the broker at this address, as its master or as a slave alone."""
+
+    def table(client: BlockingAdminClient, broker_name: str, refresh: bool) -> dict[int, str]:
+        return {0 if led else 1: address()}
+
+    monkeypatch.setattr(BlockingAdminClient, "_table_of", table)
 
 
 def scan(**options: str) -> Scan:
@@ -285,23 +311,64 @@ def test_deleted_offsets_are_left_out_when_the_user_says_so(
 
 
 def test_a_queue_shorter_than_planned_is_waited_for_then_a_loss(
-    broker: FakeBroker, address: str, monkeypatch: pytest.MonkeyPatch
+    broker: FakeBroker, address: str, monkeypatch: pytest.MonkeyPatch, waits: ManualClock
 ) -> None:
-    """A broker that is just coming back; after two seconds its end is the end."""
-    monkeypatch.setattr(fetching, "END_LAG_MS", 100)
+    """Covers retryTimeoutMs: a broker that is just coming back; then the master's end is the end."""
+    registered(monkeypatch, lambda: address)
     broker.high = 40
     with pytest.raises(DataLossError, match="offsets 40 to 59 are gone; the queue now holds 0 to"):
-        offsets(scan(pullsInFlight="1"), plan(address, (0, 60)))
+        offsets(scan(pullsInFlight="1"), plan(address, (0, 60)), waits)
+    assert waits.monotonic_ms() >= 30_000
     easy = scan(failOnDataLoss="false")
-    assert offsets(easy, plan(address, (0, 60))) == {0: list(range(40))}
+    assert offsets(easy, plan(address, (0, 60)), waits) == {0: list(range(40))}
+    began = waits.monotonic_ms()
 
     def back(pull: PullMessageRequestHeader) -> None:
-        if pull.queue_offset >= broker.high:
-            monkeypatch.setattr(broker, "high", 1_000)
+        if waits.monotonic_ms() - began > 25_000:
+            broker.high = 1_000
 
-    broker.high, broker.behave = 40, back
-    monkeypatch.setattr(fetching, "END_LAG_MS", 10_000)
-    assert offsets(scan(), plan(address, (0, 60))) == {0: list(range(60))}
+    broker.behave = back
+    assert offsets(easy, plan(address, (0, 60)), waits) == {0: list(range(60))}
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("known", ["a slave", "nothing", "a master that has them"])
+def test_planned_rows_are_not_given_up_on_the_word_of_a_slave(
+    broker: FakeBroker, address: str, monkeypatch: pytest.MonkeyPatch, waits: ManualClock,
+    known: str, fail: str,
+) -> None:  # fmt: skip
+    """Its master may hold them; a master that has them gives them later."""
+    if known != "nothing":
+        registered(monkeypatch, lambda: address, led=known != "a slave")
+    if known == "a master that has them":
+        broker.behave = lambda pull: (
+            (ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", pull.queue_offset, b"")
+            if pull.queue_offset >= 40
+            else None
+        )
+    else:
+        broker.high = 40
+    broker.batch = lambda: 40
+    scanned = scan(pullsInFlight="1", pullBatchSize="40", failOnDataLoss=fail)
+    with pytest.raises(DataLossError, match="queue 0: offsets 40 to 59 were planned") as caught:
+        offsets(scanned, plan(address, (8, 60)), waits)
+    assert ("slave" in str(caught.value)) == (known != "a master that has them")
+    assert waits.monotonic_ms() >= 30_000
+
+
+def test_a_master_that_is_back_is_asked_instead_of_its_slave(
+    broker: FakeBroker, address: str, monkeypatch: pytest.MonkeyPatch, waits: ManualClock
+) -> None:
+    """Inside the patience, and nothing comes twice."""
+    slave = FakeBroker()
+    slave.high = 40
+    with serving(slave) as behind:
+        registered(monkeypatch, lambda: address if waits.monotonic_ms() > 2_000 else behind)
+        assert offsets(scan(), plan(behind, (0, 60), (0, 90)), waits) == {
+            0: list(range(60)),
+            1: list(range(90)),
+        }
+    assert {pull.queue_id for pull in broker.pulls} == {0, 1}
 
 
 def test_filtered_offsets_are_no_loss(broker: FakeBroker, address: str) -> None:
@@ -390,7 +457,7 @@ def test_a_second_short_pause_has_the_whole_patience_again(
 ) -> None:
     """Progress forgives: two pauses of 70 % of the patience each are no loss."""
     clock = ManualClock()
-    monkeypatch.setattr(Patience, "pause", lambda self: clock.advance(200))
+    monkeypatch.setattr(Patience, "pause", lambda self: clock.advance(3_000))
     pauses = {40: 8, 80: 8}
     broker.high = 40
 
@@ -406,11 +473,10 @@ def test_a_second_short_pause_has_the_whole_patience_again(
 
 
 def test_the_patience_of_a_short_queue_is_its_own(
-    broker: FakeBroker, address: str, monkeypatch: pytest.MonkeyPatch
+    broker: FakeBroker, address: str, monkeypatch: pytest.MonkeyPatch, waits: ManualClock
 ) -> None:
     """Another queue's progress does not extend it."""
-    clock = ManualClock()
-    monkeypatch.setattr(Patience, "pause", lambda self: clock.advance(500))
+    registered(monkeypatch, lambda: address)
     broker.batch = lambda: 1
 
     def first_is_short(pull: PullMessageRequestHeader) -> Answer | None:
@@ -419,9 +485,9 @@ def test_the_patience_of_a_short_queue_is_its_own(
         return ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", pull.queue_offset, b""
 
     broker.behave = first_is_short
-    with pytest.raises(DataLossError, match="queue 0: offsets 40 to 71 are gone"):
-        offsets(scan(pullsInFlight="2"), plan(address, (40, 80), (0, 1_000)), clock)
-    assert len([pull for pull in broker.pulls if pull.queue_id == 1]) < 100
+    with pytest.raises(DataLossError, match="queue 0: offsets 40 to 79 were planned"):
+        offsets(scan(pullsInFlight="2"), plan(address, (40, 80), (0, 1_000)), waits)
+    assert len([pull for pull in broker.pulls if pull.queue_id == 1]) < 200
 
 
 def test_system_errors_between_good_answers_do_not_add_up(

@@ -20,9 +20,11 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.columns.decode import decode, decode_permissive
 from rocketstream.columns.layout import Piece
 from rocketstream.columns.records import Checks
+from rocketstream.columns.table import described
 from rocketstream.columns.undecodable import Undecodable
 from rocketstream.errors import (
     BrokerError,
+    DataLossError,
     RemoteProtocolError,
     RocketMQError,
     TransportError,
@@ -52,8 +54,6 @@ FILTERED_STRIDE_MAX: Final = 4_096
 """With tags one answer skips 800 and more offsets (C-368), however few messages it contains."""
 KEPT_PER_FLIGHT: Final = 2
 """Most answers of later ranges that wait for earlier ones, per pull that may be under way."""
-END_LAG_MS: Final = 2_000
-"""How long a queue may be shorter than the driver saw it, as with a broker just coming back."""
 
 _ANSWERED = frozenset(
     {
@@ -125,6 +125,7 @@ class BrokerFetch:
         stride_max = FILTERED_STRIDE_MAX if self._filtered else options.pull_batch_size
         self._pulls = [QueuePull(span, stride_max) for span in spans]
         self._address = address
+        self._is_master = False
         self._connections = connections
         self._losses = losses
         self._waiting: dict[int, tuple[QueuePull, Ask]] = {}
@@ -145,7 +146,8 @@ class BrokerFetch:
 
     def _pull_all(self, connection: BlockingConnection) -> Iterator[Piece]:
         timeout_ms = self._scan.options.request_timeout_ms
-        while True:
+        address = self._address
+        while address == self._address:
             self._ask(connection)
             if not self._waiting:
                 return
@@ -153,6 +155,7 @@ class BrokerFetch:
             pull, ask = self._waiting.pop(answer.opaque)
             self._take(pull, ask, answer)
             yield from self._next_in_order()
+        self._give_back_all()
 
     def _next_in_order(self) -> Iterator[Piece]:
         while self._pulls:
@@ -221,19 +224,44 @@ class BrokerFetch:
             end = pull.answered(ask, next_offset)
             if not (self._filtered and answer.remark == "NO_MATCHED_MESSAGE"):
                 self._gone(pull, ask.begin, end, header)
-        elif (short := self._trouble(pull).end_patience).exhausted():
-            self._gone(pull, ask.begin, pull.answered(ask, ask.end), header)
         else:
-            pull.failed(ask)
-            short.pause()
+            self._not_there(pull, ask, header)
             return
         self._troubles.pop(pull, None)
 
     def _trouble(self, pull: QueuePull) -> _Trouble:
         """Return the failures of a queue since it last made progress."""
-        end_lag_ms = min(END_LAG_MS, self._scan.options.retry_timeout_ms)
-        fresh = _Trouble(Patience(end_lag_ms, self._clock))
+        fresh = _Trouble(Patience(self._scan.options.retry_timeout_ms, self._clock))
         return self._troubles.setdefault(pull, fresh)
+
+    def _not_there(self, pull: QueuePull, ask: Ask, header: PullMessageResponseHeader) -> None:
+        """Wait for offsets the driver saw: a slave is behind its master, a broker just coming back.
+
+        Raises:
+            DataLossError: they did not come, and ``failOnDataLoss`` is set; or whoever was asked is
+                not known to be the master, or says that it has them.
+        """
+        patience = self._trouble(pull).end_patience
+        is_over, asked = patience.exhausted(), self._address
+        if not is_over:
+            patience.pause()
+        self._find_broker()
+        if not is_over or asked != self._address:
+            pull.failed(ask)
+        elif self._is_master and header.max_offset <= ask.begin:
+            self._gone(pull, ask.begin, pull.answered(ask, ask.end), header)
+            del self._troubles[pull]
+        else:
+            queue = pull.span.queue
+            whom = "the master" if self._is_master else "which may be a slave behind its master"
+            raise DataLossError(
+                f"{described(queue)}: offsets {ask.begin} to {pull.span.end - 1} were planned, but "
+                f"did not come within {self._scan.options.retry_timeout_ms} ms from {asked}, "
+                f"{whom}; it holds {header.min_offset} to {header.max_offset - 1}. Start the query "
+                f"again when the master of broker {queue.broker_name!r} gives them: "
+                "failOnDataLoss=false leaves out only what a master does not hold",
+                queue=tuple(queue),
+            )
 
     def _gone(
         self, pull: QueuePull, begin: int, end: int, header: PullMessageResponseHeader
@@ -270,9 +298,11 @@ class BrokerFetch:
         """Ask the name server for the broker's address now; keep the old one if it cannot say."""
         options = self._scan.options
         broker_name = self._pulls[0].span.queue.broker_name
+        self._is_master = False
         try:
             with admin_client(options) as client:
                 self._address = client.address(broker_name, refresh=True)
+                self._is_master = self._address == client.master(broker_name)
         except RocketMQError as error:
             logger.info("broker=%s cannot be looked up: %s", broker_name, error)
 
