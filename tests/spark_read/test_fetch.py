@@ -313,7 +313,7 @@ def test_deleted_offsets_are_left_out_when_the_user_says_so(
 def test_a_queue_shorter_than_planned_is_waited_for_then_a_loss(
     broker: FakeBroker, address: str, monkeypatch: pytest.MonkeyPatch, waits: ManualClock
 ) -> None:
-    """Covers retryTimeoutMs: a broker that is just coming back; then the master's end is the end."""
+    """Covers retryTimeoutMs for a broker just coming back; then the master's end is the end."""
     registered(monkeypatch, lambda: address)
     broker.high = 40
     with pytest.raises(DataLossError, match="offsets 40 to 59 are gone; the queue now holds 0 to"):
