@@ -509,10 +509,10 @@ def _unasked(queue: MessageQueue, what: str, away: RocketMQError) -> DataLossErr
     broker = repr(queue.broker_name)
     return DataLossError(
         f"{described(queue)}: {what} cannot be read, since broker {broker} cannot be asked: "
-        f"{away}. Start it again, and then the query, which goes on there. failOnDataLoss=false leaves out "
-        "only what a broker says is gone. If this one never comes back, start an empty one of its "
-        "name, or run the query once with option 'assign' naming the queues of the others, either "
-        "with failOnDataLoss=false",
+        f"{away}. Start it again, and then the query, which goes on there: failOnDataLoss=false "
+        "leaves out only what a broker says is gone. If it never comes back, start an empty broker "
+        "of its name, or run the query once with option 'assign' naming the queues of the others, "
+        "either with failOnDataLoss=false",
         queue=tuple(queue),
     )
 
