@@ -117,6 +117,28 @@ def test_a_stream_from_a_group_before_the_oldest_message_keeps_the_rows_in_its_r
     assert cluster.source.ranges(begin, end) == [QueueRange(A, 90, 100), QueueRange(B, 2, 50)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [("offsets", {"startingOffsets": '{"T":{"broker":{"1":90}}}'}),
+     ("group", {"startingOffsets": "group", "group": "g"})],
+)  # fmt: skip
+def test_a_stream_from_beyond_the_end_is_a_mistake_or_begins_at_the_end(
+    kind: str, given: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Read from the beginning it would give exactly the rows that were to be passed over."""
+    strict, easy = FakeCluster(**given), FakeCluster(**given, failOnDataLoss="false")
+    strict.group = easy.group = {A: 0, B: 90}
+    said = rf"queue 1: option 'startingOffsets' \({kind}\) begins at offset 90.* holds 5 to 49"
+    with pytest.raises(DataLossError, match=said):
+        strict.source.initial()
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        begin = easy.source.initial()
+    assert (begin.ends, caplog.text.count("begins at offset 90")) == ({A: 0, B: 50}, 1)
+    easy.table[B][1] = 53
+    end = easy.latest(begin)
+    assert easy.source.ranges(begin, end) == [QueueRange(A, 0, 100), QueueRange(B, 50, 53)]
+
+
 def test_queues_unnamed_are_read_whole_in_a_stream_too() -> None:
     """What is there already, as what appears under way."""
     cluster = FakeCluster(startingOffsets='{"T":{"broker":{"0":-1}}}')

@@ -134,6 +134,30 @@ def _check_named(table: QueueTable, queues: Sequence[MessageQueue], option: str)
         )
 
 
+def stream_begins(options: ReadOptions, cluster: Cluster, begins: Offsets) -> Offsets:
+    """Return where a stream begins: at the end of a queue that ends before the offset asked for.
+
+    What is before the oldest row is kept: whoever reads that range tells the loss.
+
+    Raises:
+        DataLossError: a queue ends before the offset given by the user, or by the group, and
+            ``failOnDataLoss`` is set.
+    """
+    if options.start.kind not in {"offsets", "group"} or not begins:
+        return begins
+    lows, highs = cluster.min_offsets(begins), cluster.max_offsets(begins)
+    for queue, begin in begins.items():
+        low, high = lows[queue], highs[queue]
+        if begin > high:
+            report_loss(
+                options.fail_on_data_loss,
+                queue,
+                f"option 'startingOffsets' ({options.start.kind}) begins at offset {begin}, but "
+                f"the queue holds {low} to {high - 1}: there are no offsets {high} to {begin - 1}",
+            )
+    return {queue: min(begin, highs[queue]) for queue, begin in begins.items()}
+
+
 def batch_ranges(
     options: ReadOptions, cluster: Cluster, clock: Clock = SYSTEM_CLOCK
 ) -> list[QueueRange]:

@@ -19,7 +19,7 @@ from rocketstream.spark.driver.continuity import Continuity, QueueEnds, topics_o
 from rocketstream.spark.driver.held_pulls import HeldPulls
 from rocketstream.spark.driver.offsets import Mark, StreamOffset, following, ranges_between
 from rocketstream.spark.driver.planning import Admission
-from rocketstream.spark.driver.positions import Resolver
+from rocketstream.spark.driver.positions import Resolver, stream_begins
 from rocketstream.spark.driver.reporting import Reporter, check_checkpoint
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.scan import QueueRange
@@ -83,7 +83,8 @@ class StreamSource:
             def resolve() -> StreamOffset:
                 if topics != topics_of(self._ends.queues(topics)):
                     self._ends.forget_queues()  # asked again here so that a wrong name raises
-                ends = resolver.begins(self._ends.queues(()))
+                begins = resolver.begins(self._ends.queues(()))
+                ends = stream_begins(self._options, self.cluster, begins)
                 return StreamOffset(ends, initial=True, marks=self._marks(ends))
 
             self._initial = self.cluster.patiently(resolve)
