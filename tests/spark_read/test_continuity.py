@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 
 import pytest
 
-from rocketstream.errors import DataLossError, RouteNotFoundError
+from rocketstream.errors import ConfigurationError, DataLossError, RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.patience import Patience
@@ -515,6 +515,33 @@ def test_a_topic_taken_out_of_the_options_is_left_where_it_is(
     )
     again.unlisted.add(other)
     assert again.source.ranges(end, logged) == [QueueRange(other, 0, 40)]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"topic": "U,V"}, "read T, .*none of it, but U, V:"),
+        ({"topic": "", "topicPattern": "x.*"}, "read T, .*none of it, but topics that match 'x"),
+        (
+            {"topic": "", "assign": '{"T":{"broker":[7]}}'},
+            "read topic 'T', broker 'broker', queue 0; .*queue 1, .*but .*queue 7:",
+        ),
+    ],
+)
+@pytest.mark.parametrize("losses", [{}, READ_ON], ids=["losses are errors", "or accepted"])
+def test_a_checkpoint_of_topics_none_of_which_is_selected_is_another_sources(
+    options: dict[str, str], said: str, losses: dict[str, str]
+) -> None:
+    """Sources of a query that changed places, or a misspelled pattern; the first batch's, too."""
+    before = FakeCluster()
+    first = before.latest(before.source.initial())
+    cluster = restarted(before, first, **options, **losses)
+    cluster.table = {MessageQueue("U", "broker", 0): [0, 9]}
+    cluster.unlisted = {A, B}
+    with pytest.raises(ConfigurationError, match=said):
+        cluster.source.ranges(cluster.source.initial(), first)
+    with pytest.raises(ConfigurationError, match=said):
+        cluster.latest(first)
 
 
 def test_available_now_waits_for_a_known_topic_but_not_for_a_misspelled_one() -> None:

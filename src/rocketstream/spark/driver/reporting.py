@@ -196,11 +196,11 @@ class Reporter:
 
 
 def check_checkpoint(options: ReadOptions, start: StreamOffset) -> None:
-    """Refuse to feed a listener from a checkpoint of another group, or of another source.
+    """Refuse the checkpoint of another source, and to feed a listener from that of another group.
 
     The query would continue at the other group's offsets, and nobody would consume that group's
     failed messages. A topic that another source of the query had would be new to this one, and
-    consumed again from its oldest message.
+    consumed again from its oldest message; so would be all topics where none is the checkpoint's.
 
     Raises:
         ConfigurationError: the checkpoint is another's; the error names both.
@@ -215,9 +215,8 @@ def check_checkpoint(options: ReadOptions, start: StreamOffset) -> None:
             "directory",
             option="otherTopics",
         )
-    if options.group is None or retry_topic(options.group) not in options.topics:
-        return
-    for topic in topics:
+    feeds = options.group is not None and retry_topic(options.group) in options.topics
+    for topic in topics if feeds else ():
         if topic.startswith(RETRY_PREFIX) and topic not in options.topics:
             other = topic.removeprefix(RETRY_PREFIX)
             raise ConfigurationError(
@@ -225,6 +224,20 @@ def check_checkpoint(options: ReadOptions, start: StreamOffset) -> None:
                 f"{options.group!r}: begin a new checkpoint directory for another group",
                 group=options.group,
             )
+    choice = options.choice
+    if start.ends and not any(map(choice.wants, start.ends)):
+        had, wanted = ", ".join(sorted(topics)), choice.text
+        if choice.queues is not None:
+            had, wanted = (
+                "; ".join(map(described, sorted(each))) for each in (start.ends, choice.queues)
+            )
+        raise ConfigurationError(
+            f"the checkpoint's source in this place read {had}, and the options select none of it, "
+            f"but {wanted}: what is unread there would be passed over, and this read from its "
+            "oldest message. Sources are numbered by their places in the query: give them and "
+            "their options as they were, or select what was read too, or begin a new checkpoint "
+            "directory"
+        )
 
 
 def _of_claims(members: Mapping[str, str], group: str) -> str:

@@ -134,11 +134,11 @@ class StreamSource:
         """Return the ranges a batch reads.
 
         Raises:
-            ConfigurationError: ``start`` is another group's or source's.
+            ConfigurationError: ``end`` is another group's or source's.
             DataLossError: a queue of the batch is gone, or is not the one that was planned, and
                 ``failOnDataLoss`` is set.
         """
-        check_checkpoint(self._options, start)
+        check_checkpoint(self._options, end)  # ``start`` may be resolved anew, from the options
         self._planned = end
         # This is also how a restart on 4.0 and 4.1 says where it is: both are one then.
         ranges = ranges_between(start, end)
