@@ -114,6 +114,18 @@ def test_a_queue_is_split_only_when_asked_for() -> None:
     assert partition_count([QueueRange(A, 0, 3)], cores=8, minimum=100) == 3
 
 
+@pytest.mark.parametrize(("cores", "others"), [(8, 4), (4, 8), (8, 1), (1, 8), (4, 3)])
+def test_a_batch_planned_again_on_other_cores_has_the_same_partitions(
+    cores: int, others: int
+) -> None:
+    """A reader that looks at partition and number would take new rows for repeats."""
+    sizes = (900, 700, 500, 400, 300, 200, 150, 100)
+    ranges = [QueueRange(MessageQueue("T", "b", q), 0, rows) for q, rows in enumerate(sizes)]
+    chosen = partition_count(ranges, cores, None)
+    assert plan(ranges, others, chosen=chosen) == plan(ranges, cores)
+    assert plan(ranges, others, minimum=9, chosen=chosen) == plan(ranges, cores, minimum=9)
+
+
 def test_a_partition_holds_no_more_than_it_may() -> None:
     """As maxRecordsPerPartition of Spark's Kafka source; small ranges still share one."""
     assert sorted(plan([QueueRange(A, 0, 10), QueueRange(B, 0, 3)], cores=1, rows_max=5)) == [
@@ -170,10 +182,10 @@ def test_a_good_hint_needs_few_questions() -> None:
 def test_offsets_survive_their_text_and_equal_ones_have_equal_text() -> None:
     """Covers S 2.2: Spark compares text; topics may hold any separator."""
     odd = MessageQueue("%RETRY%a|b", "broker|x", 12)
-    offset = StreamOffset({odd: 5, A: 1 << 60}, {A: 0}, initial=True)
+    offset = StreamOffset({odd: 5, A: 1 << 60}, {A: 0}, initial=True, partitions=3)
     text = json.dumps(offset.to_json())
     assert StreamOffset.from_json(json.loads(text)) == offset
-    other = StreamOffset({A: 1 << 60, odd: 5}, {A: 0}, initial=True)
+    other = StreamOffset({A: 1 << 60, odd: 5}, {A: 0}, initial=True, partitions=3)
     assert json.dumps(other.to_json()) == text
 
 
@@ -241,7 +253,8 @@ def test_marks_survive_their_text_and_offsets_without_any_are_read() -> None:
 @given(st.integers(0, 10**6), st.integers(1, 255))
 def test_a_changed_byte_of_an_offset_is_refused_or_changes_nothing(at: int, change: int) -> None:
     """Covers S 2.2: no disk or object store tells Spark; a greater number would skip messages."""
-    offset = StreamOffset({A: 1_500, B: 7}, {A: 0}, marks={A: Mark(1_700_000_000_000, 1 << 40)})
+    marks = {A: Mark(1_700_000_000_000, 1 << 40)}
+    offset = StreamOffset({A: 1_500, B: 7}, {A: 0}, marks=marks, partitions=3)
     text = bytearray(json.dumps(offset.to_json()).encode())
     text[at % len(text)] ^= change
     try:

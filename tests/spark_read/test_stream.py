@@ -141,6 +141,7 @@ def test_the_first_offset_says_where_the_stream_began(
         "v": 2,
         "q": {topic: {"broker-a": {"0": 30}}},
         "base": {topic: {"broker-a": {"0": 10}}},
+        "parts": 1,
     }
     assert (last, stored_ms > 0, place > 0) == (29, True, True)
     assert streams.numbers() == list(range(10, 30))

@@ -129,6 +129,28 @@ def test_a_batch_that_is_read_again_on_other_cores_has_the_same_rows(
     assert running.drain() == list(range(110))
 
 
+def test_a_batch_that_is_read_again_on_other_cores_has_the_same_tasks(
+    topics: Topics, topic: str, query: StartQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint says how many: rows that are sent on are known by partition and number."""
+
+    def on_cores(cores: int) -> None:
+        for module in ("reader", "driver.streaming"):
+            monkeypatch.setattr(f"rocketstream.spark.{module}.CORES", cores)
+
+    topics.made(topic, range(2_500), queues=5)
+    on_cores(4)
+    running = query(topic=topic, startingOffsets="earliest")
+    assert running.plan()
+    running.read()
+    first = list(running.rows)
+    on_cores(1)
+    running.committed = 0
+    running.restart()
+    assert running.planned == [4, 4]
+    assert running.rows == first * 2
+
+
 @pytest.mark.parametrize(("queues", "rows"), [(3, 15), (5, 4)], ids=["fewer queues", "fewer rows"])
 def test_available_now_fails_when_its_topic_is_made_anew_under_way(
     topics: Topics, topic: str, query: StartQuery, queues: int, rows: int

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource as api
 
@@ -20,7 +19,7 @@ from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.driver.planning import partition_plans
 from rocketstream.spark.driver.positions import batch_ranges
 from rocketstream.spark.driver.runner import WARNINGS, WarningTail, stop_on_sigterm
-from rocketstream.spark.driver.streaming import StreamSource
+from rocketstream.spark.driver.streaming import CORES, StreamSource
 from rocketstream.spark.executor.fetch import read_partition
 from rocketstream.spark.format import AvailableNow, Shipped, called_by_spark, limits
 from rocketstream.spark.options import ReadOptions, StoreOptions
@@ -39,12 +38,6 @@ if TYPE_CHECKING:
 
 
 logger: logging.Logger = logging.getLogger("rocketstream.spark")
-
-
-CORES: Final = os.cpu_count() or 1
-"""How many tasks are taken to run at a time: Spark tells a source nothing of its executors where a
-read is planned, and many run on this machine alone.
-"""
 
 
 class RocketMQPartition(Shipped, api.InputPartition):  # type: ignore[misc]
@@ -185,9 +178,9 @@ class RocketMQStreamReader(
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Sequence[api.InputPartition]:
         """Plan one micro-batch."""
-        source = self._source()
-        ranges = source.ranges(StreamOffset.from_json(start), StreamOffset.from_json(end))
-        return input_partitions(self._scan, ranges, source.cluster)
+        source, planned = self._source(), StreamOffset.from_json(end)
+        ranges = source.ranges(StreamOffset.from_json(start), planned)
+        return input_partitions(self._scan, ranges, source.cluster, planned.partitions)
 
     @called_by_spark
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
@@ -225,10 +218,17 @@ def _warn_of_tags(options: ReadOptions | StoreOptions) -> None:
 
 
 def input_partitions(
-    scan: Scan, ranges: Sequence[QueueRange], cluster: Cluster
+    scan: Scan, ranges: Sequence[QueueRange], cluster: Cluster, chosen: int | None = None
 ) -> list[api.InputPartition]:
-    """Return the partitions of some ranges, planned; waits for brokers that are away."""
+    """Return the partitions of some ranges, planned; waits for brokers that are away.
+
+    Args:
+        scan: the read.
+        ranges: what to read.
+        cluster: knows the addresses of brokers.
+        chosen: how many partitions were chosen when the ranges were first planned.
+    """
     queues = [span.queue for span in ranges]
     addresses = cluster.patiently(lambda: cluster.addresses(queues), topics_known=True)
-    plans = partition_plans(scan.options, ranges, CORES, addresses)
+    plans = partition_plans(scan.options, ranges, CORES, addresses, chosen)
     return [RocketMQPartition(plan) for plan in plans]

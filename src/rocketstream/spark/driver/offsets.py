@@ -22,7 +22,7 @@ VERSION: Final = 2
 """The version written; version 1, which had no marks, is read too."""
 _READABLE: Final = (1, VERSION)
 
-_CHECKED: Final = ("v", "q", "base", "init", "at")
+_CHECKED: Final = ("v", "q", "base", "init", "at", "parts")
 """The keys that the checksum covers; Spark's reports of progress have warnings beside them."""
 
 T = TypeVar("T")
@@ -67,12 +67,16 @@ class StreamOffset:
         initial: whether this is an initial offset, before any batch.
         marks: the mark of the row before each end, where that row could be read. A topic that was
             deleted and made again has another row there.
+        partitions: into how many Spark partitions the batch that ends here is planned; None where
+            the options say it, or an earlier version wrote the offset. Rows that a query sends on
+            are known by partition and number, so a replay on other cores must plan the same.
     """
 
     ends: Ends
     base: Ends = field(default_factory=dict)
     initial: bool = False
     marks: Marks = field(default_factory=dict)
+    partitions: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the dict to hand to Spark; equal offsets give equal text."""
@@ -83,6 +87,8 @@ class StreamOffset:
             text["init"] = 1
         if self.marks:
             text["at"] = _nested({queue: list(mark) for queue, mark in self.marks.items()})
+        if self.partitions is not None:
+            text["parts"] = self.partitions
         return text | {"crc": _checksum(text)}
 
     @classmethod
@@ -113,9 +119,10 @@ class StreamOffset:
         try:
             ends, base = _flat(value["q"], int), _flat(value.get("base", {}), int)
             marks = _flat(value.get("at", {}), _mark)
+            partitions = int(value["parts"]) if "parts" in value else None
         except (KeyError, TypeError, ValueError, AttributeError):
             raise _foreign(value) from None
-        return cls(ends, base, bool(value.get("init")), marks)
+        return cls(ends, base, bool(value.get("init")), marks, partitions)
 
 
 def following(

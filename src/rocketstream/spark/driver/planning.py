@@ -156,6 +156,7 @@ def plan(
     cores: int,
     minimum: int | None = None,
     rows_max: int | None = None,
+    chosen: int | None = None,
 ) -> list[tuple[QueueRange, ...]]:
     """Distribute ranges over partitions of about the same number of rows.
 
@@ -167,12 +168,14 @@ def plan(
         minimum: the least number of partitions, if there are enough rows; None for as many as are
             worth their cost.
         rows_max: how many offsets one partition has at most, None for any number.
+        chosen: the ``partition_count`` an earlier plan of these ranges chose without ``minimum``,
+            on whatever machine.
     """
     ranges = [span for span in ranges if span.count > 0]
     if not ranges:
         return []
     rows = sum(span.count for span in ranges)
-    count = partition_count(ranges, cores, minimum)
+    count = chosen if chosen and minimum is None else partition_count(ranges, cores, minimum)
     largest = rows if minimum is None else rows // count
     if rows_max is not None:
         count, largest = max(count, -(-rows // rows_max)), min(largest, rows_max)
@@ -180,7 +183,11 @@ def plan(
 
 
 def partition_plans(
-    options: ReadOptions, ranges: Sequence[QueueRange], cores: int, addresses: Mapping[str, str]
+    options: ReadOptions,
+    ranges: Sequence[QueueRange],
+    cores: int,
+    addresses: Mapping[str, str],
+    chosen: int | None = None,
 ) -> list[PartitionPlan]:
     """Return one plan per Spark partition; an empty plan where there is nothing to read.
 
@@ -189,8 +196,10 @@ def partition_plans(
         ranges: what to read.
         cores: how many tasks run at a time.
         addresses: ``host:port`` of each broker.
+        chosen: how many partitions were chosen when the ranges were first planned.
     """
-    planned = plan(ranges, cores, options.min_partitions, options.max_records_per_partition)
+    least, rows_max = options.min_partitions, options.max_records_per_partition
+    planned = plan(ranges, cores, least, rows_max, chosen)
     return [
         PartitionPlan(spans, {s.queue.broker_name: addresses[s.queue.broker_name] for s in spans})
         for spans in planned

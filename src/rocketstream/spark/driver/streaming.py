@@ -8,8 +8,10 @@ checkpoint is the truth; the group's offsets at the brokers are a report.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -18,7 +20,7 @@ from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.continuity import Continuity, QueueEnds, topics_of
 from rocketstream.spark.driver.held_pulls import HeldPulls
 from rocketstream.spark.driver.offsets import Mark, StreamOffset, following, ranges_between
-from rocketstream.spark.driver.planning import Admission
+from rocketstream.spark.driver.planning import Admission, partition_count
 from rocketstream.spark.driver.positions import Resolver, stream_begins
 from rocketstream.spark.driver.reporting import Reporter, check_checkpoint
 from rocketstream.spark.options import ReadOptions
@@ -26,6 +28,10 @@ from rocketstream.spark.scan import QueueRange
 
 logger: logging.Logger = logging.getLogger("rocketstream.spark")
 
+CORES: Final = os.cpu_count() or 1
+"""How many tasks are taken to run at a time: Spark tells a source nothing of its executors where a
+read is planned, and many run on this machine alone.
+"""
 IDLE_WAIT_MS: Final = 100
 """While nothing is new Spark asks again after 11 ms; we listen this long before we answer."""
 IDLE_GAP_MS: Final = 1_000
@@ -193,7 +199,10 @@ class StreamSource:
         self._admission.triggered()
         starts = {queue: at for queue, at in begins.items() if start.ends.get(queue) != at}
         deleted = self._continuity.deleted(start)
-        return following(start, moved, starts, self._marks(moved), deleted)
+        end = following(start, moved, starts, self._marks(moved), deleted)
+        if self._options.min_partitions is not None:
+            return end
+        return replace(end, partitions=partition_count(ranges_between(start, end), CORES, None))
 
     def _within_target(self, start: StreamOffset, ends: Ends) -> Ends:
         """Return the ends a batch may reach: those of the queues, within the target of
