@@ -12,6 +12,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.offsets import Mark, StreamOffset
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import QueueRange
+from rocketstream.testing.clock import ManualClock
 from tests.kits.spark.fake_cluster import A, B, C, FakeCluster, pause
 
 
@@ -338,15 +339,46 @@ def test_known_ends_serve_a_quiet_stream_for_exactly_so_long(
 
 
 def test_a_stream_listens_only_while_spark_asks_again_and_again() -> None:
-    """A tenth of a second; at once where the last question is over a second ago."""
+    """A tenth of a second; at once where the last question is longer ago."""
     cluster = FakeCluster()
     end = cluster.start()
     waits: list[float] = []
     cluster.held_pulls.news = lambda ends, timeout_ms: bool(waits.append(timeout_ms))  # type: ignore[func-returns-value, method-assign]
-    for pause_ms in (0, 1_000, 1_001, 11):
+    for pause_ms in (0, 50, 51, 11):
         cluster.clock.advance(pause_ms)
         assert cluster.source.latest(end, False) is end
     assert waits == [0, 100, 0, 100]
+
+
+def test_a_source_with_nothing_new_keeps_no_batch_of_the_querys_other_sources_waiting() -> None:
+    """Spark commits to all of them, and asks at once for the next batch."""
+    cluster = FakeCluster()
+    end = cluster.start()
+    cluster.source.latest(end, False)
+    began = cluster.clock.monotonic_ms()
+    for done in (cluster.source.commit, lambda end: cluster.source.ranges(end, end)):
+        for _ in range(5):
+            done(end)
+            assert cluster.source.latest(end, False) is end
+    assert cluster.clock.monotonic_ms() == began
+
+
+def test_of_several_idle_sources_one_waits_for_all() -> None:
+    """Each would add its tenth of a second to the others' news; brokers are asked as seldom."""
+    clock = ManualClock()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.kits.spark.fake_cluster.ManualClock", lambda: clock)
+        clusters = [FakeCluster() for _ in range(4)]
+    ends = [each.start() for each in clusters]
+    questions, began = sum(each.questions for each in clusters), clock.monotonic_ms()
+    rounds = 0
+    while clock.monotonic_ms() - began < 60_000:
+        clock.advance(11)
+        rounds += 1
+        for each, end in zip(clusters, ends, strict=True):
+            assert each.source.latest(end, False) is end
+    assert rounds >= 60_000 / 112
+    assert sum(each.questions for each in clusters) - questions <= 4 * 60 / 4
 
 
 def test_a_route_that_is_away_when_a_batch_is_planned_is_waited_for() -> None:

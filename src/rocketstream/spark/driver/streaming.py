@@ -34,7 +34,11 @@ read is planned, and many run on this machine alone.
 """
 IDLE_WAIT_MS: Final = 100
 """While nothing is new Spark asks again after 11 ms; we listen this long before we answer."""
-IDLE_GAP_MS: Final = 1_000
+IDLE_GAP_MS: Final = 50
+"""How long ago Spark's last question was at most, if it only asks again and again: 11 ms and what
+the query's other sources take. One that runs batches asks less often, and is not kept waiting by a
+source with nothing new; of several idle sources one waits, for all.
+"""
 IDLE_ENDS_MS: Final = 5_000
 """How old the known ends may be while the brokers hold pulls that would report new messages."""
 _LOOKS_MAX: Final = 3
@@ -144,6 +148,7 @@ class StreamSource:
             DataLossError: a queue of the batch is gone, or is not the one that was planned, and
                 ``failOnDataLoss`` is set.
         """
+        self._idle_at = float("-inf")
         check_checkpoint(self._options, end)  # ``start`` may be resolved anew, from the options
         self._planned = end
         # This is also how a restart on 4.0 and 4.1 says where it is: both are one then.
@@ -159,7 +164,9 @@ class StreamSource:
         return self.cluster.patiently(there, topics_known=True)
 
     def commit(self, end: StreamOffset) -> None:
-        """Note that everything before ``end`` is done."""
+        """Note that everything before ``end`` is done: a batch of the query, maybe of others'
+        rows alone."""
+        self._idle_at = float("-inf")
         self._reporter.report(end, self._ends.known)
 
     def stop(self) -> None:
