@@ -16,7 +16,7 @@ from rocketstream import (
     MessageExt,
     MessageQueue,
 )
-from rocketstream._util.ending import is_being_cancelled
+from rocketstream._util.ending import Cancellation
 from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
     checked_status,
@@ -348,15 +348,17 @@ def test_an_error_of_a_coroutine_that_is_cancelled_is_its_answer() -> None:
     asyncio.run(scenario())
 
 
-def test_a_task_knows_whether_it_is_to_end() -> None:
+def test_a_task_knows_whether_it_is_cancelled_since_a_call_began() -> None:
+    """One that was caught before is no reason to end later calls."""
     seen: list[bool] = []
 
     async def work() -> None:
-        seen.append(is_being_cancelled())
+        before = Cancellation()
+        seen.append(before.has_come)
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            seen.append(is_being_cancelled())
+            seen.extend((before.has_come, Cancellation().has_come))
             raise
 
     async def scenario() -> None:
@@ -364,8 +366,8 @@ def test_a_task_knows_whether_it_is_to_end() -> None:
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        asyncio.get_running_loop().call_soon(lambda: seen.append(is_being_cancelled()))
+        asyncio.get_running_loop().call_soon(lambda: seen.append(Cancellation().has_come))
         await asyncio.sleep(0)
 
     asyncio.run(scenario())
-    assert seen == [False, True, False]
+    assert seen == [False, True, False, False]

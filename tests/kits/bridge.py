@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from rocketstream import MessageListenerOrderly, TransactionListener, aio
-from rocketstream._util.ending import is_being_cancelled
+from rocketstream._util.ending import Cancellation
 from rocketstream._util.loops import LoopThread
 from rocketstream.client.consumer.offsets.user_store import AsyncOffsetStoreView
 
@@ -67,12 +67,13 @@ class Caller:
         while (asked := await self._asked.get()) is not None:
             function, context, done = asked
             changed = {var: var.set(value) for var, value in context.items()}
+            cancellation = Cancellation()
             try:
                 answer = function()
                 done.set_result(await answer if inspect.isawaitable(answer) else answer)
             except BaseException as error:  # it is the thread's
                 done.set_exception(error)
-                if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+                if isinstance(error, asyncio.CancelledError) and cancellation.has_come:
                     raise
             finally:
                 for var, token in changed.items():

@@ -34,8 +34,29 @@ async def take_all(*steps: Callable[[], Awaitable[object]]) -> None:
         raise first
 
 
+class Cancellation:
+    """Tells whether somebody cancels the current task, from the making of this on.
+
+    A CancelledError that comes up then is the task's own. Without that it is the failure of what
+    was awaited; so it is after an earlier cancellation that was caught: that still counts in
+    ``Task.cancelling()``, as under ``asyncio.run`` after Ctrl-C and wherever ``uncancel`` was left
+    out.
+    """
+
+    __slots__ = ("_before", "_task")
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self._before = 0 if self._task is None else self._task.cancelling()
+
+    @property
+    def has_come(self) -> bool:
+        """Whether the task has been cancelled meanwhile."""
+        return self._task is not None and self._task.cancelling() > self._before
+
+
 def is_being_cancelled() -> bool:
-    """Whether the current task is to end: a CancelledError is then its own."""
+    """Whether the current task was ever cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -51,9 +72,10 @@ async def shared(task: asyncio.Task[T], doing: str) -> T:
         ClientStateError: the client ended meanwhile.
         BaseException: what the task raised.
     """
+    cancellation = Cancellation()
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        if task.cancelled() and not is_being_cancelled():
+        if task.cancelled() and not cancellation.has_come:
             raise ClientStateError(f"the client was closed while it {doing}") from None
         raise

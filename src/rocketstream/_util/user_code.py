@@ -13,7 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from rocketstream._util.ending import is_being_cancelled
+from rocketstream._util.ending import Cancellation
 
 T = TypeVar("T")
 
@@ -54,13 +54,13 @@ async def result_of(work: Awaitable[T]) -> T:
         SystemExit: as ``called``.
         KeyboardInterrupt: the same.
     """
-    task = asyncio.current_task()
+    task, cancellation = asyncio.current_task(), Cancellation()
     try:
         return await work
     except _ENDS as error:
         if isinstance(error, _ENDS_PROGRAM) and _is_main():
             raise
-        if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+        if isinstance(error, asyncio.CancelledError) and cancellation.has_come:
             raise
         if is_thrown_away(error, task):
             raise

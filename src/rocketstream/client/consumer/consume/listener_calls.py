@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from rocketstream._util.clock import Clock
-from rocketstream._util.ending import is_being_cancelled
+from rocketstream._util.ending import Cancellation
 from rocketstream.client.consumer.consume.failure_cause import FailureCause
 from rocketstream.client.consumer.consume.workers import TaskPool, WorkerPool
 from rocketstream.client.consumer.listener import (
@@ -259,10 +259,11 @@ Outcome = tuple[Any, BaseException | None]
 async def _called(listener: Listener, arguments: tuple[object, ...]) -> Outcome:
     if not listener.is_async:
         return await _on_a_thread(listener.call, arguments)
+    cancellation = Cancellation()
     try:
         return await listener.call(*arguments), None
     except BaseException as error:  # whatever a listener raises is an answer to the asker
-        if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+        if isinstance(error, asyncio.CancelledError) and cancellation.has_come:
             raise
         return None, error
 

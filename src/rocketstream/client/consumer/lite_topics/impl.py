@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from rocketstream._util.clock import Clock
-from rocketstream._util.ending import CUT_SHORT, is_being_cancelled, take_all
+from rocketstream._util.ending import CUT_SHORT, Cancellation, take_all
 from rocketstream.client.consumer.consume.listener_calls import CallObserver
 from rocketstream.client.consumer.listener import Listener
 from rocketstream.client.consumer.lite_topics.brokers import Acknowledger, LiteBrokers
@@ -160,6 +160,7 @@ class LitePushConsumerImpl(ConsumerInner):
 
         Blocks for ``await_ms`` plus the timeouts of the last requests at most.
         """
+        cancellation = Cancellation()  # one of before was caught, and is no reason to hurry
         if await_ms is None:
             await_ms = self.settings.await_termination_ms_when_shutdown
         self._stopping = True
@@ -168,7 +169,7 @@ class LitePushConsumerImpl(ConsumerInner):
             lambda: self.brokers.withdraw(self.topics.brokers),
             # Their brokers have been told that nothing is wanted.
             lambda: _cancelled(*self._receiving.values()),
-            lambda: self.service.shutdown(0 if is_being_cancelled() else await_ms, caller),
+            lambda: self.service.shutdown(0 if cancellation.has_come else await_ms, caller),
             self._give_back_all,
             lambda: _cancelled(self._renewing),
             lambda: self.instance.unregister_consumer(self.group),

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from rocketstream import limits
 from rocketstream._util.clock import Clock
-from rocketstream._util.ending import CUT_SHORT, is_being_cancelled, take_all
+from rocketstream._util.ending import CUT_SHORT, Cancellation, take_all
 from rocketstream.client.consumer.assignment import Assignment, RebalanceSettings
 from rocketstream.client.consumer.consume.concurrent import (
     AsyncConsumeService,
@@ -198,6 +198,7 @@ class PushConsumerImpl(ConsumerInner):
 
         Blocks for ``await_ms`` plus the timeouts of the last requests at most.
         """
+        cancellation = Cancellation()  # one of before was caught, and is no reason to hurry
         if await_ms is None:
             await_ms = self.settings.await_termination_ms_when_shutdown
         self._running = False
@@ -205,7 +206,7 @@ class PushConsumerImpl(ConsumerInner):
         self.pulls.stop()
         await take_all(
             self._expire_no_more,
-            lambda: self.service.shutdown(0 if is_being_cancelled() else await_ms, caller),
+            lambda: self.service.shutdown(0 if cancellation.has_come else await_ms, caller),
             self._flush,
             self.failed.drain,
             self.send_back.drain,
