@@ -51,6 +51,23 @@ def test_work_that_is_not_done_at_the_end_is_said_to_be_dropped() -> None:
     assert sorted(done) == ["dropped", "late dropped", "new dropped", "quick"]
 
 
+def test_work_that_ends_its_own_instance_goes_on() -> None:
+    """Covers C-121: as a coroutine of users that shuts its client down; others are cancelled."""
+    done: list[str] = []
+
+    async def case(background: Background) -> None:
+        async def end() -> None:
+            await background.close()
+            done.append("it went on")
+
+        background.run_soon(work(done, "waits", asyncio.Event()), lambda: done.append("dropped"))
+        background.run_soon(end(), lambda: done.append("the end was dropped"))
+        await asyncio.wait(list(background.tasks))
+
+    run(case)
+    assert done == ["dropped", "it went on"]
+
+
 def test_failures_in_the_background_are_logged_and_those_of_the_network_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

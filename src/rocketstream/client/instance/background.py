@@ -125,9 +125,14 @@ class Background:
                 tell()
 
     async def close(self) -> None:
-        """Cancel every task and wait until it has ended; take none any more."""
+        """Cancel every task and wait until it has ended; take none any more.
+
+        A task that awaits this itself, as users' code in it may, is neither waited for nor
+        cancelled.
+        """
         self._closed = True
-        pending = [*self.timers, *self.tasks]
+        own = asyncio.current_task()
+        pending = [task for task in (*self.timers, *self.tasks) if task is not own]
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
