@@ -6,6 +6,7 @@ A case runs with a plain listener on the thread that hands the run out, and with
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from rocketstream.client.consumer.listener import listener_of
 from rocketstream.client.consumer.process_queue import ProcessQueue, Thresholds
 from rocketstream.client.consumer.queue import AssignedQueue, QueueLinks
 from rocketstream.client.consumer.settings import PushConsumerSettings
+from rocketstream.client.instance.background import CUT_OFF_AFTER_MS
 from rocketstream.protocol.properties import PROPERTY_CONSUME_START_TIME
 from tests.kits.client.fake_broker import GROUP, TOPIC
 from tests.kits.client.model_cluster import StillLoop
@@ -605,3 +607,64 @@ def test_an_error_while_a_task_is_cancelled_is_the_listeners(tasks: Case) -> Non
     tasks.consume(tasks.cache(2))
     tasks.loop.run_until_complete(tasks.service.shutdown(0))
     assert tasks.sent_back == [(tasks.queue, [0], 0)]
+
+
+def wait_once(tasks: Case, then: Callable[[list[MessageExt]], object]) -> list[Any]:
+    """Listen; the first call waits. Return where the task of that call is found."""
+    called: list[Any] = []
+
+    async def wait() -> object:
+        called.append(asyncio.current_task())
+        return await asyncio.Event().wait()
+
+    tasks.listen(lambda batch: then(batch) if called else wait())
+    return called
+
+
+def test_a_call_that_somebody_cancels_has_failed_and_the_others_go_on(
+    tasks: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A moment later, as a loop that ends cancels all; what was done before counts at once."""
+    called = wait_once(tasks, lambda _: SUCCESS)
+    tasks.consume(tasks.cache(3))
+    called[0].cancel()
+    tasks.turn()
+    assert (called[0].cancelled(), tasks.sent_back, tasks.calls) == (True, [], [[0]])
+    tasks.loop.now_s += CUT_OFF_AFTER_MS / 1000
+    tasks.turn()
+    assert tasks.sent_back == [(tasks.queue, [0], 0)]
+    assert tasks.calls == [[0], [1], [2]]
+    assert "listener raised CancelledError; counts as RECONSUME_LATER" in caplog.text
+    failed = [figures for figures in tasks.observer.figures if figures[2]]
+    assert failed == [(TOPIC, 0, 1, 0, 0)]
+
+
+def test_a_call_that_somebody_cancelled_before_its_consumer_ended_counts_for_nothing(
+    tasks: Case,
+) -> None:
+    called = wait_once(tasks, lambda _: SUCCESS)
+    tasks.consume(tasks.cache(2))
+    called[0].cancel()
+    tasks.turn()
+    tasks.loop.run_until_complete(tasks.service.shutdown(0))
+    tasks.loop.now_s += CUT_OFF_AFTER_MS / 1000
+    tasks.turn()
+    assert (tasks.sent_back, tasks.calls) == ([], [[0]])
+
+
+def test_a_cancellation_that_a_listener_caught_makes_no_later_one_its_own(tasks: Case) -> None:
+    """As a library's that does not call ``uncancel``: it still counts in the task."""
+
+    async def listener(batch: list[MessageExt]) -> object:
+        if batch[0].queue_offset == 0:
+            cast(Any, asyncio.current_task()).cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+        if batch[0].queue_offset == 1:
+            raise asyncio.CancelledError
+        return SUCCESS
+
+    tasks.listen(listener)
+    tasks.consume(tasks.cache(3))
+    assert tasks.calls == [[0], [1], [2]]
+    assert tasks.sent_back == [(tasks.queue, [1], 0)]

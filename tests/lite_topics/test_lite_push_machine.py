@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import pytest
 
@@ -487,6 +488,34 @@ def test_a_coroutine_listener_has_each_lite_topic_in_order(broker: FakeBroker) -
     asyncio.run(main())
     assert [each for each in seen if each.startswith(b"a")] == [b"a1", b"a2"]
     assert b"b3" not in seen
+
+
+def test_a_call_that_somebody_cancels_has_its_lite_topic_come_again(broker: FakeBroker) -> None:
+    """As one that failed: not only once the broker shows again what it hid for long."""
+    seen: list[bytes] = []
+
+    async def main() -> None:
+        called: asyncio.Future[asyncio.Task[object]] = asyncio.get_running_loop().create_future()
+
+        async def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+            seen.append(messages[0].body)
+            if not called.done():
+                called.set_result(cast(Any, asyncio.current_task()))
+                await asyncio.Event().wait()
+            return SUCCESS
+
+        async with aio.LitePushConsumer(
+            GROUP, TOPIC, namesrv_addr=broker.address, listener=listener, lite_topics=["a", "b"],
+            consume_thread_max=1,
+        ):  # fmt: skip
+            question = await asyncio.to_thread(wait_pop, broker)
+            broker.reply(question, popped(("a", 1), ("a", 2), ("b", 1)))
+            (await called).cancel()
+            await asyncio.to_thread(broker.wait_for, HIDE, 2)
+            await asyncio.to_thread(broker.wait_for, ACK, 1)
+
+    asyncio.run(main())
+    assert seen == [b"a1", b"b1"]
 
 
 def test_a_sync_consumer_refuses_a_coroutine_and_an_ordered_listener(broker: FakeBroker) -> None:

@@ -15,6 +15,7 @@ from rocketstream import MessageExt
 from rocketstream.client.consumer.consume.orderly_queue import Stage
 from rocketstream.client.consumer.consume.orderly_turn import AskLock, Resume
 from rocketstream.client.consumer.queue import OrderlyQueue
+from rocketstream.client.instance.background import CUT_OFF_AFTER_MS
 from tests.kits.client.fake_broker import TOPIC
 from tests.kits.client.model_cluster import StillLoop
 from tests.kits.client.queued import queued
@@ -303,6 +304,33 @@ def test_a_cancellation_of_the_listeners_own_suspends_its_queue(tasks: Case) -> 
     tasks.put(tasks.take(), 0)
     tasks.turn(1_001)
     assert tasks.calls == [[0], [0]]
+
+
+def test_a_call_that_somebody_cancels_is_made_again_and_the_queue_goes_on(
+    tasks: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its task ends; another takes its work, and what waits behind it."""
+    called: list[Any] = []
+
+    async def wait() -> object:
+        called.append(asyncio.current_task())
+        return await asyncio.Event().wait()
+
+    tasks.listen(lambda _: SUCCESS if called else wait(), threads=1)
+    other = tasks.take(mq=MQ._replace(queue_id=1))
+    queue = tasks.take()
+    tasks.put(queue, 0, 1)
+    tasks.put(other, 7)
+    assert tasks.calls == [[0]]
+    called[0].cancel()
+    tasks.turn()
+    assert called[0].cancelled()
+    assert "somebody cancelled the call of" in caplog.text
+    tasks.turn(CUT_OFF_AFTER_MS)
+    assert tasks.calls == [[0], [7]]
+    tasks.turn(1_001)
+    assert tasks.calls == [[0], [7], [0], [1]]
+    assert not queue.spared
 
 
 def test_an_error_while_a_call_is_cancelled_is_the_listeners(tasks: Case) -> None:

@@ -11,7 +11,7 @@ import itertools
 from collections import deque
 from typing import Any
 
-from rocketstream._util.ending import is_being_cancelled
+from rocketstream._util.ending import Cancellation
 from rocketstream._util.user_code import is_thrown_away
 from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
@@ -275,6 +275,7 @@ class AsyncConsumeService(ConcurrentService):
         plain = not (self.listener.takes_context or observer.hooks)
         began_ms = flushed_ms = self._clock.now_ms()
         calls = done = failed = 0
+        cut: BaseException | None = None
         while not (queue.leaving or pool.stopping):
             number = next(run.claims)
             batch = run.chunk(number, self._batch_size)
@@ -289,18 +290,19 @@ class AsyncConsumeService(ConcurrentService):
             error: BaseException | None = None
             answer: Any = None
             calls += 1
+            cancellation = Cancellation()
             try:
                 answer = await (call(batch) if around[0] is None else call(batch, around[0]))
             except BaseException as raised:  # nothing a listener raises may end the task
                 if is_thrown_away(raised, task):
                     raise
-                if isinstance(raised, asyncio.CancelledError) and is_being_cancelled():
-                    if around[1] is not None:
-                        observer.cut_off(around[1], _LATER, raised)
-                    raise
                 error = raised
             ended_ms = self._clock.now_ms()
             batch = run.chunk(number, self._batch_size)
+            if isinstance(error, asyncio.CancelledError) and cancellation.has_come:
+                self._cut_off(queue, batch, error, around)
+                cut = error
+                break
             if plain and answer is _SUCCESS:
                 queue.finished.extend(batch)
             else:
@@ -312,6 +314,25 @@ class AsyncConsumeService(ConcurrentService):
             if ended_ms - flushed_ms >= FLUSH_INTERVAL_MS:
                 flushed_ms = ended_ms
                 queue.flush()
-        run.claimed = run.chunks
+        if cut is None:
+            run.claimed = run.chunks
         queue.flush()
         observer.count(mq.topic, done - failed, failed, self._clock.now_ms() - began_ms, calls)
+        if cut is not None:
+            raise cut
+
+    def _cut_off(
+        self, queue: AssignedQueue, batch: list[MessageExt], error: BaseException, around: _Around
+    ) -> None:
+        """Note that a call was cancelled: with its consumer, or by somebody else, as a failure."""
+        context, hooked = around
+        if hooked is not None:
+            self.observer.cut_off(hooked, _LATER, error)
+
+        def settle() -> None:
+            if not self._pool.stopping:
+                failed = self._settle(queue, batch, None, error, (context, None), 0)
+                self.observer.count(queue.message_queue.topic, 0, failed, 0, 0)
+
+        if not self._pool.stopping:
+            self._pool.if_others_go_on(settle)

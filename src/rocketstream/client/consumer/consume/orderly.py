@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from rocketstream._util.ending import is_being_cancelled, take_all
+from rocketstream._util.ending import Cancellation, take_all
 from rocketstream._util.user_code import is_thrown_away
 from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
@@ -553,7 +553,11 @@ class AsyncOrderlyService(OrderlyService):
             try:
                 await self._consume(queue, turn)
             except asyncio.CancelledError:
-                self.cut_off(queue)
+                if self._pool.stopping:
+                    self.cut_off(queue)
+                else:
+                    logger.warning("somebody cancelled the call of %s; its batch comes again", mq)
+                    self.failed(queue)
                 raise
             except (Exception, SystemExit):
                 logger.exception("consuming %s failed; its batch comes again", mq)
@@ -572,12 +576,13 @@ class AsyncOrderlyService(OrderlyService):
             given = batch[:]
             answer: Any = None
             error: BaseException | None = None
+            cancellation = Cancellation()
             try:
                 answer = await (call(given, turn.context) if takes_context else call(given))
             except BaseException as raised:  # nothing a listener raises may end the task
                 if is_thrown_away(raised, task):
                     raise
-                if isinstance(raised, asyncio.CancelledError) and is_being_cancelled():
+                if isinstance(raised, asyncio.CancelledError) and cancellation.has_come:
                     turn.cut_off(raised)
                     raise
                 error = raised

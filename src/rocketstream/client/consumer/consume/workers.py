@@ -13,6 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
+from rocketstream.client.instance.background import CUT_OFF_AFTER_MS
 from rocketstream.protocol.names import LISTENER_THREAD_PREFIX, THREAD_GROUP_CHARS_MAX
 
 logger: logging.Logger = logging.getLogger("rocketstream.client")
@@ -237,7 +238,16 @@ class TaskPool:
         self._coming = False
         await self._do()
 
+    def if_others_go_on(self, work: Callable[[], object]) -> None:
+        """Do ``work`` a moment after somebody cancelled a task: not if the loop has ended by then.
+
+        ``asyncio.run`` cancels all tasks as it ends; what was begun then would be left undone.
+        """
+        self._loop.call_later(CUT_OFF_AFTER_MS / 1000, work)
+
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
         if task.cancelled():
             self._coming = False
+            if not self.stopping:
+                self.if_others_go_on(self.start_one)  # for the work it leaves

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from rocketstream._util.ending import is_being_cancelled
+from rocketstream._util.ending import Cancellation
 from rocketstream._util.user_code import is_thrown_away
 from rocketstream.checks import check_range
 from rocketstream.client.consumer.consume.listener_calls import (
@@ -258,24 +258,47 @@ class AsyncLiteService(LiteService):
 
     async def _consume(self, run: LiteRun) -> None:
         pool = self._pool
-        failed = False
+        failed = is_cut = False
         try:
             while not (failed or pool.stopping):
                 batch = self._next_batch(run)
                 if not batch:
                     break
-                begun = self._begin(run, batch)
+                begun, cancellation = self._begin(run, batch), Cancellation()
                 answer, error = await self._called(batch, begun)
+                if isinstance(error, asyncio.CancelledError) and cancellation.has_come:
+                    is_cut = self._is_failed_later(run, batch, begun, error)
+                    raise error
                 failed = not self._end(run, batch, begun, answer, error)
         finally:
-            self._finish(run, stopped=pool.stopping, failed=failed)
-            if self.runs.oldest is not None:
-                pool.start_one()
+            if not is_cut:
+                self._finished(run, failed=failed)
+
+    def _finished(self, run: LiteRun, *, failed: bool) -> None:
+        self._finish(run, stopped=self._pool.stopping, failed=failed)
+        if self.runs.oldest is not None:
+            self._pool.start_one()
+
+    def _is_failed_later(
+        self, run: LiteRun, batch: list[MessageExt], begun: _Begun, error: BaseException
+    ) -> bool:
+        """Note that a call was cancelled; return whether by somebody else, which is a failure."""
+
+        def settle() -> None:
+            failed = not (self._pool.stopping or self._end(run, batch, begun, None, error))
+            self._finished(run, failed=failed)
+
+        if not self._pool.stopping:
+            self._pool.if_others_go_on(settle)
+            return True
+        if begun[1] is not None:
+            self.observer.cut_off(begun[1], _LATER, error)
+        return False
 
     async def _called(
         self, batch: list[MessageExt], begun: _Begun
     ) -> tuple[object, BaseException | None]:
-        context, hooked, _ = begun
+        context = begun[0]
         call: Callable[..., Any] = self.listener.call
         task = asyncio.current_task()
         try:
@@ -284,9 +307,5 @@ class AsyncLiteService(LiteService):
             ), None
         except BaseException as raised:  # nothing a listener raises may end the task
             if is_thrown_away(raised, task):
-                raise
-            if isinstance(raised, asyncio.CancelledError) and is_being_cancelled():
-                if hooked is not None:
-                    self.observer.cut_off(hooked, _LATER, raised)
                 raise
             return None, raised
