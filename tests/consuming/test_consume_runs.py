@@ -668,3 +668,29 @@ def test_a_cancellation_that_a_listener_caught_makes_no_later_one_its_own(tasks:
     tasks.consume(tasks.cache(3))
     assert tasks.calls == [[0], [1], [2]]
     assert tasks.sent_back == [(tasks.queue, [1], 0)]
+
+
+def test_eager_tasks_make_no_more_calls_at_once_than_may_be(tasks: Case) -> None:
+    """Covers C-254: such a task runs before ``create_task`` returns it."""
+    factory = getattr(asyncio, "eager_task_factory", None)
+    if factory is None:
+        pytest.skip("Python 3.12 has them first")
+    tasks.loop.set_task_factory(factory)
+    running: list[int] = []
+    gate = asyncio.Semaphore(0)
+
+    async def listener(batch: list[MessageExt]) -> object:
+        running.append(len(running))
+        await gate.acquire()
+        running.pop()
+        return SUCCESS
+
+    tasks.listen(listener, threads=2)
+    for first in range(0, 6, 3):
+        tasks.consume(tasks.cache(3, first))
+    assert running == [0, 1]
+    for _ in range(6):
+        gate.release()
+        tasks.turn()
+        assert len(running) <= 2
+    assert sorted(tasks.calls) == [[number] for number in range(6)]

@@ -235,6 +235,8 @@ class TaskPool:
                 logger.warning("%d listener calls do not end although cancelled", len(left))
 
     async def _work(self) -> None:
+        if asyncio.current_task() not in self._tasks:
+            await asyncio.sleep(0)  # an eager task: it begins before it is counted
         self._coming = False
         await self._do()
 
