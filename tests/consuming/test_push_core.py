@@ -292,30 +292,6 @@ def test_an_end_that_is_cancelled_waits_for_no_listener(world: World) -> None:
     del world.machine.service.shutdown, world.machine._expire_no_more
 
 
-def test_an_end_after_a_cancellation_that_was_caught_waits_for_listeners(world: World) -> None:
-    """Covers C-119: as by ``async with`` after Ctrl-C, for which ``asyncio.run`` cancels a task."""
-    world.start()
-    waits: list[float] = []
-
-    async def shutdown(await_ms: float, caller: int | None = None) -> None:
-        waits.append(await_ms)
-
-    async def program() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await world.machine.shutdown(5_000)
-
-    world.machine.service.shutdown = shutdown
-    running = world.client.loop.create_task(program())
-    world.client.turn()
-    running.cancel()
-    world.client.turn()
-    assert running.cancelled()
-    assert waits == [5_000]
-    del world.machine.service.shutdown
-
-
 # --- subscriptions --------------------------------------------------------------------------------
 
 

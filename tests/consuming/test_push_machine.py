@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from rocketstream import (
     MessageModel,
     Producer,
     PushConsumer,
+    aio,
 )
 from rocketstream.errors import ForkedClientError
 from rocketstream.protocol.codes import PullSysFlag, RequestCode
@@ -31,6 +33,7 @@ from rocketstream.protocol.headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from rocketstream.protocol.properties import decode_properties
+from rocketstream.protocol.subscription import build_subscription
 from tests.kits.client.fake_broker import (
     GROUP,
     TOPIC,
@@ -681,3 +684,31 @@ def test_the_retry_queue_has_its_share_of_a_topic_s_bound(broker: FakeBroker) ->
     with consumer(broker, Seen(), pull_threshold_for_topic=10) as made:
         impl = made._machine
         wait_until(lambda: impl.thresholds.count == 5, "half of it for each of two queues")
+
+
+@pytest.mark.parametrize("followed", [True, False], ids=["replaced", "unsubscribed"])
+def test_a_subscription_that_fails_undoes_no_other(broker: FakeBroker, followed: bool) -> None:
+    """Covers C-118: nor does one that is cancelled, when others came while brokers were asked."""
+
+    async def listener(_: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        return SUCCESS
+
+    async def main() -> None:
+        async with aio.PushConsumer(
+            GROUP, namesrv_addr=broker.address, listener=listener, subscription={TOPIC: "A"}
+        ) as made:
+            machine = made._machine
+            newer = build_subscription(TOPIC, "C", 3)
+
+            async def learn(_: list[str]) -> None:
+                del machine.subscriptions[TOPIC]
+                if followed:
+                    machine.subscriptions[TOPIC] = newer
+                raise asyncio.CancelledError
+
+            machine._learn_routes = learn  # type: ignore[method-assign]
+            with pytest.raises(asyncio.CancelledError):
+                await made.subscribe(TOPIC, "B")
+            assert machine.subscription(TOPIC) is (newer if followed else None)
+
+    asyncio.run(main())

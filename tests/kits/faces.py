@@ -53,6 +53,7 @@ _AWAITED = "asyncio's producer fails what is still awaited at its shutdown: awai
 _NO_THREADS = "what the asyncio face calls runs on no threads of its own"
 ONE_FACE: dict[str, str] = {
     "test_aio.test_a_call_of_a_plain_listener_to_its_consumer_is_carried_out_on_the_loop": _OWN,
+    "test_aio.test_a_call_that_runs_at_ctrl_c_is_finished_and_counts": _OWN,
     "test_aio.test_a_coroutine_left_running_is_cancelled_and_its_message_not_committed": _OWN,
     "test_aio.test_a_plain_function_listens_on_worker_threads": _OWN,
     "test_faces_agree.test_every_face_tells_the_same_lag_of_every_queue": _OTHERS,

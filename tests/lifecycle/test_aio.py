@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from rocketstream.client.consumer.consume import concurrent
 from tests.kits.cluster import Cluster
 from tests.kits.listeners import SUCCESS, WAIT_S, Seen, numbered
 from tests.plugins.clusters import Names
+from tests.plugins.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("face")
 
@@ -112,3 +114,48 @@ def test_a_call_of_a_plain_listener_to_its_consumer_is_carried_out_on_the_loop(
 
     calling, carrying_out = asyncio.run(scenario())
     assert (calling != threading.get_ident(), carrying_out) == (True, threading.get_ident())
+
+
+def test_a_call_that_runs_at_ctrl_c_is_finished_and_counts(cluster: Cluster, names: Names) -> None:
+    """Covers C-120: ``asyncio.run`` cancels the task whose block then ends the consumer."""
+    cluster.create_topic(names.topic, 1)
+    finished: list[bytes] = []
+
+    async def scenario() -> None:
+        entered, gate = asyncio.Event(), asyncio.Event()
+
+        async def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+            entered.set()
+            await gate.wait()
+            finished.append(messages[0].body)
+            return SUCCESS
+
+        consumer = aio.PushConsumer(
+            names.group,
+            namesrv_addr=cluster.namesrv_addr,
+            consume_from_where=FIRST,
+            listener=listener,
+            subscription={names.topic: "*"},
+        )
+
+        async def program() -> None:
+            async with consumer:
+                pools.append(consumer._machine.service._pool)
+                await consumer.wait()
+
+        pools: list[Any] = []
+        async with aio.Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
+            await producer.send(Message(names.topic, b"x"))
+        running = asyncio.create_task(program())
+        await asyncio.wait_for(entered.wait(), WAIT_S)
+        running.cancel()
+        await asyncio.to_thread(wait_until, lambda: pools[0].stopping, "the end")
+        for _ in range(20):  # so much later it has cancelled what it does not wait for
+            await asyncio.sleep(0)
+        gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(scenario())
+    assert finished == [b"x"]
+    assert cluster.committed(names.group, names.topic, 1) == [1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -551,14 +552,39 @@ def test_changes_nobody_listens_to_are_told_to_nobody(world: World) -> None:
 
 def test_a_subscription_is_told_to_the_brokers_and_queues_divided(world: World) -> None:
     """Covers C-103."""
-    before = world.plan.topics
-    world.client.run(world.machine.subscription_changed(TOPIC, before))
+    world.client.run(world.machine.subscription_changed(TOPIC, None))
     assert world.done == [("route", TOPIC), ("checked", GROUP), ("beat",), ("rebalance",)]
     assert world.machine.subscription(TOPIC) is world.plan.topics[TOPIC][0]
     world.client.refusal = ValueError("check")
     with pytest.raises(ValueError, match="check"):
-        world.client.run(world.machine.subscription_changed(TOPIC, {}))
+        world.client.run(world.machine.subscription_changed(TOPIC, None))
     assert world.plan.topics == {}
+
+
+@pytest.mark.parametrize("what", ["another topic", "the same topic", "unsubscribed"])
+def test_a_subscription_that_fails_undoes_no_other(
+    world: World, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-118: nor does one that is cancelled, when others came while brokers were asked."""
+    (before,) = world.plan.topics.values()
+    world.plan.subscribe(build_subscription(TOPIC, "B", 2), None)
+    after: dict[str, Any] = {}
+
+    async def update(_: str) -> bool:
+        if what == "unsubscribed":
+            world.plan.unsubscribe(TOPIC)
+        else:
+            topic = "U" if what == "another topic" else TOPIC
+            world.plan.subscribe(build_subscription(topic, "C", 3), None)
+            after.update(world.plan.topics)
+        if what == "another topic":
+            after[TOPIC] = before
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(world.machine.instance.route_updates, "update", update)
+    with pytest.raises(asyncio.CancelledError):
+        world.client.run(world.machine.subscription_changed(TOPIC, before))
+    assert world.plan.topics == after
 
 
 def test_a_topic_that_is_unsubscribed_gives_its_queues_up_at_once(world: World) -> None:

@@ -326,7 +326,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
         before = self._plan.topics
         name = self._subscribe(topic, expression, message_queue_listener)
         if self.is_running:
-            await self._machine.subscription_changed(name, before)
+            await self._machine.subscription_changed(name, before.get(name))
 
     async def unsubscribe(self, topic: str) -> None:
         """Consume a topic no more; nothing cached of it is handed out, its offsets are stored."""

@@ -20,7 +20,7 @@ from rocketstream.client.consumer.lite.queues import (
     LiteCache,
     LitePullPlan,
     LiteQueue,
-    Topics,
+    Subscribed,
 )
 from rocketstream.client.consumer.offsets.store import Offsets
 from rocketstream.client.consumer.process_queue import MIB
@@ -440,17 +440,18 @@ class LitePullConsumerImpl(ConsumerInner):
         """Return what is wanted of a topic."""
         return self._plan.subscription(topic)
 
-    async def subscription_changed(self, topic: str, before: Topics) -> None:
+    async def subscription_changed(self, topic: str, before: Subscribed | None) -> None:
         """A topic was subscribed: learn its route, tell the brokers, take queues (C-103, C-118).
 
         Raises:
-            BrokerError: a broker refuses the subscription; those of ``before`` stay.
+            BrokerError: a broker refuses the subscription; that of ``before`` stays.
         """
-        await self.instance.route_updates.update(topic)
+        mine = self._plan.topics.get(topic)
         try:
+            await self.instance.route_updates.update(topic)
             await self.instance.heartbeats.check_client_in_broker(self)
         except BaseException:
-            self._plan.topics = before
+            self._plan.put_back(topic, mine, before)
             raise
         await self.instance.heartbeats.send()
         self.instance.groups.rebalance_soon()

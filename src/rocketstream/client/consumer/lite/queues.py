@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 EXCLUSIVE = "Subscribe and assign are mutually exclusive."
 
-Topics = dict[str, tuple[SubscriptionData, Any]]
-"""Subscriptions by topic, each with the listener that is told of changes of its queues."""
+Subscribed = tuple[SubscriptionData, Any]
+"""A subscription, and the listener that is told of changes of its topic's queues."""
 
 
 class LitePullPlan:
@@ -40,7 +40,7 @@ class LitePullPlan:
     """
 
     def __init__(self) -> None:
-        self.topics: Topics = {}
+        self.topics: dict[str, Subscribed] = {}
         self.assigned: frozenset[MessageQueue] | None = None
         self.expressions: dict[str, SubscriptionData] = {}
         self._subscribes = False
@@ -70,6 +70,14 @@ class LitePullPlan:
         was = topic in self.topics
         self.topics = {name: each for name, each in self.topics.items() if name != topic}
         return was
+
+    def put_back(self, topic: str, mine: Subscribed | None, before: Subscribed | None) -> None:
+        """Undo a subscription of a topic; one that has followed it stays, as do other topics'."""
+        if self.topics.get(topic) is not mine:
+            return
+        self.unsubscribe(topic)
+        if before is not None:
+            self.topics = {**self.topics, topic: before}
 
     def _check_assign(self) -> None:
         if self._subscribes:

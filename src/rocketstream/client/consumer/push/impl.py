@@ -244,16 +244,17 @@ class PushConsumerImpl(ConsumerInner):
         Raises:
             BrokerError: a broker refuses it; the one before stays.
         """
-        before = self.subscriptions.get(subscription.topic)
-        self.subscriptions[subscription.topic] = subscription
+        topic = subscription.topic
+        before = self.subscriptions.get(topic)
+        self.subscriptions[topic] = subscription
         try:
-            await self._learn_routes([subscription.topic])
+            await self._learn_routes([topic])
             await self.instance.heartbeats.check_client_in_broker(self)
         except BaseException:
-            if before is None:
-                del self.subscriptions[subscription.topic]
-            else:
-                self.subscriptions[subscription.topic] = before
+            if self.subscriptions.get(topic) is subscription:  # or one that followed it stays
+                del self.subscriptions[topic]
+                if before is not None:
+                    self.subscriptions[topic] = before
             raise
         self.instance.outages.subscribed(self.group)
         await self.instance.heartbeats.send()
