@@ -365,8 +365,8 @@ def test_a_poll_that_is_cancelled_when_it_has_decoded_loses_nothing(
     decoded = threading.Event()
     read = ArrowPolls.read
 
-    def noted(self: ArrowPolls, columns: Any) -> Any:
-        found = read(self, columns)
+    def noted(self: ArrowPolls, batches: Batches) -> Any:
+        found = read(self, batches)
         decoded.set()
         return found
 
@@ -389,6 +389,75 @@ def test_a_poll_that_is_cancelled_when_it_has_decoded_loses_nothing(
 
     Script(broker)
     assert asyncio.run(run()) == [10]
+
+
+def test_the_thread_of_a_cancelled_poll_takes_nothing_of_the_next(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may begin when the next poll has taken its messages: they were committed and lost."""
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+    read = ArrowPolls.read
+    reads: list[Batches] = []
+
+    def late(self: ArrowPolls, *given: Any) -> Any:
+        reads.append(given[0])
+        if len(reads) == 1:
+            begun.set()
+            go_on.wait(20)
+            found = read(self, *given)
+            ended.set()
+            return found
+        go_on.set()
+        ended.wait(20)
+        return read(self, *given)
+
+    async def run() -> list[int | None]:
+        async with aio.LitePullConsumer(
+            GROUP, namesrv_addr=broker.address, subscription={TOPIC: "*"},
+            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        ) as consumer:  # fmt: skip
+            await asyncio.to_thread(wait_until, lambda: consumer._machine.cache.has(1), "message")
+            monkeypatch.setattr(ArrowPolls, "read", late)
+            poll = asyncio.create_task(consumer.poll_arrow(timeout_ms=WAIT_MS))
+            await asyncio.to_thread(begun.wait, 20)
+            poll.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await poll
+            batch = await consumer.poll_arrow(timeout_ms=WAIT_MS)
+            return offsets(batch.to_pylist())
+
+    Script(broker)
+    assert asyncio.run(run()) == [10]
+
+
+@pytest.mark.parametrize("arrow", [False, True], ids=["messages", "batches"])
+def test_an_iteration_goes_on_after_a_step_that_waited_in_vain(
+    broker: FakeBroker, arrow: bool
+) -> None:
+    """As after ``asyncio.wait_for(anext(messages), 1)``: a generator would be over then."""
+
+    async def run() -> Any:
+        async with aio.LitePullConsumer(
+            GROUP, namesrv_addr=broker.address, subscription={TOPIC: "*"},
+            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        ) as consumer:  # fmt: skip
+            each: Any = consumer.arrow_batches() if arrow else aiter(consumer)
+            await asyncio.to_thread(broker.wait_pull, 10)
+            step = asyncio.ensure_future(anext(each))
+            await asyncio.sleep(0)
+            step.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await step
+            broker.reply(broker.wait_pull(10), found([10], max_offset=11))
+            async with asyncio.timeout(WAIT_MS / 1000):
+                got = await anext(each)
+            await consumer.shutdown()
+            with pytest.raises(StopAsyncIteration):
+                await anext(each)
+            return got.num_rows if arrow else got.queue_offset
+
+    broker.offsets[0] = 10
+    assert asyncio.run(run()) == (1 if arrow else 10)
 
 
 def test_an_iteration_that_is_cut_short_loses_no_message(broker: FakeBroker) -> None:

@@ -8,8 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.checks import check_range, checks_calls
@@ -48,6 +56,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rocketstream.client.consumer.lite.arrow import ArrowPolls
+    from rocketstream.client.consumer.lite.batches import Batches
+
+T = TypeVar("T")
 
 COLUMNS_ROWS = 10_000
 """Most rows of a record batch, where nothing else is said."""
@@ -253,6 +264,25 @@ class LitePullConsumerBase(ConsumerBase[LitePullConsumerImpl, LitePullConsumerSe
         return self._arrow
 
 
+class _HandedOut(Generic[T]):
+    """What a consumer hands out one by one; a wait that is cut short does not end it.
+
+    A generator would be over after ``asyncio.wait_for(anext(messages), 1)`` has waited in vain.
+
+    Args:
+        hand_out: returns the next one, or raises StopAsyncIteration.
+    """
+
+    def __init__(self, hand_out: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._hand_out = hand_out
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Coroutine[Any, Any, T]:
+        return self._hand_out()
+
+
 @checks_calls("poll", "subscribe")
 class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerImpl]):
     """Hands out messages when asked; ``async with`` starts it and shuts it down.
@@ -446,15 +476,15 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
             As ``poll_arrow``.
         """
         self._check_arrow(max_rows, columns)
-        return self._arrow_batches(max_rows, columns)
 
-    async def _arrow_batches(
-        self, max_rows: int, columns: Sequence[str] | None
-    ) -> AsyncIterator[pa.RecordBatch]:
-        while self.state is not ServiceState.SHUTDOWN_ALREADY:
-            batch = await self._poll_arrow(max_rows, columns, _POLL_SECONDS_MAX, iterated=True)
-            if batch.num_rows:
-                yield batch
+        async def hand_out() -> pa.RecordBatch:
+            while self.state is not ServiceState.SHUTDOWN_ALREADY:
+                batch = await self._poll_arrow(max_rows, columns, _POLL_SECONDS_MAX, iterated=True)
+                if batch.num_rows:
+                    return batch
+            raise StopAsyncIteration
+
+        return _HandedOut(hand_out)
 
     async def _poll_arrow(
         self,
@@ -485,57 +515,60 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
                 impl.pulls.pull_all(free)
                 if not found:
                     await self._wait_until(impl, deadline)
-                elif (batch := await self._read(polls, chosen, began_ms)).num_rows:
+                elif (batch := await self._read(polls, found, began_ms)).num_rows:
                     return batch
                 if not impl.running or impl.loop.time() >= deadline:
                     return polls.nothing(chosen)
         finally:
             self._arrow_lock.release()
 
-    async def _read(
-        self, polls: ArrowPolls, columns: Sequence[Column], began_ms: int
-    ) -> pa.RecordBatch:
+    async def _read(self, polls: ArrowPolls, found: Batches, began_ms: int) -> pa.RecordBatch:
         try:
-            batch, messages = await asyncio.to_thread(polls.read, columns)
+            batch, messages = await asyncio.to_thread(polls.read, found)
         except asyncio.CancelledError:
             polls.cut_short()
             raise
         self._tell_all(messages, began_ms)
         return batch
 
-    async def __aiter__(self) -> AsyncIterator[MessageExt]:
+    def __aiter__(self) -> AsyncIterator[MessageExt]:
         """Iterate over the messages, one by one, until the consumer is shut down.
+
+        ``asyncio.timeout`` or ``asyncio.wait_for`` around one step ends the wait, and no more.
 
         Raises:
             ClientStateError: not started.
         """
-        if self.state is ServiceState.SHUTDOWN_ALREADY:
-            return
-        impl = self._machine
-        cache, lock, hooks = impl.cache, impl.lock, self.consume_hooks
-        while True:
-            self._check_process()
-            with lock:
-                if self._poller is not None:
-                    self._poller = None
-                if impl.in_columns:
-                    impl.leave_columns()
-                message = cache.next_one()
-                free = self._free_queues(impl) if cache.pull_ended or message is None else None
-            if free is not None:
-                impl.pulls.pull_all(free)
-            if message is None:
+        yields = False
+
+        async def hand_out() -> MessageExt:
+            nonlocal yields
+            if yields:
+                # A body that never waits must not keep the network, or anybody else, waiting.
+                yields = False
+                await asyncio.sleep(0)
+            while self.state is not ServiceState.SHUTDOWN_ALREADY:
+                impl = self._machine
+                cache = impl.cache
+                with impl.lock:
+                    if self._poller is not None:
+                        self._poller = None
+                    if impl.in_columns:
+                        impl.leave_columns()
+                    message = cache.next_one()
+                    yields = cache.pull_ended or message is None
+                    free = self._free_queues(impl) if yields else ()
+                if free:
+                    impl.pulls.pull_all(free)
+                if message is not None:  # and nothing is awaited any more: nobody is cut short
+                    if self.consume_hooks:
+                        self._tell_hooks([message])
+                    return message
                 await asyncio.sleep(0)
                 await self._wait_for_some(impl)
-                if not impl.running:
-                    return
-                continue
-            if hooks:
-                self._tell_hooks([message])
-            yield message  # before anything is waited for: nobody is to be cut short with it
-            if free is not None:
-                # A body that never waits must not keep the network, or anybody else, waiting.
-                await asyncio.sleep(0)
+            raise StopAsyncIteration
+
+        return _HandedOut(hand_out)
 
     def _free_queues(self, impl: LitePullConsumerImpl) -> list[LiteQueue]:
         """Commit if it is time and return the queues to pull again; the lock is held."""

@@ -50,7 +50,7 @@ class ArrowPolls:
             rows = min(max_rows, self._pull_rows)
             return 0 if impl.cache.has(rows) or not impl.cache.is_behind() else rows
 
-    def begin(self, max_rows: int, columns: Sequence[Column], *, undecoded: bool) -> bool:
+    def begin(self, max_rows: int, columns: Sequence[Column], *, undecoded: bool) -> Batches | None:
         """Settle what the caller got last, and take what is there; the machine's lock is held.
 
         Args:
@@ -59,32 +59,33 @@ class ArrowPolls:
             undecoded: whether answers are to be kept as they are; hooks want messages.
 
         Returns:
-            Whether there is something to ``read``.
+            What to ``read``; None where nothing is there.
         """
         self._impl.in_columns = True
         self._impl.undecoded = undecoded
         rest = self._batches
         if rest is not None:
             if rest.counts and rest.columns == columns:
-                return True
+                return rest
             self._put_back(rest)
         cache = self._impl.cache
         cache.settle()
         lent = cache.lend(max_rows, 1 if self._failed else limits.COLUMNS_BYTES_MAX)
         if lent:
             self._batches = Batches(lent, columns, self._check_crc)
-        return bool(lent)
+        return self._batches
 
-    def read(self, columns: Sequence[Column]) -> tuple[pa.RecordBatch, list[list[MessageExt]]]:
+    def read(self, batches: Batches) -> tuple[pa.RecordBatch, list[list[MessageExt]]]:
         """Return the next batch, maybe without rows, and the messages it ends, of each queue.
+
+        On any thread: one that begins late, of a poll that was cut short, reads nothing of the
+        poll that followed.
 
         Raises:
             RemoteProtocolError: a record cannot be decoded, and ``error`` is not wanted.
             NotSupportedError: likewise, of a codec that is not installed.
         """
-        batches, batch = self._batches, None
-        if batches is None:
-            return nothing(columns), []
+        batch, columns = None, batches.columns
         self._failed = True
         try:
             batch = batches.read()

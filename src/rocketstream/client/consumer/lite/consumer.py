@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rocketstream.client.consumer.lite.arrow import ArrowPolls
-    from rocketstream.columns.table import Column
+    from rocketstream.client.consumer.lite.batches import Batches
 
 
 @checks_calls("poll", "subscribe")
@@ -253,16 +253,16 @@ class LitePullConsumer(LitePullConsumerBase, SyncClient[LitePullConsumerImpl]):
                     self._look_around(impl)
                     if not found:
                         self._wait_for_some(impl, left * 1000)
-                if found and (batch := self._read(polls, chosen, began_ms)).num_rows:
+                if found and (batch := self._read(polls, found, began_ms)).num_rows:
                     return batch
                 if not impl.running or time.monotonic() >= deadline:
                     return polls.nothing(chosen)
         finally:
             self._arrow_lock.release()
 
-    def _read(self, polls: ArrowPolls, columns: Sequence[Column], began_ms: int) -> pa.RecordBatch:
+    def _read(self, polls: ArrowPolls, found: Batches, began_ms: int) -> pa.RecordBatch:
         try:
-            batch, messages = polls.read(columns)
+            batch, messages = polls.read(found)
             self._tell_all(messages, began_ms)
             return batch
         except BaseException:
