@@ -13,7 +13,12 @@ import pytest
 
 from rocketstream.client.consumer import assignment
 from rocketstream.client.consumer.offsets.store import Offsets
-from rocketstream.errors import BrokerError, RequestTimeoutError, RouteNotFoundError
+from rocketstream.errors import (
+    BrokerError,
+    ClientStateError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+)
 from rocketstream.model import ConsumeFromWhere, MessageModel, MessageQueue
 from tests.kits.client.model_cluster import ADDRESS, BROKER, TOPIC, World
 from tests.rebalance.watched_member import ALL, Watched, own
@@ -65,6 +70,57 @@ def test_a_shutdown_while_members_are_asked_ends_the_round(one: Watched) -> None
     one.queues._members = members  # type: ignore[method-assign]
     assert one.rebalance()
     assert (own(one), one.changes) == ([], [])
+
+
+def test_queues_that_were_taken_begin_though_their_round_breaks(
+    one: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are ours: no later round would begin them, and nobody else gets them."""
+    begun: list[int] = []
+    monkeypatch.setattr(one, "start_queue", lambda queue: begun.append(queue.message_queue[2]))
+
+    async def changed(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(one, "queues_changed", changed)
+    with pytest.raises(asyncio.CancelledError):
+        one.rebalance()
+    assert begun == own(one) == [0, 1, 2, 3]
+    one.queues.stop()
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_round_that_a_caller_asked_for_outlives_its_cancellation(
+    one: Watched, is_closed: bool
+) -> None:
+    """Covers C-104: who is not cancelled and waits is told that the consumer ended meanwhile."""
+    entered, gate = asyncio.Event(), asyncio.Event()
+    real = one.queues._members
+
+    async def members(topic: str) -> list[str] | None:
+        entered.set()
+        await gate.wait()
+        return await real(topic)
+
+    one.queues._members = members  # type: ignore[method-assign]
+
+    async def case() -> None:
+        asking = asyncio.create_task(one.queues.rebalance_now([TOPIC]))
+        await entered.wait()
+        if is_closed:
+            (round_,) = one.queues._tasks
+            round_.cancel()
+            with pytest.raises(ClientStateError, match="was closed while it divided"):
+                await asking
+            return
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        gate.set()
+        await asyncio.wait(one.queues._tasks)
+        assert own(one) == [0, 1, 2, 3]
+
+    one.world.run(case())
 
 
 def test_what_is_assigned_no_more_is_given_up_and_new_topics_are_learnt(

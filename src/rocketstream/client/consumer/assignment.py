@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from rocketstream._util.ending import shared
 from rocketstream._util.user_code import called
 from rocketstream.client.consumer.allocate import (
     AllocateMessageQueueStrategy,
@@ -38,6 +39,7 @@ from rocketstream.protocol.names import RETRY_PREFIX
 
 logger: logging.Logger = logging.getLogger("rocketstream.client")
 
+_DIVIDED = "divided its queues"
 TWICE_EXPECTED = 6
 """So many rounds in a row a broker may name this member twice: two minutes, by default."""
 
@@ -156,6 +158,10 @@ class Assignment(Generic[Q]):
             self._keep(await self._revoke(busy, wait=True), ())
             return balanced
 
+    async def rebalance_now(self, topics: Collection[str]) -> bool:
+        """Divide the queues as ``rebalance`` does; in full though the caller be cancelled."""
+        return await shared(self._begin_task(self.rebalance(topics)), _DIVIDED)
+
     async def assign(self, wanted: Collection[MessageQueue]) -> bool:
         """Have these queues and no others, whoever else has them (C-506).
 
@@ -164,7 +170,7 @@ class Assignment(Generic[Q]):
         Returns:
             Whether all were taken; the others are taken by another call.
         """
-        return await asyncio.shield(self._begin_task(self._assign_exactly(wanted)))
+        return await shared(self._begin_task(self._assign_exactly(wanted)), _DIVIDED)
 
     async def _assign_exactly(self, wanted: Collection[MessageQueue]) -> bool:
         async with self._lock:
@@ -176,9 +182,7 @@ class Assignment(Generic[Q]):
             new = [mq for mq in wanted if mq not in self.table]
             for topic in {mq.topic for mq in new}:
                 await learn_route(self._instance, topic)
-            taken = await self._assign(new)
-            self._begin(taken)
-            return len(taken) == len(new)
+            return await self._assign_and_begin(new) == len(new)
 
     async def _rebalance_topic(self, topic: str) -> bool:
         queues = await self._topic_queues(topic)
@@ -205,21 +209,31 @@ class Assignment(Generic[Q]):
         busy = await self._revoke(revoked, wait=False)
         new = [mq for mq in wanted if mq not in self.table]
         taken: list[Q] = []
-        for at in range(0, len(new), QUEUES_AT_ONCE):
-            if self._instance.routes.subscribe_queues(topic) != routed:
-                break  # a wrong route has been put right meanwhile: divided anew at once
-            taken += await self._assign(new[at : at + QUEUES_AT_ONCE])
-        if effects:
-            # With those that wait for their broker: what is held and not told would be let go.
-            await self._owner.queues_changed(topic, sorted({*queues, *share}), sorted(share))
-        self._begin(taken)
+        try:
+            for at in range(0, len(new), QUEUES_AT_ONCE):
+                if self._instance.routes.subscribe_queues(topic) != routed:
+                    break  # a wrong route has been put right meanwhile: divided anew at once
+                await self._assign(new[at : at + QUEUES_AT_ONCE], taken)
+            if effects:
+                # With those that wait for their broker: what is held and not told would be let go.
+                await self._owner.queues_changed(topic, sorted({*queues, *share}), sorted(share))
+        finally:
+            self._begin(taken)
         # Last: a listener that takes long keeps no other queue from changing hands.
         busy = await self._revoke(busy, wait=True)
         anew = [mq for mq in wanted if mq not in new and mq not in self.table]
-        again = await self._assign(anew)
-        self._begin(again)
+        again = await self._assign_and_begin(anew)
         self._keep(busy, wanted)
-        return is_whole and (len(taken), len(again)) == (len(new), len(anew))
+        return is_whole and (len(taken), again) == (len(new), len(anew))
+
+    async def _assign_and_begin(self, mqs: Sequence[MessageQueue]) -> int:
+        """Take queues and begin those that were taken; return how many."""
+        taken: list[Q] = []
+        try:
+            await self._assign(mqs, taken)
+        finally:
+            self._begin(taken)
+        return len(taken)
 
     def _begin(self, queues: Sequence[Q]) -> None:
         for queue in queues:
@@ -389,7 +403,7 @@ class Assignment(Generic[Q]):
                 await self._owner.give_up([queue])
                 await self._drop([mq])
                 logger.info("group %s gave up %s: its listener is back", self._settings.group, mq)
-                self._begin(await self._assign([mq]) if is_wanted else [])
+                await self._assign_and_begin([mq] if is_wanted else [])
                 queues = self._instance.routes.subscribe_queues(mq.topic) or ()
                 mine = [each for each in self.table if each.topic == mq.topic]
                 every = sorted({*queues, *mine})
@@ -426,14 +440,16 @@ class Assignment(Generic[Q]):
 
     # --- taking -----------------------------------------------------------------------------------
 
-    async def _assign(self, mqs: Sequence[MessageQueue]) -> list[Q]:
-        """Take queues whose start can be found; the others are tried again soon (C-175)."""
+    async def _assign(self, mqs: Sequence[MessageQueue], taken: list[Q]) -> None:
+        """Add queues to ``taken`` whose start can be found; others are tried again soon (C-175).
+
+        Whatever ends this, the caller is to begin what is there: no other round would.
+        """
         if not mqs:
-            return []
+            return
         if self._locking is not None:
             allowed = set(await self._locking.may_take(mqs))
             mqs = [mq for mq in mqs if mq in allowed]
-        queues: list[Q] = []
         for mq, start in zip(mqs, await self._offsets(mqs), strict=True):
             if isinstance(start, RocketMQError):
                 self._instance.outages.failed(("asking where to start", mq), start)
@@ -441,11 +457,10 @@ class Assignment(Generic[Q]):
                 raise start
             elif not self._closed:
                 self._instance.outages.worked("asking where to start", mq)
-                queues.append(self._take(mq, start))
+                taken.append(self._take(mq, start))
         if self._locking is not None:
             # Locked at the broker and then not taken: nobody else could have them for a minute.
             await self._locking.released([mq for mq in mqs if mq not in self.table])
-        return queues
 
     async def _offsets(self, mqs: Sequence[MessageQueue]) -> list[int | BaseException]:
         store = self._store

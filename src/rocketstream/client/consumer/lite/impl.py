@@ -460,7 +460,7 @@ class LitePullConsumerImpl(ConsumerInner):
         """A topic was unsubscribed: hand out nothing more of it; its offsets are stored."""
         self._drop([mq for mq in self.cache.queues if mq.topic == topic])
         # At once: a subscription that comes back must find the topic's queues given up.
-        await self.rebalance()
+        await self.queues.rebalance_now(list(self._plan.topics))
         await self.instance.heartbeats.send()
 
     async def apply_assignment(self) -> None:
