@@ -277,8 +277,8 @@ class PullConsumerImpl(ConsumerInner):
         for topic in new:
             await self.instance.route_updates.update(topic)
         if new:
-            self._introduced |= new
             await self.instance.heartbeats.send()
+            self._introduced |= new  # not before: one that is cancelled has told nobody
 
     # --- queues -----------------------------------------------------------------------------------
 
