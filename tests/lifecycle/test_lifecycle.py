@@ -31,6 +31,7 @@ from tests.kits.client.fake_broker import (
     TOPIC,
     FakeBroker,
     Handler,
+    found,
     ok,
     refusal,
 )
@@ -372,3 +373,76 @@ def test_a_group_that_exists_fails_the_start_and_leaves_the_other_alone(
         assert not engines._engines
 
     asyncio.run(run())
+
+
+# --- ends that meet a start, or another end (asyncio) ---------------------------------------------
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "cancelled"])
+@pytest.mark.parametrize("kind", ["Producer", "PushConsumer", "LitePullConsumer", "PullConsumer"])
+def test_an_asyncio_client_shut_down_while_it_starts_ends(
+    broker: FakeBroker, kind: str, waits: bool
+) -> None:
+    """It ran on, though shutdown() had returned; also where whoever asked waits no more."""
+
+    async def main() -> None:
+        more: dict[str, Any] = {}
+        if kind in ("PushConsumer", "LitePullConsumer"):
+            more["subscription"] = {TOPIC: "*"}
+        if kind == "PushConsumer":
+            more["listener"] = _async_listener
+        client: Any = getattr(aio, kind)(GROUP, namesrv_addr=broker.address, **more)
+        starting = asyncio.create_task(client.start())
+        await asyncio.sleep(0)
+        ending = asyncio.create_task(client.shutdown())
+        await asyncio.sleep(0)
+        if waits:
+            await ending
+        else:
+            ending.cancel()
+        await starting
+        assert client.state is ServiceState.SHUTDOWN_ALREADY
+        assert not engines._engines
+        await asyncio.gather(ending, return_exceptions=True)
+        assert ending.cancelled() is not waits
+
+    asyncio.run(main())
+
+
+def test_a_second_end_waits_for_the_first_unless_that_waits_for_its_caller(
+    broker: FakeBroker,
+) -> None:
+    """Covers C-120: a listener that asks for it again goes on, and counts."""
+
+    async def main() -> None:
+        entered, asked = asyncio.Event(), asyncio.Event()
+        done: list[str] = []
+
+        async def listener(_: list[Any]) -> ConsumeConcurrentlyStatus:
+            entered.set()
+            await asked.wait()
+            await asyncio.create_task(consumer.shutdown())
+            done.append("listener")
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+        async def end(name: str) -> None:
+            await consumer.shutdown()
+            done.append(name)
+
+        consumer = aio.PushConsumer(
+            GROUP, namesrv_addr=broker.address, listener=listener, subscription={TOPIC: "*"}
+        )
+        await consumer.start()
+        broker.reply(await asyncio.to_thread(broker.wait_pull, 0), found([0]))
+        await entered.wait()
+        first = asyncio.create_task(end("first"))
+        await asyncio.sleep(0)
+        second = asyncio.create_task(end("second"))
+        await asyncio.sleep(0)
+        asked.set()
+        await asyncio.gather(first, second)
+        assert done[0] == "listener"
+        assert sorted(done[1:]) == ["first", "second"]
+        assert consumer._started is None
+
+    asyncio.run(main())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rocketstream.errors import ClientStateError
 
@@ -35,18 +35,21 @@ async def take_all(*steps: Callable[[], Awaitable[object]]) -> None:
 
 
 class Cancellation:
-    """Tells whether somebody cancels the current task, from the making of this on.
+    """Tells whether somebody cancels a task, from the making of this on.
 
     A CancelledError that comes up then is the task's own. Without that it is the failure of what
     was awaited; so it is after an earlier cancellation that was caught: that still counts in
     ``Task.cancelling()``, as under ``asyncio.run`` after Ctrl-C and wherever ``uncancel`` was left
     out.
+
+    Args:
+        task: by default the current one, which takes a moment to find.
     """
 
     __slots__ = ("_before", "_task")
 
-    def __init__(self) -> None:
-        self._task = asyncio.current_task()
+    def __init__(self, task: asyncio.Task[Any] | None = None) -> None:
+        self._task = task or asyncio.current_task()
         self._before = 0 if self._task is None else self._task.cancelling()
 
     @property

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from rocketstream._util.ending import Cancellation
@@ -27,6 +29,11 @@ _ENDS = (
     SystemExit,
 )
 _ENDS_PROGRAM = (KeyboardInterrupt, SystemExit)
+
+
+IS_CALLED_BY_CLIENT: ContextVar[bool] = ContextVar("rocketstream-users-code", default=False)
+"""True in coroutines and on threads of users' listeners, and in tasks that they begin: the end of a
+client may wait for these, so they do not wait for an end that is under way."""
 
 
 def called(function: Callable[..., T], *args: Any) -> T:
@@ -54,7 +61,9 @@ async def result_of(work: Awaitable[T]) -> T:
         SystemExit: as ``called``.
         KeyboardInterrupt: the same.
     """
-    task, cancellation = asyncio.current_task(), Cancellation()
+    task = asyncio.current_task()
+    cancellation = Cancellation(task)
+    before = IS_CALLED_BY_CLIENT.set(True)
     try:
         return await work
     except _ENDS as error:
@@ -65,6 +74,9 @@ async def result_of(work: Awaitable[T]) -> T:
         if is_thrown_away(error, task):
             raise
         raise _ordinary(error) from error
+    finally:
+        with contextlib.suppress(ValueError):  # thrown away, in another context
+            IS_CALLED_BY_CLIENT.reset(before)
 
 
 def is_thrown_away(error: BaseException, task: asyncio.Task[Any] | None) -> bool:

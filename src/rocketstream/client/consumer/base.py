@@ -241,10 +241,6 @@ class ListenerConsumer(SyncClient[L]):
 class AsyncListenerConsumer(AsyncClient[L]):
     """A consumer of the asyncio face that calls a listener until it is shut down."""
 
-    def _create(self, clock: Clock) -> None:
-        super()._create(clock)
-        self._ended = asyncio.Event()
-
     async def shutdown(self, await_ms: float | None = None) -> None:
         """Stop, so that nothing is lost and nothing finished is repeated.
 
@@ -254,13 +250,9 @@ class AsyncListenerConsumer(AsyncClient[L]):
         """
         if await_ms is not None:
             check_range("await_ms", await_ms, 0, hint=float)
-        started = self._begin_shutdown()
-        if started is None:
-            return
-        try:
+        started = await self._to_end()
+        if started is not None:
             await self._end_here(started, started.machine.shutdown(await_ms))
-        finally:
-            self._ended.set()
 
     async def wait(self, timeout_ms: float | None = None) -> bool:
         """Wait until the consumer has been shut down; see ``rocketstream.PushConsumer.wait``.
@@ -273,7 +265,7 @@ class AsyncListenerConsumer(AsyncClient[L]):
             self._running()
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                await self._ended.wait()
+                await self._over.wait()
         except TimeoutError:
             return False
         return True

@@ -33,6 +33,7 @@ from typing import (
 
 from rocketstream._util.clock import Clock
 from rocketstream._util.ending import CUT_SHORT
+from rocketstream._util.user_code import IS_CALLED_BY_CLIENT
 from rocketstream.checks import unchecked
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.instance.engine import (
@@ -585,6 +586,14 @@ class SyncClient(Client[M], ABC):
 class AsyncClient(Client[M], ABC):
     """A client of the asyncio face: it lives on the loop it was started on."""
 
+    def _create(self, clock: Clock) -> None:
+        super()._create(clock)
+        self._over = asyncio.Event()
+        self._starter: asyncio.Task[Any] | None = None
+        """The task that starts it, while it does."""
+        self._is_unwanted = False
+        """Whether it is to be shut down once the start is over."""
+
     @abstractmethod
     async def start(self) -> None:
         """Begin."""
@@ -598,8 +607,18 @@ class AsyncClient(Client[M], ABC):
         if self._is_started_again(_AT_THE_CALLER + 1):
             return
         self._begin_start()
-        _, machine = await self._start_here()
-        self._set_to_work(machine)
+        self._starter, self._start_ended = asyncio.current_task(), asyncio.Event()
+        try:
+            _, machine = await self._start_here()
+            self._set_to_work(machine)
+        finally:
+            self._starter = None
+            is_unwanted, self._is_unwanted = self._is_unwanted, False
+            try:
+                if is_unwanted:
+                    await self.shutdown()
+            finally:
+                self._start_ended.set()
 
     async def _start_here(self) -> Started[M]:
         """Start on the running loop; a start that fails leaves nothing behind."""
@@ -622,6 +641,24 @@ class AsyncClient(Client[M], ABC):
             client: Any = self
             self._cutting = asyncio.get_running_loop().create_task(client.shutdown())
 
+    async def _to_end(self) -> Started[M] | None:
+        """Say that it is shut down from now on; return what is to be ended, None if nothing is.
+
+        A start that is under way ends it. An end that is under way, of a start or of another call,
+        is waited for, unless that may wait for the caller.
+        """
+        self._check_process()
+        if self._starter is not None:
+            self._is_unwanted = True
+            if not (self._starter is asyncio.current_task() or IS_CALLED_BY_CLIENT.get()):
+                await self._start_ended.wait()
+            return None
+        started = self._begin_shutdown()
+        is_over = started is not None or self.state is not ServiceState.SHUTDOWN_ALREADY
+        if not (is_over or IS_CALLED_BY_CLIENT.get()):
+            await self._over.wait()
+        return started
+
     async def _end_here(self, started: Started[M], ending: Coroutine[Any, Any, object]) -> None:
         """Have the machine end, then leave the engine."""
         try:
@@ -631,6 +668,7 @@ class AsyncClient(Client[M], ABC):
                 await started.engine.leave_here()
             finally:
                 self._started = None
+                self._over.set()
 
     async def __aenter__(self) -> Self:
         if self._is_to_start():

@@ -102,7 +102,7 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
         With ``auto_batch`` what was gathered is sent first, and its answers are waited for, up to
         the send timeout.
         """
-        started = self._begin_shutdown()
+        started = await self._to_end()
         if started is None:
             return
         gatherer = started.machine.gatherer

@@ -290,7 +290,7 @@ class AsyncConsumeService(ConcurrentService):
             error: BaseException | None = None
             answer: Any = None
             calls += 1
-            cancellation = Cancellation()
+            cancellation = Cancellation(task)
             try:
                 answer = await (call(batch) if around[0] is None else call(batch, around[0]))
             except BaseException as raised:  # nothing a listener raises may end the task

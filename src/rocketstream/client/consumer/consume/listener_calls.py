@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from rocketstream._util.clock import Clock
 from rocketstream._util.ending import Cancellation
+from rocketstream._util.user_code import IS_CALLED_BY_CLIENT
 from rocketstream.client.consumer.consume.failure_cause import FailureCause
 from rocketstream.client.consumer.consume.workers import TaskPool, WorkerPool
 from rocketstream.client.consumer.listener import (
@@ -260,6 +261,7 @@ async def _called(listener: Listener, arguments: tuple[object, ...]) -> Outcome:
     if not listener.is_async:
         return await _on_a_thread(listener.call, arguments)
     cancellation = Cancellation()
+    IS_CALLED_BY_CLIENT.set(True)  # in a task that ends with this
     try:
         return await listener.call(*arguments), None
     except BaseException as error:  # whatever a listener raises is an answer to the asker

@@ -576,7 +576,7 @@ class AsyncOrderlyService(OrderlyService):
             given = batch[:]
             answer: Any = None
             error: BaseException | None = None
-            cancellation = Cancellation()
+            cancellation = Cancellation(task)
             try:
                 answer = await (call(given, turn.context) if takes_context else call(given))
             except BaseException as raised:  # nothing a listener raises may end the task

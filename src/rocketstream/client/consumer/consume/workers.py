@@ -13,6 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
+from rocketstream._util.user_code import IS_CALLED_BY_CLIENT
 from rocketstream.client.instance.background import CUT_OFF_AFTER_MS
 from rocketstream.protocol.names import LISTENER_THREAD_PREFIX, THREAD_GROUP_CHARS_MAX
 
@@ -148,6 +149,7 @@ class WorkerPool(Generic[J]):
     # --- on worker threads ------------------------------------------------------------------------
 
     def _run(self) -> None:
+        IS_CALLED_BY_CLIENT.set(True)
         gate = threading.Lock()
         gate.acquire()
         while (job := self._next_job(gate)) is not None:
@@ -238,6 +240,7 @@ class TaskPool:
         if asyncio.current_task() not in self._tasks:
             await asyncio.sleep(0)  # an eager task: it begins before it is counted
         self._coming = False
+        IS_CALLED_BY_CLIENT.set(True)
         await self._do()
 
     def if_others_go_on(self, work: Callable[[], object]) -> None:

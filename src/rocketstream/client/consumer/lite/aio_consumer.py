@@ -320,7 +320,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
                 polled it. Leaving an ``async with`` block by an exception says no; the last message
                 of an iteration never does.
         """
-        started = self._begin_shutdown()
+        started = await self._to_end()
         if started is not None:
             closer = asyncio.current_task()
             await self._end_here(

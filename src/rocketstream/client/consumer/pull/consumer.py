@@ -186,7 +186,7 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin, AsyncClient[PullConsumerIm
 
     async def shutdown(self) -> None:
         """Store what offsets were noted, leave the group, end. Does nothing unless running."""
-        started = self._begin_shutdown()
+        started = await self._to_end()
         if started is not None:
             await self._end_here(started, started.machine.shutdown())
 

@@ -362,7 +362,8 @@ class AsyncMQPullConsumerScheduleService(_Schedule, AsyncClient[None]):
         if self._is_started_again():
             return
         await self.consumer.start()
-        self.state: ServiceState = ServiceState.RUNNING
+        is_over = self.consumer.state is ServiceState.SHUTDOWN_ALREADY  # while it started
+        self.state: ServiceState = self.consumer.state if is_over else ServiceState.RUNNING
 
     async def shutdown(self) -> None:
         """Cancel the tasks and shut the consumer down.
