@@ -244,6 +244,10 @@ class AsyncListenerConsumer(AsyncClient[L]):
     async def shutdown(self, await_ms: float | None = None) -> None:
         """Stop, so that nothing is lost and nothing finished is repeated.
 
+        A listener may await this, and is not waited for then. To bound that use
+        ``asyncio.timeout``: before Python 3.12 ``asyncio.wait_for`` calls in a task of its own, and
+        the listener would wait for itself.
+
         Args:
             await_ms: how long to wait for running listeners; by default
                 ``await_termination_ms_when_shutdown``. Coroutines that take longer are cancelled.

@@ -420,7 +420,8 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
         """Return the next messages: at most ``pull_batch_size``, all of one queue.
 
         What the last call returned counts as consumed now, whichever task made it:
-        let only one task poll.
+        let only one task poll. Before Python 3.12 ``asyncio.wait_for`` would poll in a task of its
+        own, and ``shutdown`` not count what that returned: use ``asyncio.timeout``.
 
         Args:
             timeout_ms: how long to wait for some; by default ``poll_timeout_ms``.
