@@ -173,16 +173,11 @@ class _Reading:
 
     async def _iterate(self) -> None:
         messages = aiter(self._consumer)
-        try:
-            for _ in range(self._chance.randint(1, 4)):
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(0.5):
-                        message = await anext(messages)
-                    await self._handle([message])
-                    continue
-                return
-        finally:
-            await messages.aclose()  # type: ignore[attr-defined]
+        for _ in range(self._chance.randint(1, 4)):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    message = await anext(messages)
+                await self._handle([message])
 
     async def _columns(self) -> None:
         rows = self._chance.choice((1, 3, 100))
