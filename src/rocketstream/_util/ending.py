@@ -58,12 +58,6 @@ class Cancellation:
         return self._task is not None and self._task.cancelling() > self._before
 
 
-def is_being_cancelled() -> bool:
-    """Whether the current task was ever cancelled."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 async def shared(task: asyncio.Task[T], doing: str) -> T:
     """Wait for a task that others may wait for too; the cancellation of a caller leaves it running.
 

@@ -21,7 +21,7 @@ from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message as MessageSpec
 from faststream.specification.schema import Operation, SubscriberSpec
 
-from rocketstream._util.ending import is_being_cancelled
+from rocketstream._util.ending import Cancellation
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.frameworks.faststream.configuration import RocketMQConfig
 from rocketstream.frameworks.faststream.message import (
@@ -194,11 +194,12 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         """
         if not self.running:
             return
+        cancellation = Cancellation()
         try:
             with delivered(delivery):
                 await self.consume(delivery.message)
         except asyncio.CancelledError:  # which FastStream takes for the end of the subscriber
-            if is_being_cancelled():
+            if cancellation.has_come:
                 raise
             logger.warning(
                 "the handler of %s raised CancelledError, as what it waited for was cancelled; "
