@@ -700,7 +700,7 @@ def test_a_subscription_that_fails_undoes_no_other(broker: FakeBroker, followed:
             machine = made._machine
             newer = build_subscription(TOPIC, "C", 3)
 
-            async def learn(_: list[str]) -> None:
+            async def learn(topics: list[str]) -> None:
                 del machine.subscriptions[TOPIC]
                 if followed:
                     machine.subscriptions[TOPIC] = newer

@@ -324,7 +324,7 @@ class AsyncConsumeService(ConcurrentService):
     def _cut_off(
         self, queue: AssignedQueue, batch: list[MessageExt], error: BaseException, around: _Around
     ) -> None:
-        """Note that a call was cancelled: with its consumer, or by somebody else, as a failure."""
+        """Note that a call was cancelled: with its consumer, or by a user, as a failure."""
         context, hooked = around
         if hooked is not None:
             self.observer.cut_off(hooked, _LATER, error)

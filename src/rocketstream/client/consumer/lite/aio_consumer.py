@@ -265,7 +265,7 @@ class LitePullConsumerBase(ConsumerBase[LitePullConsumerImpl, LitePullConsumerSe
 
 
 class _HandedOut(Generic[T]):
-    """What a consumer hands out one by one; a wait that is cut short does not end it.
+    """The things that a consumer hands out; a wait that is cut short does not end them.
 
     A generator would be over after ``asyncio.wait_for(anext(messages), 1)`` has waited in vain.
 

@@ -59,7 +59,7 @@ class ArrowPolls:
             undecoded: whether answers are to be kept as they are; hooks want messages.
 
         Returns:
-            What to ``read``; None where nothing is there.
+            The batches to ``read``; None where nothing is there.
         """
         self._impl.in_columns = True
         self._impl.undecoded = undecoded

@@ -282,7 +282,7 @@ class AsyncLiteService(LiteService):
     def _is_failed_later(
         self, run: LiteRun, batch: list[MessageExt], begun: _Begun, error: BaseException
     ) -> bool:
-        """Note that a call was cancelled; return whether by somebody else, which is a failure."""
+        """Note that a call was cancelled; return whether by a user, which is a failure."""
 
         def settle() -> None:
             failed = not (self._pool.stopping or self._end(run, batch, begun, None, error))
