@@ -132,9 +132,14 @@ def write(store: MessageStore, topic: str, count: int) -> list[Sent]:
 
 @pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
 def test_apache_opens_what_our_store_wrote(apache: Referee, tmp_path: Path, killed: bool) -> None:
-    """Read back over the wire and found by key; it then appends to our log (W 5)."""
+    """Read back over the wire and found by key; it then appends to our log (W 5).
+
+    It walks over the record by which ours notes that a topic was deleted.
+    """
     store = MessageStore(tmp_path / "store", CONFIG)
     store.open()
+    write(store, "gone", 20)
+    store.delete_topic("gone")
     stored = write(store, "orders", COUNT)
     if killed:
         store.flush()
