@@ -68,6 +68,7 @@ class Ending:
         assert self._called.wait(WAIT_S)
         assert self.raised == []
         assert self.thread.startswith("rocketstream-")
+        assert "@" in self.thread, "a client's network thread is named by its id"
 
 
 class Strategy(AllocateMessageQueueAveragely):

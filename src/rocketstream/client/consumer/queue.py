@@ -1,7 +1,7 @@
 """One assigned queue: what is cached of it, where to pull next, and the offset to commit.
 
 Law: shared by worker threads and the loop; every step is short and under the queue's own lock. No
-code of a user's runs under it, but a store of offsets, which is told of each in order.
+code of a user's runs under it: a user's store of offsets is told soon after, in order.
 """
 
 from __future__ import annotations
