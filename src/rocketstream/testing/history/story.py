@@ -182,7 +182,7 @@ class Stories:
     crashes: dict[str, Moments] = field(default_factory=dict)
     power_losses: dict[str, Moments] = field(default_factory=dict)
     pauses: dict[str, list[BrokerPaused]] = field(default_factory=dict)
-    """Broker starts by broker name, in the order they happened."""
+    """By broker, in the order they happened."""
     disturbances: Misfortunes = field(default_factory=Misfortunes)
     clock_forward: Moments = field(default_factory=lambda: Moments([]))
     given_up: TransactionsGivenUp | None = None
