@@ -512,6 +512,22 @@ MUTANTS = (
         "neither made nor ended",
         ("rocketstream.transport.server", "_HANDSHAKE_TIMEOUT_S = 10.0", "_HANDSHAKE_TIMEOUT_S = 1e9"),
     ),
+    _mutant(
+        "flushes-too-seldom",
+        "with flush=async the log is flushed ten times as seldom as its interval says",
+        "clustering",
+        LOST,
+        (f"{STORE}.flusher", "        self._interval_s = interval_ms / 1000\n",
+         "        self._interval_s = interval_ms / 100\n"),
+    ),
+    _mutant(
+        "flusher-ends",
+        "with flush=async the log is flushed once, and then never by the timer",
+        "clustering",
+        LOST,
+        (f"{STORE}.flusher", "            return None\n        return self._interval_s\n",
+         "            return None\n        return self._interval_s if self._at_once else None\n"),
+    ),
     *FROM_DOCS,
 )  # fmt: skip
 """Every planted defect."""

@@ -82,8 +82,9 @@ class Rules:
 
     Attributes:
         unflushed_ms: a power loss may take messages acknowledged up to this long before it: 0 with
-            ``flush=sync``; with ``async`` the flush interval and a margin. None excuses the loss of
-            any message acknowledged before a power loss.
+            ``flush=sync``; with ``async`` the flush interval and a margin. Times in which the
+            broker stood still, or was away after it was killed, come on top. None excuses the loss
+            of any message acknowledged before a power loss.
         settle_ms: once an offset or a delayed message's delivery was seen this long ago, a crash of
             the broker must no longer lose it.
         rebalance_ms: repeated deliveries up to this long after a disturbance may still be caused by

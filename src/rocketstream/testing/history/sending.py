@@ -37,7 +37,7 @@ def check_sending(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
         yield from _half_and_gone(stories, rules, key, send)
     for one, other in stories.clashes:
         text = f"{one.queue} offset {one.offset} was read as {one.key} and as {other.key}"
-        if not _forgiven(stories, rules, one.queue.broker_name, one.at):
+        if not _forgiven(stories, rules, one.queue.broker_name, one.at, one.at):
             yield Anomaly(AnomalyKind.MISPLACED, text, (one, other))
     yield from _stored_out_of_order(stories, rules)
 
@@ -50,8 +50,9 @@ def copies_in_topic(send: SendStory) -> list[MessageStored]:
 
 def may_be_lost(stories: Stories, rules: Rules, send: SendStory) -> bool:
     """Return whether a power loss before the flush excuses that a message is missing."""
+    begin = min((invoked.at for invoked in send.invoked), default=0.0)
     return any(
-        _forgiven(stories, rules, broker, ack.at)
+        _forgiven(stories, rules, broker, begin, ack.at)
         for ack in send.acknowledged
         for broker in ([ack.queue.broker_name] if ack.queue else stories.power_losses)
     )
@@ -73,10 +74,12 @@ def must_be_seen(send: SendStory) -> bool:
     return bool(send.decided) and all(decision.commit for decision in send.decided)
 
 
-def _forgiven(stories: Stories, rules: Rules, broker: str, at: float) -> bool:
+def _forgiven(stories: Stories, rules: Rules, broker: str, begin: float, end: float) -> bool:
+    """Return whether what a broker wrote in [begin, end] may be lost; answers come later."""
     if rules.unflushed_ms is None:
-        return stories.power_lost(broker, at, NEVER)
-    return rules.unflushed_ms > 0 and stories.power_lost(broker, at, at + rules.unflushed_ms)
+        return stories.power_lost(broker, begin, NEVER)
+    within_ms = rules.unflushed_ms
+    return within_ms > 0 and stories.may_be_unflushed(broker, begin, end, within_ms)
 
 
 def _said_not_to_be_stored(key: str, send: SendStory) -> Iterator[Anomaly]:
@@ -112,7 +115,7 @@ def _acknowledged_and_gone(
             there = None  # it was there when the queue was read before
         if there is not None and there.key == key:
             continue
-        if _forgiven(stories, rules, queue.broker_name, ack.at):
+        if _forgiven(stories, rules, queue.broker_name, send.invoked[0].at, ack.at):
             continue
         if there is None:
             text = f"{key} was acknowledged at {queue} offset {ack.offset}, where nothing is"
@@ -231,11 +234,11 @@ def _stored_out_of_order(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
     for send in stories.sends.values():
         if len(send.invoked) != 1 or len(send.acknowledged) != 1:
             continue
-        ack = send.acknowledged[0]
+        invoked, ack = send.invoked[0], send.acknowledged[0]
         if ack.queue is None or ack.offset < 0:
             continue
-        if not _forgiven(stories, rules, ack.queue.broker_name, ack.at):
-            places[ack.queue].append((send.invoked[0], ack))
+        if not _forgiven(stories, rules, ack.queue.broker_name, invoked.at, ack.at):
+            places[ack.queue].append((invoked, ack))
     for queue, sends in places.items():
         yield from _queue_out_of_order(queue, sends)
 

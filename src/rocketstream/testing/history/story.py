@@ -46,6 +46,8 @@ RETRY, DLQ = "%RETRY%", "%DLQ%"
 NEVER = float("inf")
 CLOCK_MS = 2.0
 """Clocks that count whole milliseconds differ by so much from the time of a call."""
+BACK_MS = 10_000.0
+"""A broker that is killed is started again, and has flushed what it found, within this time."""
 
 
 @dataclass(slots=True)
@@ -181,6 +183,8 @@ class Stories:
     strays: list[MessageDelivered | CommitSeen] = field(default_factory=list)
     crashes: dict[str, Moments] = field(default_factory=dict)
     power_losses: dict[str, Moments] = field(default_factory=dict)
+    deaths: dict[str, list[BrokerDied]] = field(default_factory=dict)
+    """By broker, in the order they happened."""
     pauses: dict[str, list[BrokerPaused]] = field(default_factory=dict)
     """By broker, in the order they happened."""
     disturbances: Misfortunes = field(default_factory=Misfortunes)
@@ -242,6 +246,23 @@ class Stories:
         """Return whether a broker lost its power in [begin, end]."""
         found = self.power_losses.get(broker)
         return found is not None and found.any_between(begin, end)
+
+    def may_be_unflushed(self, broker: str, begin: float, end: float, ms: float) -> bool:
+        """Return whether a loss of power may have taken what a broker wrote in [begin, end].
+
+        It flushes what it writes within ``ms`` that it runs, and what a killed process of it has
+        left when it is started again.
+        """
+        limit = self.has_run(broker, end, ms)
+        for death in self.deaths.get(broker, ()):
+            if death.at < begin:
+                continue
+            if death.at > limit:
+                return False
+            if death.power_lost:
+                return True
+            limit = self.has_run(broker, death.at + BACK_MS, ms)
+        return False
 
 
 class _Sorter:
@@ -389,6 +410,7 @@ class _Sorter:
         stories = self.stories
         for broker in {death.broker for death in self._deaths}:
             own = [death for death in self._deaths if death.broker == broker]
+            stories.deaths[broker] = own
             stories.crashes[broker] = Moments((death.at, 1) for death in own)
             lost = [(death.at, 1) for death in own if death.power_lost]
             stories.power_losses[broker] = Moments(lost)

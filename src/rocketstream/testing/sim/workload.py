@@ -16,6 +16,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.names import TRANS_CHECK_MAX_TIME_TOPIC
 from rocketstream.server.broker.broker import EXPIRE_INTERVAL_S
 from rocketstream.testing.history import Anomaly, AnomalyKind, Rules, check
+from rocketstream.testing.history.checker import check_logs
 from rocketstream.testing.history.events import (
     CommitSeen,
     Content,
@@ -57,6 +58,10 @@ _UNSETTLED = {
     "clock jump",
     SLOW_DISK,
 }
+_STOP_FLUSHES = {"EIO on write", "EIO on sync", "disk full", SLOW_DISK}
+"""The faults with which a log is flushed late, or no more."""
+FLUSH_MARGIN_MS = 100.0
+"""So much later than its interval says a flush may begin: background work is late by 50 ms."""
 UNHEARD = frozenset({"silence", "partition", "one-sided partition"})
 """The faults with which a broker may take a connection that is no more for one of a member."""
 FORGOTTEN_MS = CLIENT_EXPIRED_MS + 1_000.0 * EXPIRE_INTERVAL_S
@@ -289,11 +294,15 @@ class BaseWorkload:
     def check(self) -> list[Anomaly]:
         """Read the log, and return the anomalies of the whole run."""
         self._look_last()
-        found = check(self.world.history, self.rules())
+        history, rules = self.world.history, self.rules()
+        found = check(history, rules)
         if self.world.may_lose:
             # Offsets of lost messages are assigned again; a consumer that had passed them skips
             # them.
             found = [anomaly for anomaly in found if anomaly.kind not in _FOLLOWS_DAMAGE]
+            if rules.unflushed_ms is not None and not self.world.is_damaged:
+                in_logs = check_logs(history, rules)
+                found += [anomaly for anomaly in in_logs if anomaly.kind in _FOLLOWS_DAMAGE]
         return [*self._probes_that_count(), *found]
 
     def _probes_that_count(self) -> Iterator[Anomaly]:
@@ -337,6 +346,14 @@ class BaseWorkload:
             begin, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
             self._record(LogRead(now, queue, begin, end))
 
+    def _unflushed_ms(self) -> float | None:
+        """Return how long ago a message was acknowledged that a loss of power may take at most."""
+        options = self.world.options
+        if options.flush == "sync":
+            return 0.0
+        keeps_up = _STOP_FLUSHES.isdisjoint(options.faults)
+        return options.flush_interval_ms + FLUSH_MARGIN_MS if keeps_up else None
+
     def rules(self) -> Rules:
         """Return the rules this run is judged by."""
         options = self.world.options
@@ -351,7 +368,7 @@ class BaseWorkload:
             rebalance += FORGOTTEN_MS
         untold = TOLD_WITHIN_MS if _UNTOLD.isdisjoint(options.faults) else math.inf
         return Rules(
-            unflushed_ms=0.0 if options.flush == "sync" else None,
+            unflushed_ms=self._unflushed_ms(),
             settle_ms=settle,
             rebalance_ms=rebalance,
             takeover_ms=takeover,

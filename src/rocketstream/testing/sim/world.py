@@ -327,7 +327,12 @@ class World:
     def may_lose(self) -> bool:
         """Whether a fault may have taken acknowledged messages away."""
         unflushed = self.power_lost and self.options.flush == "async"
-        return unflushed or self.faults["bit flip"] > 0
+        return unflushed or self.is_damaged
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a message of a broker's log was damaged, and its start refused."""
+        return self.faults["bit flip"] > 0
 
     def random(self, name: str) -> random.Random:
         """Return a random stream for one purpose; equal seeds and names give equal streams."""
