@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -28,8 +29,11 @@ from rocketstream.protocol.bodies.files import unsealed
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.headers import PutKVConfigRequestHeader
 from rocketstream.protocol.message_ext import decode_messages
+from rocketstream.protocol.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster, EmbeddedSettings, serve
 from rocketstream.server.store import RetentionConfig
+from rocketstream.server.store.consume_queue import UNIT
+from rocketstream.testing import ManualClock
 from tests.kits.peer import Peer, ext
 from tests.plugins.waiting import wait_until
 
@@ -271,6 +275,43 @@ def test_damaged_units_of_what_waits_are_mended_before_they_count(
         wait_until(lambda: caplog.text.count("condition=UNIT_MENDED") == 2, "both to be mended")
         assert cluster.broker.store.max_offset("T1", 0) == 0
     assert "is gone" not in caplog.text
+
+
+@pytest.mark.parametrize("unit", [(1 << 40, 94), (0, 0), (-1, 94), (16, 94)])
+def test_units_of_what_waits_that_are_damaged_meanwhile_are_mended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, unit: tuple[int, int]
+) -> None:
+    """A disk that fails under the broker: units were compared once, and their messages dropped."""
+    clock = ManualClock()
+    settings = {"clock": clock, "delay_levels": "1h", "transaction_check_interval_ms": 1 << 30}
+    half = {"TRAN_MSG": "true", "PGROUP": "pg", "REAL_TOPIC": "T1", "REAL_QID": "0"}
+    with start(tmp_path / "s", **settings) as cluster, Peer(cluster.broker_addr) as broker:
+        broker.send("T1", b"half", sys_flag=4, properties=half)
+        broker.send("T1", b"delayed", properties={"DELAY": "1"})
+        thread, schedule = cluster._thread, cluster.broker._schedule
+        assert thread is not None
+        assert schedule is not None
+        runner, looking = thread, schedule
+
+        async def damage() -> None:
+            for place in ((SCHEDULE_TOPIC, 0), (TRANS_HALF_TOPIC, 0)):
+                units = cluster.broker.store._queues[place]._tail_map
+                (code,) = struct.unpack_from(">q", units, 12)
+                UNIT.pack_into(units, 0, *unit, code)
+
+        async def look() -> None:
+            looking._run(1)
+
+        runner.run(look())
+        runner.run(damage())
+        clock.advance(3_600_000)
+        runner.run(look())
+        assert [message.body for message in broker.messages("T1")] == [b"delayed"]
+        broker.heartbeat("c1", producer="pg")
+        cluster.check_transactions()
+        asked = broker.next_asked(RequestCode.CHECK_TRANSACTION_STATE)
+        assert decode_messages(asked.body)[0].body == b"half"
+    assert caplog.text.count("condition=UNIT_MENDED") == 2
 
 
 def test_backup_of_a_broken_file_is_used(tmp_path: Path) -> None:

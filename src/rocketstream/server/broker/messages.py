@@ -27,7 +27,7 @@ from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.schedule import queue_of_level
 from rocketstream.server.broker.core.sends import delay_level_of
 from rocketstream.server.broker.core.topics import SCHEDULE_TOPIC
-from rocketstream.server.store import Place
+from rocketstream.server.store import MessageStore, Place
 
 _NO_DELAY = (MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACTION_ROLLBACK)
 
@@ -180,6 +180,27 @@ def read_stored(record: bytes) -> StoredMessage:
     start = head.properties_start
     properties = decode_properties(record[start : start + head.properties_size])
     return StoredMessage(bytes(record), head, properties)
+
+
+def read_own(store: MessageStore, topic: str, queue_id: int, offset: int) -> StoredMessage | None:
+    """Read a message of a queue of the broker's own; None where it is gone.
+
+    Its unit is mended where it names another place: it was compared before, and may be damaged
+    since.
+
+    Raises:
+        RemoteProtocolError: the record is damaged.
+    """
+    for _ in range(2):
+        entries = store.consume_queue_entries(topic, queue_id, offset, 1)
+        record = store.read(entries[0][0]) if entries and entries[0][0] >= 0 else None
+        if record is not None:
+            stored = read_stored(record)
+            head = stored.head
+            if (head.topic, head.queue_id, head.queue_offset) == (topic, queue_id, offset):
+                return stored
+        store.mend(topic, queue_id, offset, offset + 1)
+    return None
 
 
 def copy_of(stored: StoredMessage, topic: str, queue_id: int) -> InnerMessage:

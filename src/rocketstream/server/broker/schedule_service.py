@@ -27,7 +27,7 @@ from rocketstream.protocol.properties import (
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.schedule import DelayedEntry, queue_of_level
 from rocketstream.server.broker.core.topics import SCHEDULE_TOPIC
-from rocketstream.server.broker.messages import MessageWriter, StoredMessage, copy_of, read_stored
+from rocketstream.server.broker.messages import MessageWriter, StoredMessage, copy_of, read_own
 
 logger: logging.Logger = logging.getLogger("rocketstream.server")
 
@@ -134,30 +134,29 @@ class ScheduleService:
                 level, each.queue_offset, each.due_ms, due_ms,
             )  # fmt: skip
         for entry in work.deliver:
-            self._deliver(entry)
+            self._deliver(entry, queue_id)
             self._schedule.delivered(level, entry.queue_offset + 1)
         if work.next_due_ms is not None:
             self._later(level, min((work.next_due_ms - now_ms) / 1000, WAIT_MAX_S))
         elif entries:
             self._soon(level)
 
-    def _deliver(self, entry: DelayedEntry) -> None:
+    def _deliver(self, entry: DelayedEntry, level_queue: int) -> None:
         """Deliver a message, or move it to where an operator finds it.
 
         Raises:
             StoreError: the store takes no messages now, or this queue does not yet; to be tried
                 again.
         """
-        record = self._store.read(entry.physical_offset)
-        if record is None:
-            logger.warning("the delayed message at log offset %d is gone", entry.physical_offset)
-            return
         try:
-            stored = read_stored(record)
+            stored = read_own(self._store, SCHEDULE_TOPIC, level_queue, entry.queue_offset)
         except RemoteProtocolError as error:
             logger.error(
                 "the delayed message at log offset %d is skipped: %s", entry.physical_offset, error
             )
+            return
+        if stored is None:
+            logger.warning("the delayed message at log offset %d is gone", entry.physical_offset)
             return
         topic = stored.properties.get(PROPERTY_REAL_TOPIC, "")
         queue = stored.properties.get(PROPERTY_REAL_QID, "0")

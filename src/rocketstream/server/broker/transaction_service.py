@@ -52,6 +52,7 @@ from rocketstream.server.broker.messages import (
     StoredMessage,
     copy_of,
     draft_of,
+    read_own,
     read_stored,
 )
 from rocketstream.server.store import Place
@@ -310,10 +311,10 @@ class TransactionService:
     def _check_one(self, offset: int) -> None:
         if offset >= self._store.max_offset(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID):
             return  # not on the disk yet, and readable only then: it is left to the next round
-        entries = self._store.consume_queue_entries(
-            names.TRANS_HALF_TOPIC, HALF_QUEUE_ID, offset, 1
-        )
-        half = self.read(entries[0][0]) if entries else None
+        try:
+            half = read_own(self._store, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID, offset)
+        except ProtocolError:
+            half = None
         if half is None:
             logger.warning("half message %d is gone, its transaction cannot end", offset)
             self._queue.missing(offset)
