@@ -13,6 +13,7 @@ from types import ModuleType
 
 import pytest
 
+from tests.mutation import __main__ as command
 from tests.mutation import forks
 from tests.mutation.__main__ import table
 from tests.mutation.areas import AREAS, ROOT, Area
@@ -194,6 +195,24 @@ def test_the_table_counts_what_was_noticed_and_names_what_was_not() -> None:
     assert "src/rocketstream/m.py:3 (f, 2 tests) o -> n" in text
     assert "tests/b.py::c" in text
     assert "noticed: by a failing test 1, by a time out 1" in text
+
+
+@pytest.mark.parametrize(("survivors", "code"), [(5, 0), (6, 1)])
+def test_the_command_fails_where_an_area_is_below_95_of_a_hundred(
+    survivors: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One area of two is enough."""
+    first, other = (area.name for area in AREAS[:2])
+
+    def run(area: str, _: object) -> dict[str, object]:
+        missed = survivors if area == other else 0
+        answers = ["survived"] * missed + ["failed tests/a.py"] * (100 - missed)
+        return {"area": area, "unfit": [], "changes": [change_told(each) for each in answers]}
+
+    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr("sys.argv", ["mutation", first, other])
+    assert command.main() == code
+    assert (f"below 95%: {other}" in capsys.readouterr().out) == bool(code)
 
 
 def test_what_fails_without_the_change_too_has_not_noticed_it() -> None:

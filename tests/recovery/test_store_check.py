@@ -52,6 +52,30 @@ def test_it_checks_beside_the_broker_that_runs(root: Path) -> None:
         assert (check.records, check.is_live) == (61, True)
 
 
+@pytest.mark.parametrize(
+    ("file", "at", "said"),
+    [
+        ("commitlog/" + FIRST, 5 * 104 + 92, "condition=RECORD_DAMAGED"),
+        ("consumequeue/T1/0/" + FIRST, 27, "condition=UNIT_DAMAGED message 1 of T1/0"),
+        ("consumequeue/T1/1/" + FIRST, 19, "condition=UNIT_DAMAGED the tags of message 0"),
+    ],
+)
+def test_it_names_a_bit_that_flips_under_the_broker_that_runs(
+    root: Path, file: str, at: int, said: str
+) -> None:
+    with opened(root) as store:
+        put(store, b"more")
+        with (root / file).open("r+b") as opened_file:  # the broker has mapped it
+            opened_file.seek(at)
+            (byte,) = opened_file.read(1)
+            opened_file.seek(at)
+            opened_file.write(bytes([byte ^ 4]))
+        check = StoreCheck(root, bytes_a_second=1 << 30)
+        (finding,) = check.findings()
+        assert check.is_live
+    assert said in finding
+
+
 def test_it_reads_no_quicker_than_it_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that is in use is read at a bounded rate: the check waits for the time it is owed."""
     waited: list[float] = []
