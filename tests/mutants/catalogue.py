@@ -528,6 +528,22 @@ MUTANTS = (
         (f"{STORE}.flusher", "            return None\n        return self._interval_s\n",
          "            return None\n        return self._interval_s if self._at_once else None\n"),
     ),
+    _mutant(
+        "delayed-to-the-first-queue",
+        "a delayed message is delivered into the first queue of its topic",
+        "delayed",
+        "misplaced",
+        (f"{BROKER}.schedule_service", "            queue_id = self._controller.topics.queue_of(topic, int(queue))\n",
+         "            queue_id = self._controller.topics.queue_of(topic, 0)\n"),
+    ),
+    _mutant(
+        "committed-to-the-first-queue",
+        "a transaction commits its message into the first queue of its topic",
+        "transactions",
+        "misplaced",
+        (f"{BROKER}.transaction_service", "self._controller.topics.queue_of(topic, queue_id))\n",
+         "self._controller.topics.queue_of(topic, 0))\n"),
+    ),
     *FROM_DOCS,
 )  # fmt: skip
 """Every planted defect."""

@@ -463,50 +463,6 @@ def test_what_was_read_before_and_is_not_there_any_more_is_lost() -> None:
 # --- what is forgiven, and what is not ------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("unflushed_ms", "crash_at", "power_lost", "expected"),
-    [
-        (0.0, 12.0, True, {AnomalyKind.LOST}),  # flush=sync: never
-        (500.0, 12.0, True, set()),
-        (500.0, 12.0, False, {AnomalyKind.LOST}),  # a killed process loses nothing
-        (500.0, 900.0, True, {AnomalyKind.LOST}),  # flushed long before
-        (None, 900.0, True, set()),
-    ],
-)
-def test_a_power_loss_excuses_what_was_not_flushed(
-    unflushed_ms: float | None, crash_at: float, power_lost: bool, expected: set[AnomalyKind]
-) -> None:
-    history: History = [
-        *sent("k", 10.0, 0)[:2],
-        BrokerDied(crash_at, "b", power_lost),
-        LogRead(1_000.0, QUEUE, 0, 0),
-        RunEnded(1_000.0),
-    ]
-    assert kinds(history, Rules(unflushed_ms=unflushed_ms)) == expected
-
-
-@pytest.mark.parametrize(
-    ("deaths", "expected"),
-    [
-        ([(10.5, True)], set()),  # before the answer came, and maybe after the write
-        ([(20.0, False), (9_000.0, True)], set()),  # what a killed process left was not flushed yet
-        ([(20.0, False), (30_000.0, True)], {AnomalyKind.LOST}),
-        ([(600.0, False), (700.0, True)], {AnomalyKind.LOST}),  # flushed before it was killed
-    ],
-)
-def test_what_a_killed_broker_left_is_flushed_once_it_runs_again(
-    deaths: list[tuple[float, bool]], expected: set[AnomalyKind]
-) -> None:
-    end = 60_000.0
-    history: History = [
-        *sent("k", 10.0, 0)[:2],
-        *(BrokerDied(at, "b", power_lost) for at, power_lost in deaths),
-        LogRead(end, QUEUE, 0, 0),
-        RunEnded(end),
-    ]
-    assert kinds(history, Rules(unflushed_ms=500.0)) == expected
-
-
 def test_a_clock_that_is_set_excuses_what_comes_early() -> None:
     queue = MessageQueue(TOPIC, "b", 0)
     history: History = [

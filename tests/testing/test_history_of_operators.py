@@ -1,4 +1,4 @@
-"""Several brokers, removals, resets and listeners that take too long: what each explains."""
+"""Several brokers, losses of power, removals, resets, slow listeners: what each explains."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from rocketstream.testing.history.events import (
     OffsetReset,
     ProcessDied,
     RunEnded,
+    SendAcknowledged,
     SendFailed,
     SendInvoked,
 )
@@ -234,3 +235,70 @@ def test_a_message_comes_back_twice_for_a_crash_of_a_broker_that_had_a_part_in_i
     history.append(BrokerDied(250.0, crashed))
     expected = {AnomalyKind.STORED_TWICE} if twice else set()
     assert kinds(history) == expected
+
+
+@pytest.mark.parametrize(
+    ("tries", "queue_ids", "expected"),
+    [
+        (1, [0], set()),
+        (1, [1], {AnomalyKind.MISPLACED}),
+        (3, [1], {AnomalyKind.MISPLACED}),
+        (3, [1, 0], set()),  # a try without an answer was sent to another queue
+    ],
+)
+def test_what_waited_is_in_the_queue_it_was_sent_to(
+    tries: int, queue_ids: list[int], expected: set[AnomalyKind]
+) -> None:
+    history: History = [
+        SendInvoked(1.0, "k", TOPIC, due_ms=5.0, tries=tries),
+        SendAcknowledged(2_000.0, "k", tries=tries, wanted=QUEUE),
+        *(
+            MessageStored(2_500.0, "k", QUEUE._replace(queue_id=queue_id), 0)
+            for queue_id in queue_ids
+        ),
+    ]
+    assert kinds(history) == expected
+
+
+@pytest.mark.parametrize(
+    ("unflushed_ms", "crash_at", "power_lost", "expected"),
+    [
+        (0.0, 12.0, True, {AnomalyKind.LOST}),  # flush=sync: never
+        (500.0, 12.0, True, set()),
+        (500.0, 12.0, False, {AnomalyKind.LOST}),  # a killed process loses nothing
+        (500.0, 900.0, True, {AnomalyKind.LOST}),  # flushed long before
+        (None, 900.0, True, set()),
+    ],
+)
+def test_a_power_loss_excuses_what_was_not_flushed(
+    unflushed_ms: float | None, crash_at: float, power_lost: bool, expected: set[AnomalyKind]
+) -> None:
+    history: History = [
+        *sent("k", 10.0, 0)[:2],
+        BrokerDied(crash_at, "b", power_lost),
+        LogRead(1_000.0, QUEUE, 0, 0),
+        RunEnded(1_000.0),
+    ]
+    assert kinds(history, Rules(unflushed_ms=unflushed_ms)) == expected
+
+
+@pytest.mark.parametrize(
+    ("deaths", "expected"),
+    [
+        ([(10.5, True)], set()),  # before the answer came, and maybe after the write
+        ([(20.0, False), (9_000.0, True)], set()),  # what a killed process left was not flushed yet
+        ([(20.0, False), (30_000.0, True)], {AnomalyKind.LOST}),
+        ([(600.0, False), (700.0, True)], {AnomalyKind.LOST}),  # flushed before it was killed
+    ],
+)
+def test_what_a_killed_broker_left_is_flushed_once_it_runs_again(
+    deaths: list[tuple[float, bool]], expected: set[AnomalyKind]
+) -> None:
+    end = 60_000.0
+    history: History = [
+        *sent("k", 10.0, 0)[:2],
+        *(BrokerDied(at, "b", power_lost) for at, power_lost in deaths),
+        LogRead(end, QUEUE, 0, 0),
+        RunEnded(end),
+    ]
+    assert kinds(history, Rules(unflushed_ms=500.0)) == expected

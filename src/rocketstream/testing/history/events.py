@@ -102,12 +102,15 @@ class SendAcknowledged(Event):
         queue: where it is stored; None where the answer does not say (delayed, transactional).
         offset: its place in the queue; -1 where the answer does not say.
         tries: how often it may have been written; more than one allows more than one copy.
+        wanted: the queue it is to be seen in later, where it is not stored there yet; None where
+            that was not taken down.
     """
 
     key: str
     queue: MessageQueue | None = None
     offset: int = -1
     tries: int = 1
+    wanted: MessageQueue | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,10 +56,12 @@ class Sending:
         now, key = self._recorder.now(), self._invoked.key
         self._recorder.record(SendFailed(now, key, SendOutcome.UNKNOWN, self._tries_max))
 
-    def acknowledged_at(self, queue: MessageQueue | None, offset: int) -> None:
-        """Record that the send was acknowledged with this place."""
+    def acknowledged_at(
+        self, queue: MessageQueue | None, offset: int, wanted: MessageQueue | None = None
+    ) -> None:
+        """Record that the send was acknowledged with this place, or for a queue to be seen in."""
         now, key = self._recorder.now(), self._invoked.key
-        self._recorder.record(SendAcknowledged(now, key, queue, offset, self._tries_max))
+        self._recorder.record(SendAcknowledged(now, key, queue, offset, self._tries_max, wanted))
 
     def failed(self, error: Exception) -> None:
         """Record that the send raised; only a ``SendError`` tells anything of the outcome."""

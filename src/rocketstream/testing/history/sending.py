@@ -34,6 +34,7 @@ def check_sending(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
         yield from _stored_twice(stories, rules, key, send)
         yield from _rolled_back_but_stored(key, send)
         yield from _altered_or_elsewhere(key, send)
+        yield from _in_another_queue(stories, rules, key, send)
         yield from _half_and_gone(stories, rules, key, send)
     for one, other in stories.clashes:
         text = f"{one.queue} offset {one.offset} was read as {one.key} and as {other.key}"
@@ -215,6 +216,27 @@ def _altered_or_elsewhere(key: str, send: SendStory) -> Iterator[Anomaly]:
             yield Anomaly(AnomalyKind.MISPLACED, text, (first, stored))
         if change := first.altered(stored.content):
             yield Anomaly(AnomalyKind.ALTERED, f"{key} is stored with {change}", (stored,))
+
+
+def _in_another_queue(
+    stories: Stories, rules: Rules, key: str, send: SendStory
+) -> Iterator[Anomaly]:
+    """Check that a message which waited is in the queue it was sent to.
+
+    A try without an answer may have been sent to another queue, and be stored there as well.
+    """
+    topic = send.invoked[0].topic
+    asked = {ack.wanted for ack in send.acknowledged if ack.wanted is not None}
+    wanted = {queue for queue in asked if queue.topic == topic}
+    copies = copies_in_topic(send) if wanted else []
+    strays = [stored for stored in copies if stored.queue not in wanted]
+    if not strays or (send.tries > 1 and len(strays) < len(copies)):
+        return
+    if send.tries > 1 and may_be_lost(stories, rules, send):
+        return
+    queues = " and ".join(str(queue) for queue in wanted)
+    text = f"{key} was sent to {queues}, and {strays[0].queue} holds it"
+    yield Anomaly(AnomalyKind.MISPLACED, text, (*send.invoked, *send.acknowledged, *strays))
 
 
 def _half_and_gone(stories: Stories, rules: Rules, key: str, send: SendStory) -> Iterator[Anomaly]:

@@ -232,10 +232,12 @@ class SimProducer(Sender):
         except RocketMQError as error:
             sending.failed(error)
         else:
-            if result.send_status is SendStatus.SEND_OK:
-                sending.acknowledged(result if has_place else None)
-            else:
+            if result.send_status is not SendStatus.SEND_OK:
                 sending.unsafe()
+            elif has_place:
+                sending.acknowledged(result)
+            else:
+                sending.acknowledged_at(None, -1, result.message_queue)
 
 
 class SimPostman(SimProducer):
