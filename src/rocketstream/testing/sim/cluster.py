@@ -17,6 +17,7 @@ from rocketstream.errors import RocketMQError, StoreError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import TopicConfig
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
+from rocketstream.protocol.names import SCHEDULE_TOPIC
 from rocketstream.server.broker import Broker, BrokerConfig
 from rocketstream.server.nameserver import NameServer
 from rocketstream.server.store import MessageStore, StoreConfig
@@ -209,6 +210,15 @@ class SimBroker:
 
     # --- questions of a check ---------------------------------------------------------------------
 
+    @property
+    def undelivered(self) -> int:
+        """How many delayed messages wait."""
+        store, schedule = self.running.store, self.running.controller.schedule
+        return sum(
+            max(store.max_offset(SCHEDULE_TOPIC, level - 1) - schedule.offset(level), 0)
+            for level in schedule.levels
+        )
+
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that it has now."""
         return [MessageQueue(topic, self.name, each) for each in range(self._queue_count(topic))]
@@ -336,6 +346,11 @@ class Cluster:
         for broker in self._ready:
             found |= broker.committed(group, topic)
         return found
+
+    @property
+    def undelivered(self) -> int:
+        """How many delayed messages wait."""
+        return sum(broker.undelivered for broker in self._ready)
 
     @property
     def undecided_transactions(self) -> int:

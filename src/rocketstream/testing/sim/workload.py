@@ -204,6 +204,9 @@ class BaseWorkload:
             return [f"{', '.join(busy)} still send"]
         due = self._due()
         found: list[str] = []
+        delayed = self.world.cluster.undelivered  # also copies of what groups have by now
+        if delayed:
+            found.append(f"{delayed} delayed messages wait")
         undecided = self.world.cluster.undecided_transactions
         if undecided:
             found.append(f"{undecided} transactions are undecided")
