@@ -11,7 +11,7 @@
 #   make types    pyright's look at every symbol that can be imported: each has a type that needs no guess
 #   make interop  the suites against the real Apache RocketMQ (needs Maven)
 #   make simulate  SEEDS=50000: RocketMQ in simulation, under faults drawn from each seed
-#   make simulate-mutants  plant some ninety defects, and find in simulation each that can be
+#   make simulate-mutants  plant defects one at a time, and find each of them in simulation (hours)
 #   make damage   TRIALS=10000: stores with flipped bits, truncated, zeroed, exchanged, older and deleted files
 #   make check-mutants  SAMPLE=100 SEED=1: small defects made by rule in what decides, each run against the tests
 #                 nearest to it; AREAS="client broker" some of them, SAMPLE=0 every defect (hours)

@@ -1,4 +1,4 @@
-"""Find every planted defect: `python -m tests.mutants [NAME ...] [--seeds 5000] [--processes 2]`.
+"""Find every planted defect: `python -m tests.mutants [NAME ...] [--seeds 2000] [--processes 2]`.
 
 Law: a seed that finds a mutant keeps every promise without it; what is not found fails the run.
 """
@@ -20,7 +20,7 @@ from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = 5_000
+SEEDS = 2_000
 
 
 @dataclass(frozen=True)

@@ -148,8 +148,8 @@ MUTANTS = (
         "a delayed message is taken for delivered when its delivery fails",
         "delayed",
         LOST,
-        (f"{BROKER}.schedule_service", "        for entry in work.deliver:\n            self._deliver(entry)\n            self._schedule.delivered(level, entry.queue_offset + 1)",
-         "        for entry in work.deliver:\n            self._schedule.delivered(level, entry.queue_offset + 1)\n            self._deliver(entry)"),
+        (f"{BROKER}.schedule_service", "        for entry in work.deliver:\n            self._deliver(entry, queue_id)\n            self._schedule.delivered(level, entry.queue_offset + 1)",
+         "        for entry in work.deliver:\n            self._schedule.delivered(level, entry.queue_offset + 1)\n            self._deliver(entry, queue_id)"),
     ),
     _mutant(
         "retries-not-counted",
@@ -543,6 +543,14 @@ MUTANTS = (
         "misplaced",
         (f"{BROKER}.transaction_service", "self._controller.topics.queue_of(topic, queue_id))\n",
          "self._controller.topics.queue_of(topic, 0))\n"),
+    ),
+    _mutant(
+        "waiting-unit-not-mended",
+        "a message that waits counts as gone where its unit was damaged while the broker runs",
+        "delayed",
+        LOST,
+        (f"{BROKER}.messages", "        store.mend(topic, queue_id, offset, offset + 1)\n",
+         "        return None\n"),
     ),
     *FROM_DOCS,
 )  # fmt: skip

@@ -55,7 +55,7 @@ FROM_DOCS = (
         (f"{CLIENT}.consumer.consume.queue_locks",
          "if lease is not None and self._addresses.get(mq.broker_name) == address:",
          "if lease is not None and self._addresses.pop(mq.broker_name, None) == address:"),
-        unseen="the embedded broker keeps its locks over a restart, only Apache's forget them",
+        unseen="rare: of a broker that forgets its locks another member must get a queue at once, while nothing keeps its former one from being told",
     ),
     mutant(
         "rollback-last-batch",
@@ -102,7 +102,6 @@ FROM_DOCS = (
         (f"{CLIENT}.consumer.allocate",
          "sorted(set(client_ids), key=lambda cid: cid.encode(\"utf-16-be\", \"surrogatepass\"))",
          "list(dict.fromkeys(client_ids))"),
-        unseen="brokers name members in the order of their coming, which is nearly always one at all of them",
     ),
     mutant(
         "earlier-life",
@@ -122,12 +121,12 @@ FROM_DOCS = (
         (f"{CLIENT}.producer.policy",
          "_may_be_stored(e) for e in errors)",
          "_may_be_stored(e) for e in errors[-1:])"),
-        unseen="rare: a try that is in doubt must be followed by a refusal that is not the one of a failing disk",
+        unseen="rare: a try that is in doubt, and was stored, must be followed by a refusal for another cause than a failing disk",
     ),
     mutant(
         "two-batches-of-a-queue",
         "a full batch of a queue leaves though another one is on its way",
-        "orderly",
+        "sending",
         "reordered",
         (f"{CLIENT}.producer.gathering",
          "if not lane.under_way or (lane.closed and not lane.keeps_order):",
@@ -135,7 +134,7 @@ FROM_DOCS = (
         (f"{CLIENT}.producer.gathering",
          "going = [] if lane.under_way else [closed.popleft()]",
          "going = [closed.popleft()]"),
-        unseen="a broker takes the batches of one connection in their order, and refuses none in part",
+        unseen="a broker takes the batches of one connection in their order, and of sends under way at one time nobody can tell which was first",
     ),
     mutant(
         "fallback-still-compressed",
