@@ -15,6 +15,7 @@ from rocketstream.errors import ConfigurationError, SimulationError
 from rocketstream.testing.sim.cluster import Cluster
 from rocketstream.testing.sim.options import (
     FAULT_KINDS,
+    FLIP_AT_WORK,
     IN_HANDSHAKE,
     SLOW_DISK,
     STATE_FILE,
@@ -29,6 +30,7 @@ COUNTED = (
     *FAULT_KINDS[22:],
     SLOW_DISK,
     STATE_FILE,
+    FLIP_AT_WORK,
     IN_HANDSHAKE,
     "short write",
     "short read",

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from rocketstream.testing.sim.options import (
     FAULT_KINDS,
+    FLIP_AT_WORK,
     IN_HANDSHAKE,
     SLOW_DISK,
     STATE_FILE,
     Options,
 )
 
-SLOW_DISK_SHARE, STATE_FILE_SHARE = 0.15, 0.2
+SLOW_DISK_SHARE, STATE_FILE_SHARE, FLIP_SHARE = 0.15, 0.2, 0.15
 LIKE_APACHE_SHARE = 0.2
 TLS_SHARE = 0.15
 STRUCK_SHARE = 0.7
@@ -51,6 +52,8 @@ def draw_options(seed: int, scenario: str) -> Options:
         kinds.append(SLOW_DISK)
     if random.Random(f"state file {seed} {scenario}").random() < STATE_FILE_SHARE:
         kinds.append(STATE_FILE)
+    if random.Random(f"flip at work {seed} {scenario}").random() < FLIP_SHARE:
+        kinds.append(FLIP_AT_WORK)
     tls = random.Random(f"TLS {seed} {scenario}")
     has_tls = tls.random() < TLS_SHARE
     if has_tls and tls.random() < STRUCK_SHARE:
@@ -130,7 +133,8 @@ def draw_options(seed: int, scenario: str) -> Options:
             fault_ms=servers.choice((10_000, 20_000)), fault_interval_ms=1_000,
         )  # fmt: skip
     if scenario == LITE_TOPICS:
-        kept = tuple(kind for kind in drawn.faults if kind != "bit flip")
+        # Lite topics are a model: it takes what it reads for whole, as no client does.
+        kept = tuple(kind for kind in drawn.faults if "flip" not in kind)
         return replace(
             drawn, lite_parent=LITE_PARENT, flush="sync", faults=kept, accounts=False,
             like_apache=False,

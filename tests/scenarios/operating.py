@@ -320,7 +320,7 @@ class Operator(Clerk):
         for key in chance.sample(acknowledged, min(FOUND_MAX, len(acknowledged))):
             since = self._world.now_ms
             while not await self._is_found(key):
-                if self._world.may_lose:
+                if self._world.may_lose or self._world.index_damaged:
                     break
                 if self._world.now_ms - since > FOUND_WITHIN_MS:
                     self._world.fail(f"{key} is acknowledged, and not found by its key")

@@ -6,7 +6,7 @@ import pytest
 
 from rocketstream.errors import ConfigurationError, StoreDamagedError
 from rocketstream.testing.sim import cluster
-from rocketstream.testing.sim.options import Options
+from rocketstream.testing.sim.options import FLIP_AT_WORK, Options
 from rocketstream.testing.sim.runs import SeedResult
 from tests.scenarios.__main__ import main
 from tests.scenarios.campaign import (
@@ -91,16 +91,18 @@ def test_an_exception_in_the_check_itself_fails_its_seed(monkeypatch: pytest.Mon
     assert "--replay 7 --scenario clustering" in told(result)
 
 
-@pytest.mark.parametrize("seed", [5, 8, 15])
+@pytest.mark.parametrize(
+    ("kind", "seed"), [("bit flip", 5), ("bit flip", 8), ("bit flip", 15), (FLIP_AT_WORK, 5)]
+)
 def test_a_bit_that_flipped_as_faults_ended_is_put_right_before_the_run_is_judged(
-    seed: int,
+    kind: str, seed: int
 ) -> None:
     options = Options(
         seed, queues=1, messages=20, members=3, body_bytes_max=20, delay_levels="1s 1s 1s 1s",
-        faults=("bit flip",), fault_ms=10_000, fault_interval_ms=300, flush_interval_ms=100,
+        faults=(kind,), fault_ms=10_000, fault_interval_ms=300, flush_interval_ms=100,
         keep_interval_ms=200, persist_interval_ms=500, commit_log_file_bytes=262_144,
         heartbeat_ms=5_000, rebalance_ms=1_000, consume_batch=5, request_timeout_ms=500,
     )  # fmt: skip
     result = run_seed(seed, "clustering", options)
     assert result.ok, result.report()
-    assert result.faults["bit flip"] > 3
+    assert result.faults[kind] > 3

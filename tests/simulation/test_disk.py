@@ -234,6 +234,40 @@ def test_short_calls_do_a_part_and_loops_do_all() -> None:
     assert disk.counts["short read"]
 
 
+def test_a_bit_flips_for_whoever_has_mapped_the_file() -> None:
+    disk, files = new_disk()
+    write(files, A, b"abc", sync=True)
+    with files.opened(A) as handle:
+        mapped = files.map(handle, 3)
+        flip = disk.flip_bit(str(A), 1, 0)
+        assert mapped[:] == b"acc"
+        assert flip is not None
+        disk.put_right(flip)
+        assert mapped[:] == b"abc"
+    assert restarted(disk).exists(A) is False
+
+
+def test_what_was_written_over_a_flipped_bit_stays_and_the_platter_is_put_right() -> None:
+    disk, files = new_disk()
+    write(files, A, b"abc", sync=True)
+    files.sync_directory(ROOT)
+    flip = disk.flip_bit(str(A), 1, 0)
+    assert flip is not None
+    write(files, A, b"axc")
+    disk.put_right(flip)
+    assert files.read_bytes(A) == b"axc"
+    assert {restarted(disk).read_bytes(A)} <= {b"abc", b"axc"}
+
+
+def test_no_page_is_read_again_that_was_not_synced() -> None:
+    disk, files = new_disk()
+    write(files, A, b"o" * 8192, sync=True)
+    with files.opened(A) as handle:
+        files.write_all(handle, b"n", 5000)
+    again = [disk.may_be_read_again(str(A), position) for position in (0, 4095, 4096, 8191, 8192)]
+    assert again == [True, True, False, False, False]
+
+
 def test_bit_flips_are_at_rest_and_can_be_put_right() -> None:
     disk, files = new_disk()
     write(files, A, b"\0", sync=True)

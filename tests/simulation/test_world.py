@@ -23,7 +23,7 @@ from rocketstream.testing.history.events import Disturbed
 from rocketstream.testing.sim.cluster import Cluster
 from rocketstream.testing.sim.disk import Trouble
 from rocketstream.testing.sim.faults import Faults
-from rocketstream.testing.sim.options import FAULT_KINDS, Options
+from rocketstream.testing.sim.options import FAULT_KINDS, FLIP_AT_WORK, Options
 from rocketstream.testing.sim.runs import run_world, simulated
 from rocketstream.testing.sim.workload import FLUSH_MARGIN_MS
 from rocketstream.testing.sim.world import START_MS, Node, World
@@ -40,7 +40,7 @@ def test_cluster_and_clients_run_on_virtual_time() -> None:
     assert result.virtual_ms >= 12_000
 
 
-@pytest.mark.parametrize("kind", FAULT_KINDS)
+@pytest.mark.parametrize("kind", [*FAULT_KINDS, FLIP_AT_WORK])
 def test_everything_acknowledged_is_consumed_in_spite_of(kind: str) -> None:
     options = dataclasses.replace(
         QUIET, messages=150, fault_ms=5_000, fault_interval_ms=500, faults=(kind,)

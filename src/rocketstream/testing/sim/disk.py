@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rocketstream.errors import StoreLockedError
 from rocketstream.server.store.files import DiskUsage, Entry, FileMap, Files
@@ -117,6 +117,19 @@ class Trouble:
     eio_sync: float = 0.0
     full: bool = False
     slow_s: float = 0.0
+
+
+class Flip(NamedTuple):
+    """A flipped bit: of which byte, and what that is since."""
+
+    inode: Inode
+    position: int
+    bit: int
+    seen: int
+
+
+def _with_byte(data: bytes, position: int, value: int) -> bytes:
+    return data[:position] + bytes((value,)) + data[position + 1 :]
 
 
 _Operation = tuple[str, str, str, "Inode | None", int]
@@ -267,17 +280,37 @@ class Disk:
         self._safe_files = dict(self.files)
         self._safe_directories = dict(self.directories)
 
-    def flip_bit(self, name: str, position: int, bit: int) -> None:
-        """Change one bit of a file, on the platter and in memory; do nothing if it is gone."""
+    def may_be_read_again(self, name: str, position: int) -> bool:
+        """Whether the page of a byte is on the platter as it is in memory, and may leave that."""
+        inode = self.files.get(name)
+        if inode is None or inode.durable is None or position >= len(inode.durable):
+            return False
+        page = slice(position - position % PAGE_BYTES, (position // PAGE_BYTES + 1) * PAGE_BYTES)
+        return bool(inode.data[page] == inode.durable[page])
+
+    def flip_bit(self, name: str, position: int, bit: int) -> Flip | None:
+        """Change one bit of a file, on the platter and in memory; None if it is gone.
+
+        Whoever has mapped the file sees it: the page was read from the platter again.
+        """
         inode = self.files.get(name)
         if inode is None or position >= len(inode.data):
-            return
-        inode.data[position] ^= 1 << bit
+            return None
+        flip = Flip(inode, position, bit, inode.data[position] ^ 1 << bit)
+        inode.data[position] = flip.seen
         if inode.durable is not None and position < len(inode.durable):
-            changed = bytearray(inode.durable)
-            changed[position] ^= 1 << bit
-            inode.durable = bytes(changed)
+            inode.durable = _with_byte(inode.durable, position, inode.durable[position] ^ 1 << bit)
         self.counts["bit flipped"] += 1
+        return flip
+
+    def put_right(self, flip: Flip) -> None:
+        """Flip a bit back, but where something else was written meanwhile."""
+        inode, at, whole = flip.inode, flip.position, flip.seen ^ 1 << flip.bit
+        if at < len(inode.data) and inode.data[at] == flip.seen:
+            inode.data[at] = whole
+        durable = inode.durable or b""
+        if at < len(durable) and durable[at] == flip.seen:
+            inode.durable = _with_byte(durable, at, whole)
 
     def sync(self, inode: Inode) -> None:
         """Make the data of a file safe."""

@@ -7,13 +7,21 @@ import functools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from typing import NamedTuple
 
 from rocketstream.limits import LOCK_GRACE_MS
+from rocketstream.protocol.names import (
+    SCHEDULE_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
+from rocketstream.server.store.consume_queue import UNIT
+from rocketstream.server.store.key_index import HEADER_BYTES
 from rocketstream.testing.history.events import ClockJumped, Disturbed
 from rocketstream.testing.sim.cluster import Cluster, SimBroker
-from rocketstream.testing.sim.disk import Disk, Trouble
+from rocketstream.testing.sim.disk import Disk, Flip, Trouble
 from rocketstream.testing.sim.network import Endpoint
-from rocketstream.testing.sim.options import IN_HANDSHAKE, SLOW_DISK, STATE_FILE
+from rocketstream.testing.sim.options import FLIP_AT_WORK, IN_HANDSHAKE, SLOW_DISK, STATE_FILE
 from rocketstream.testing.sim.world import Node, World
 
 _HOUR_MS = 3_600_000
@@ -35,7 +43,11 @@ _CUT_WITHIN_S = 30.0
 _HANDSHAKE_BYTES = 1_500
 _FOUND_OUT_S = 45.0
 """A client has noticed a connection that went silent: its pulls and heartbeats have timed out."""
-_LOG = "/commitlog/"
+_LOG, _QUEUES, _INDEX = "/commitlog/", "/consumequeue/", "/index/"
+_WAITING = {name.encode() for name in (SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC)}
+"""Topics of messages that are named and passed where they are damaged, as they hold nobody up."""
+UNIT_COMPARED = 12
+"""So many bytes of a unit are compared: all but the code of the tag."""
 _CHECKPOINT = "/store/checkpoint"
 _BODY_AT = 84
 """Position of the body length in a record with IPv4 hosts."""
@@ -55,7 +67,7 @@ class Faults:
         self._chance = world.random("faults")
         self._active = False
         self._cluster: Cluster = world.cluster
-        self._flipped: list[tuple[Node, str, int, int]] = []
+        self._flipped: list[tuple[Node, str, Flip]] = []
         self._strikes: dict[Node, list[_Strike]] = defaultdict(list)
         self._server_ended_ms = -math.inf
         self._table: dict[str, Callable[[], bool]] = {
@@ -82,6 +94,7 @@ class Faults:
             "disk full": lambda: self._trouble(full=True),
             SLOW_DISK: lambda: self._trouble(slow_s=self._chance.choice((0.5, 6.0))),
             "bit flip": self._flip,
+            FLIP_AT_WORK: self._flip_at_work,
             STATE_FILE: self._damage,
             "broker stopped": self._stop,
             "queue added": self._add_queue,
@@ -350,17 +363,44 @@ class Faults:
         part.
         """
         broker = self._one_of("broker")
-        place = _some_body(broker.disk, self._chance.random())
-        if place is None or not broker.is_alive:
+        records = _records(broker.disk)
+        if not records or not broker.is_alive:
             return False
-        name, position = place
-        bit = self._chance.randrange(8)
         broker.kill()
-        broker.disk.flip_bit(name, position, bit)
-        self._flipped.append((broker, name, position, bit))
         broker.restart_later(0.3)
-        self._world.scheduler.call_later(0.35, self._put_right, broker, name, position, bit)
-        return self._told(f"bit {bit} of byte {position} of {name} flips")
+        return self._flip_bit(broker, *self._chance.choice(records).place(None), lasts_s=0.35)
+
+    def _flip_at_work(self) -> bool:
+        """Flip a bit of a store while its broker runs, in what is compared with something.
+
+        Of a record since the broker's start that is its place, and all by clients, but a condition
+        is asked of its properties as they are. Of a unit it is all but the code of the tag.
+        """
+        broker, chance = self._one_of("broker"), self._chance
+        part = chance.choice((_LOG, _QUEUES, _INDEX))
+        if part == _LOG:
+            records = [each for each in _records(broker.disk) if each.topic not in _WAITING]
+            places = [each.place(chance.randrange(each.head_bytes)) for each in records]
+        else:
+            places = _bytes_of(broker.disk, part)
+        disk = broker.disk
+        flipped = {(name, flip.position) for node, name, flip in self._flipped if node is broker}
+        places = [
+            place for place in places if disk.may_be_read_again(*place) and place not in flipped
+        ]
+        if not places or not broker.is_alive:
+            return False
+        place = chance.choice(places)
+        self._world.index_damaged |= part == _INDEX
+        return self._flip_bit(broker, *place, lasts_s=chance.choice((0.1, 1.0, 4.0)))
+
+    def _flip_bit(self, node: Node, name: str, position: int, *, lasts_s: float) -> bool:
+        bit = self._chance.randrange(8)
+        flip = node.disk.flip_bit(name, position, bit)
+        if flip is not None:
+            self._flipped.append((node, name, flip))
+            self._world.scheduler.call_later(lasts_s, self._put_right, node, name, flip)
+        return self._told(f"bit {bit} of byte {position} of {name} flips", lasts_s)
 
     def _damage(self) -> bool:
         """Flip a bit in a file of a broker's state while it is down; its backup is as good.
@@ -384,33 +424,63 @@ class Faults:
         waits_s = LOCK_GRACE_MS / 1000 if "Locks" in name else 0.0
         return self._told(f"bit {bit} of byte {position} of {name} flips", waits_s)
 
-    def _put_right(self, node: Node, name: str, position: int, bit: int) -> None:
-        if (node, name, position, bit) not in self._flipped:
+    def _put_right(self, node: Node, name: str, flip: Flip) -> None:
+        if (node, name, flip) not in self._flipped:
             return  # at the end of all faults, before its time
-        self._flipped.remove((node, name, position, bit))
-        node.disk.flip_bit(name, position, bit)
-        self._told(f"byte {position} of {name} is put right")
+        self._flipped.remove((node, name, flip))
+        node.disk.put_right(flip)
+        self._told(f"byte {flip.position} of {name} is put right")
 
 
-def _some_body(disk: Disk, where: float) -> tuple[str, int] | None:
-    """Return a byte inside a message body of the commit log that is known to be on the disk.
+def _bytes_of(disk: Disk, part: str) -> list[tuple[str, int]]:
+    """Return the bytes of queues' entries, but of tags, or of indexes behind their headers."""
+    skip, size, count = (HEADER_BYTES, 4, 4) if part == _INDEX else (0, UNIT.size, UNIT_COMPARED)
+    return [
+        (name, at + byte)
+        for name in sorted(name for name in disk.files if part in name)
+        for data in [disk.files[name].data]
+        for at in range(skip, len(data), size)
+        if any(data[at : at + size])
+        for byte in range(count)
+    ]
 
-    Never in the last record: damage there is taken for a torn write, and reported as one.
+
+class _Record(NamedTuple):
+    """A record of a log: where it is, and what it holds."""
+
+    name: str
+    at: int
+    body_bytes: int
+    topic: bytes
+
+    @property
+    def head_bytes(self) -> int:
+        """How many bytes stand before its properties."""
+        return _BODY_AT + 5 + self.body_bytes + len(self.topic) + 2
+
+    def place(self, byte: int | None) -> tuple[str, int]:
+        """Return where one of its bytes is; None is in the middle of its body."""
+        in_body = _BODY_AT + 4 + self.body_bytes // 2
+        return self.name, self.at + (in_body if byte is None else byte)
+
+
+def _records(disk: Disk) -> list[_Record]:
+    """Return the records with a body of the commit log that are known to be on the disk.
+
+    Never the last one: damage there is taken for a torn write, and reported as one.
     """
-    names = sorted(name for name in disk.files if _LOG in name)
-    marks = disk.files.get(_CHECKPOINT)
-    if not names or marks is None:
-        return None
-    name = names[0]
-    data = disk.files[name].data
-    safe = int.from_bytes(marks.data[24:32], "big") - int(name.rpartition("/")[2])
-    at, places = 0, []
-    while at + _BODY_AT + 4 < min(len(data), safe):
-        size = int.from_bytes(data[at : at + 4], "big")
-        body = int.from_bytes(data[at + _BODY_AT : at + _BODY_AT + 4], "big")
-        if size <= _BODY_AT or not 0 < body < size or at + size > safe:
-            break
-        places.append(at + _BODY_AT + 4 + body // 2)
-        at += size
-    places = places[:-1]
-    return (name, places[int(where * len(places))]) if places else None
+    marks, found = disk.files.get(_CHECKPOINT), []
+    safe_offset = 0 if marks is None else int.from_bytes(marks.data[24:32], "big")
+    for name in sorted(name for name in disk.files if _LOG in name):
+        data, at = disk.files[name].data, 0
+        safe = safe_offset - int(name.rpartition("/")[2])
+        while at + _BODY_AT + 4 < min(len(data), safe):
+            size = int.from_bytes(data[at : at + 4], "big")
+            body = int.from_bytes(data[at + _BODY_AT : at + _BODY_AT + 4], "big")
+            if size <= _BODY_AT or not 0 < body < size or at + size > safe:
+                break
+            topic_at = at + _BODY_AT + 5 + body
+            topic = data[topic_at : topic_at + data[topic_at - 1]]
+            found.append(_Record(name, at, body, topic))
+            at += size
+    return found[:-1]

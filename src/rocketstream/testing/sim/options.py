@@ -42,6 +42,8 @@ SLOW_DISK = "slow disk"
 """A further kind, in some of the seeds: a sync that outlasts the broker's patience."""
 STATE_FILE = "state file damaged"
 """A further kind, in some of the seeds: a bit of a broker's state flips while it is down."""
+FLIP_AT_WORK = "bit flip at work"
+"""A further kind, in some of the seeds: a bit of a store flips while its broker runs."""
 IN_HANDSHAKE = "handshake struck"
 """A further kind where there is TLS: a connection is cut or goes silent before it is usable, or a
 server of HTTP answers on it."""

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from rocketstream.client.config import set_process_identity
 from rocketstream.errors import SimulationError, StoreDamagedError, StoreError
 from rocketstream.testing.sim.faults import Faults
-from rocketstream.testing.sim.options import Options
+from rocketstream.testing.sim.options import FLIP_AT_WORK, Options
 from rocketstream.testing.sim.world import Node, World
 
 START_MS_MAX = 20_000
@@ -185,7 +185,8 @@ def _run(world: World, workload: Workload) -> Faults:
 
 def _ended(world: World, node: Node, error: Exception) -> None:
     """Judge the end of a process: a server may give up when its disk fails or is damaged."""
-    excused = world.faults["bit flip"] or os.strerror(errno.EIO) in str(error)
+    flips = world.faults["bit flip"] + world.faults[FLIP_AT_WORK]
+    excused = flips or os.strerror(errno.EIO) in str(error)
     if isinstance(error, StoreDamagedError) and not excused:
         world.fail(f"the store refuses to start: {error}", error)
 

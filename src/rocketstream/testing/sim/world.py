@@ -287,6 +287,7 @@ class World:
         history: the events processes recorded, in order.
         healed: whether faults are over.
         power_lost: whether a broker's machine lost power.
+        index_damaged: whether a bit of an index flipped: what is found by key may be less.
         faults: faults that happened, by kind.
         failure: why the run failed; None if it has not failed.
         internal_errors: errors nobody caught.
@@ -300,6 +301,7 @@ class World:
         self.history: list[Any] = []
         self.healed = False
         self.power_lost = False
+        self.index_damaged = False
         self.faults: Counter[str] = Counter()
         self.failure: str | None = None
         self.error: BaseException | None = None
