@@ -1,4 +1,4 @@
-"""Every small case of retention with recovery: whatever the order of events, up to five of them.
+"""Every small case of retention with recovery: two messages, then four events in any order.
 
 A store of two queues and small files, on a disk in memory: messages come, age and expire, the
 process is closed or killed, the machine loses its power.
@@ -35,7 +35,7 @@ class Killed(BaseException):
 
 
 class Mortal(SimFiles):
-    """Files of a process that ends at its ``last``-th change of the disk, before or after it."""
+    """Files of a process that ends just before its ``last``-th change of the disk."""
 
     def __init__(self, disk: Disk) -> None:
         super().__init__(disk)
@@ -44,13 +44,9 @@ class Mortal(SimFiles):
 
     def _changed(self, change: Callable[..., Any], *words: Any, **more: Any) -> Any:
         self.changes += 1
-        is_last = self.changes == self.last
-        if is_last and self.changes % 2:
+        if self.changes == self.last:
             raise Killed
-        done = change(*words, **more)
-        if is_last:
-            raise Killed
-        return done
+        return change(*words, **more)
 
     def pwrite(self, handle: int, data: bytes | bytearray, position: int) -> int:
         count: int = self._changed(super().pwrite, handle, data, position)
@@ -163,7 +159,7 @@ class World:
             del sent[end:]
 
     def cut(self, event: Callable[[World], None], change: int, *, power: bool) -> bool:
-        """Let the process end at a change of the disk an event makes; return whether it made it."""
+        """Let the process end before a change of the disk an event makes; return whether it came."""
         self.files.last = self.files.changes + change
         try:
             event(self)
