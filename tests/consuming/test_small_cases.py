@@ -1,6 +1,6 @@
-"""Every small case of two cores: whatever the order of events, up to eight of them.
+"""Every small case of a process queue: whatever the order of events, up to eight of them.
 
-States that came about twice are looked at once, so that all orders are, in a few seconds.
+A state that came about twice is looked at once, so that all orders are, in a few seconds.
 """
 
 from __future__ import annotations
@@ -11,16 +11,6 @@ from functools import cache
 
 import pytest
 
-from rocketstream.client.consumer.allocate import (
-    AllocateMessageQueueAveragely,
-    AllocateMessageQueueAveragelyByCircle,
-    AllocateMessageQueueConsistentHash,
-    AllocateMessageQueueStrategy,
-    Assign,
-    OwnQueue,
-    plan,
-    sorted_members,
-)
 from rocketstream.client.consumer.process_queue import ProcessQueue
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
@@ -29,8 +19,6 @@ from tests.kits.client.queued import queued
 DEPTH = 8
 QUEUE = MessageQueue("T", "broker-a", 0)
 BYTES = 10
-
-# --- the process queue ----------------------------------------------------------------------------
 
 Offsets = tuple[int, ...]
 Step = Callable[["Pulled"], None]
@@ -126,68 +114,3 @@ def test_no_order_of_pulls_and_ends_commits_an_unfinished_message() -> None:
                     now.append(after)
         last = now
     assert len(seen) > 1_000
-
-
-# --- dividing queues ------------------------------------------------------------------------------
-
-Tables = tuple[tuple[str, frozenset[MessageQueue]], ...]
-"""The members that are there, each with its queues."""
-
-
-def _rebalanced(
-    tables: Tables, who: str, queues: list[MessageQueue], strategy: AllocateMessageQueueStrategy
-) -> Tables:
-    """Return the tables after one member has looked who is there, and followed its plan."""
-    members = sorted_members(member for member, _ in tables)
-    held = dict(tables)[who]
-    share = strategy.allocate("g", who, queues, members)
-    own = {queue: OwnQueue(queue) for queue in held}
-    changed = set(held)
-    for effect in plan(own, "T", share, 0.0):
-        if isinstance(effect, Assign):
-            changed.add(effect.message_queue)
-        else:
-            changed.discard(effect.message_queue)
-    assert changed == set(share)
-    return tuple(
-        (member, frozenset(changed) if member == who else table) for member, table in tables
-    )
-
-
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        AllocateMessageQueueAveragely(),
-        AllocateMessageQueueAveragelyByCircle(),
-        AllocateMessageQueueConsistentHash(),
-    ],
-    ids=lambda strategy: type(strategy).__name__,
-)
-@pytest.mark.parametrize(("members", "count"), [(3, 1), (4, 6)])
-def test_no_order_of_coming_and_going_leaves_a_queue_to_nobody_or_to_two(
-    strategy: AllocateMessageQueueStrategy, members: int, count: int
-) -> None:
-    """Covers C-161, C-175: whatever they saw before, one look of each member divides all queues."""
-    names = [f"member-{number}" for number in range(members)]
-    queues = [QUEUE._replace(queue_id=number) for number in range(count)]
-    seen: set[Tables] = set()
-    states: set[Tables] = {()}
-    for _ in range(DEPTH):
-        longer: set[Tables] = set()
-        for tables in states:
-            there = dict(tables)
-            for name in names:
-                if name not in there:
-                    longer.add(tuple(sorted([*tables, (name, frozenset())])))
-                else:
-                    longer.add(tuple(each for each in tables if each[0] != name))
-                    longer.add(_rebalanced(tables, name, queues, strategy))
-        states = longer - seen
-        seen |= states
-    for tables in seen:
-        settled = tables
-        for member, _ in tables:
-            settled = _rebalanced(settled, member, queues, strategy)
-        held = [queue for _, table in settled for queue in table]
-        assert sorted(held) == (queues if settled else [])
-    assert len(seen) >= 27

@@ -159,7 +159,7 @@ class World:
             del sent[end:]
 
     def cut(self, event: Callable[[World], None], change: int, *, power: bool) -> bool:
-        """Let the process end before a change of the disk an event makes; return whether it came."""
+        """Let the process end before a change of the disk an event makes; say whether it came."""
         self.files.last = self.files.changes + change
         try:
             event(self)
