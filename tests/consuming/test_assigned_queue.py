@@ -300,7 +300,7 @@ def test_a_queue_in_order_is_free_while_no_listener_has_a_batch_of_it(around: Ar
     """Covers C-281: or it is spared."""
     queue = around.orderly()
     assert queue.is_free
-    queue.process_queue.stage = Stage.IN_HAND
+    queue.process_queue._stage = Stage.IN_HAND
     assert not queue.is_free
     queue.spared = True
     assert queue.is_free
@@ -309,16 +309,16 @@ def test_a_queue_in_order_is_free_while_no_listener_has_a_batch_of_it(around: Ar
 def test_a_queue_taken_anew_is_free_when_its_former_listener_has_returned(around: Around) -> None:
     """Covers C-281, C-557: and the former is then forgotten."""
     former = around.orderly()
-    former.process_queue.stage = Stage.IN_HAND
+    former.process_queue._stage = Stage.IN_HAND
     queue = around.orderly(former)
     told: list[int] = []
     queue.when_free(lambda: told.append(1))
     assert (queue.is_free, queue.former, told) == (False, former, [])
-    former.process_queue.stage = Stage.BETWEEN
+    former.process_queue._stage = Stage.BETWEEN
     former.tell_if_free()
     assert told == [1]
     assert (queue.is_free, queue.former) == (True, None)
-    former.process_queue.stage = Stage.IN_HAND
+    former.process_queue._stage = Stage.IN_HAND
     assert queue.is_free
 
 
@@ -327,13 +327,13 @@ def test_a_queue_whose_former_has_returned_still_waits_for_its_own_listener(
 ) -> None:
     former = around.orderly()
     queue = around.orderly(former)
-    queue.process_queue.stage = Stage.IN_HAND
+    queue.process_queue._stage = Stage.IN_HAND
     assert not queue.is_free
     assert queue.former is None
     told: list[int] = []
     queue.when_free(lambda: told.append(1))
     assert told == []
-    queue.process_queue.stage = Stage.BETWEEN
+    queue.process_queue._stage = Stage.BETWEEN
     queue.tell_if_free()
     assert told == [1]
 

@@ -361,11 +361,11 @@ def test_a_queue_taken_anew_waits_for_the_listener_of_before(case: Case) -> None
     """Covers C-281, C-557."""
     case.listen(lambda _: SUCCESS)
     former = case.take()
-    former.process_queue.stage = Stage.IN_HAND
+    former.process_queue._stage = Stage.IN_HAND
     queue = case.take(former)
     case.put(queue, 0)
     assert case.calls == []
-    former.process_queue.stage = Stage.IDLE
+    former.process_queue._stage = Stage.IDLE
     former.tell_if_free()
     case.turn()
     assert case.calls == [[0]]
@@ -378,11 +378,11 @@ def test_a_queue_that_was_dropped_while_it_waited_begins_no_turn(case: Case) -> 
     """Covers C-549."""
     case.listen(lambda _: SUCCESS)
     former = case.take()
-    former.process_queue.stage = Stage.IN_HAND
+    former.process_queue._stage = Stage.IN_HAND
     queue = case.take(former)
     case.put(queue, 0)
     queue.drop()
-    former.process_queue.stage = Stage.IDLE
+    former.process_queue._stage = Stage.IDLE
     former.tell_if_free()
     case.turn()
     assert case.calls == []

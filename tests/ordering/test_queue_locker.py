@@ -309,7 +309,7 @@ def test_a_queue_whose_listener_runs_stays_locked(world: World) -> None:
     world.queue(A0).spared = False
     queue = world.queue(A0)
     queue.former = world.add(A1)
-    queue.former.process_queue.stage = queue.former.process_queue.stage.IN_HAND
+    queue.former.process_queue._stage = queue.former.process_queue.stage.IN_HAND
     world.run(world.locker.released([A0]))
     assert world.brokers.unlocked == []
 

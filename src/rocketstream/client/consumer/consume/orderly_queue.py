@@ -189,17 +189,21 @@ class OrderlyProcessQueue(ProcessQueue):
 
     Attributes:
         lease: the broker lock; None where none is needed (broadcasting, C-555).
-        stage: where the queue's turn stands; to be read, ``change_stage`` changes it (C-237).
     """
 
-    __slots__ = ("_taken", "_waiting", "lease", "stage")
+    __slots__ = ("_stage", "_taken", "_waiting", "lease")
 
     def __init__(self, message_queue: MessageQueue, now_ms: float, lease: Lease | None) -> None:
         super().__init__(message_queue, now_ms)
         self.lease: Lease | None = lease
-        self.stage: Stage = Stage.IDLE
+        self._stage: Stage = Stage.IDLE
         self._taken: dict[int, MessageExt] = {}
         self._waiting: deque[int] = deque()
+
+    @property
+    def stage(self) -> Stage:
+        """The stage of the queue's turn; ``change_stage`` alone changes it (C-237)."""
+        return self._stage
 
     def change_stage(self, event: TurnEvent) -> None:
         """Change the stage of the turn as the table says for ``event``.
@@ -208,9 +212,9 @@ class OrderlyProcessQueue(ProcessQueue):
             InternalError: ``event`` cannot happen at this stage: a mistake of rocketstream itself.
         """
         try:
-            self.stage = TRANSITIONS[self.stage, event]
+            self._stage = TRANSITIONS[self._stage, event]
         except KeyError:
-            name = self.stage.name
+            name = self._stage.name
             raise InternalError(
                 f"the turn of a queue that is {name} cannot become {event.name}"
             ) from None
@@ -218,7 +222,7 @@ class OrderlyProcessQueue(ProcessQueue):
     @property
     def in_hand(self) -> bool:
         """Whether a batch is with the listener, or its answer is being carried out."""
-        return self.stage is Stage.IN_HAND or self.stage is Stage.GIVING_UP
+        return self._stage is Stage.IN_HAND or self._stage is Stage.GIVING_UP
 
     @property
     def max_span(self) -> int:
