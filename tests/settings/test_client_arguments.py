@@ -308,22 +308,6 @@ def test_both_faces_take_the_same_arguments(client: str) -> None:
         assert inspect.getdoc(getattr(sync, name)), name
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-def test_no_coroutine_of_both_faces_awaits_another_of_them(client: str) -> None:
-    """On threads it runs on the client's loop, where such a call would wait for itself."""
-    sync, waits = (getattr(module, client) for module in FACES.values())
-    derived = {name for name in vars_of(sync) if hasattr(getattr(sync, name), "__wrapped__")}
-    coroutines = {
-        name
-        for name in derived & vars_of(waits)
-        if inspect.iscoroutinefunction(getattr(waits, name))
-    }
-    assert coroutines
-    for name in coroutines:
-        body = inspect.getsource(inspect.unwrap(getattr(waits, name)))
-        assert not coroutines & set(re.findall(r"self\.(\w+)\(", body)), name
-
-
 def vars_of(kind: type) -> set[str]:
     """Names of a class's methods."""
     return {name for name, _ in inspect.getmembers(kind, inspect.isfunction)}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import enum
 import inspect
-from dataclasses import fields
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,12 @@ from rocketstream.aio import Producer as AioProducer
 from rocketstream.aio import PullConsumer as AioPullConsumer
 from rocketstream.aio import PushConsumer as AioPushConsumer
 from rocketstream.aio import TransactionProducer as AioTransactionProducer
+from rocketstream.client import keywords as client_keywords
 from rocketstream.errors import ConfigurationError
+from rocketstream.server import keywords as server_keywords
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.settings import about, keyword_fields
-from scripts.settings_tables import CLIENT, SERVER, TABLES, Table, files, keyword_type, meanings
+from scripts.settings_tables import TABLES, Table, files, keyword_type, meanings
 
 KINDS: dict[str, list[type[Any]]] = {
     "ProducerKeywords": [Producer, AioProducer],
@@ -47,27 +48,20 @@ def test_what_is_generated_is_fresh(path: Path, text: str) -> None:
     assert path.read_text(encoding="utf-8") == text
 
 
-def declared(path: Path) -> dict[str, tuple[list[str], dict[str, str]]]:
-    """Return bases and keys of the keyword types in a module, as a type checker reads them."""
-    return {
-        node.name: (
-            [ast.unparse(base) for base in node.bases],
-            {
-                each.target.id: ast.unparse(each.annotation)
-                for each in node.body
-                if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
-            },
-        )
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.ClassDef)
-    }
-
-
 @pytest.mark.parametrize("table", TABLES, ids=[table.name for table in TABLES])
 def test_keyword_types_have_the_tables_names_and_types(table: Table) -> None:
-    bases, keys = (declared(CLIENT) | declared(SERVER))[table.name]
-    assert bases == list(table.bases or ("TypedDict",))
-    assert keys == {each.name: ast.unparse(ast.parse(keyword_type(each))) for each in table.fields}
+    module = server_keywords if table.name == "EmbeddedKeywords" else client_keywords
+    keys = {
+        name: said.__forward_arg__.replace("'", '"')
+        for name, said in getattr(module, table.name).__annotations__.items()
+    }
+    assert keys == {each.name: keyword_type(each) for each in every_field(table)}
+
+
+def every_field(table: Table) -> list[Field[Any]]:
+    """Return the settings of a table and of its bases."""
+    bases = [field for base in table.bases for field in every_field(BY_NAME[base])]
+    return [*bases, *table.fields]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=[table.name for table in TABLES])

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 from collections.abc import Collection, Iterator
 
 import pytest
 
+import rocketstream
+from rocketstream import aio
 from tests.kits.faces import CLIENTS, ONE_FACE
 from tests.tidy.source import ROOT, of_each
 
@@ -76,3 +80,18 @@ def test_a_client_from_elsewhere_is_found(text: str) -> None:
 def test_a_test_that_runs_once_may_make_what_it_likes() -> None:
     text = "def test_a():\n    aio.Producer('g')\nfrom tests.kits.faces import Producer"
     assert list(strays(ast.parse(text), ["test_a"])) == []
+
+
+@of_each(sorted({*CLIENTS, "LitePushConsumer"}))
+def test_no_coroutine_of_both_faces_awaits_another_of_them(client: str) -> None:
+    """On threads it runs on the client's loop, where such a call would wait for itself."""
+    sync, waits = getattr(rocketstream, client), getattr(aio, client)
+    coroutines = {
+        name
+        for name, _ in inspect.getmembers(waits, inspect.iscoroutinefunction)
+        if hasattr(getattr(sync, name, None), "__wrapped__")
+    }
+    assert coroutines
+    for name in coroutines:
+        body = inspect.getsource(inspect.unwrap(getattr(waits, name)))
+        assert not coroutines & set(re.findall(r"self\.(\w+)\(", body)), name

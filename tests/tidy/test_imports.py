@@ -558,6 +558,42 @@ def test_a_call_past_files_is_seen() -> None:
     assert [line.split(" ", 1)[1] for line in found] == ["imports os", "open()", "path.exists()"]
 
 
+ON_EVERY_SYSTEM = ("client", "transport", "protocol", "_util", "admin", "cli")
+UNIX_ONLY = {"fcntl", "resource", "pwd", "grp", "termios", "pty", "posix", "uvloop"}
+
+
+def test_no_module_of_the_client_imports_what_windows_lacks() -> None:
+    """uvloop, resource and locks of files are asked for where they may be, nothing else is."""
+    found = [
+        f"{module.path.name}: {target}"
+        for module in modules()
+        if area(module.name) in ON_EVERY_SYSTEM
+        for _, target, _ in module.imports
+        if target in UNIX_ONLY
+    ]
+    assert sorted(found) == [
+        "loops.py: uvloop", "machine.py: resource", "safety.py: fcntl", "screen.py: termios",
+    ]  # fmt: skip
+
+
+NOT_FROM_OUTSIDE = re.compile(
+    r"\s*[\"']*(?=from |import ).*(rocketstream\.testing|rocketstream import .*\btesting\b"
+    r"|tests\.(scenarios|simulation|mutants)|tests import .*\b(scenarios|simulation|mutants)\b)"
+)
+
+
+def test_the_look_from_outside_shares_nothing_with_the_simulator() -> None:
+    """Two looks that share an assumption are one; programs kept as text count too."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number} {line.strip()}"
+        for path in sorted((ROOT / "tests/outside").rglob("*.py"))
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if NOT_FROM_OUTSIDE.match(line)
+    ]
+    assert wrong == []
+    assert NOT_FROM_OUTSIDE.match("from rocketstream.testing.sim import simulate")
+
+
 IMPORTS_TESTS = re.compile(
     r"^\s*(?:(?:from|import)\s+[\w.]*\btest_\w+"
     r"|from\s+[\w.]+\s+import\s+(?:\([^)]*|.*)\btest_\w+)",
