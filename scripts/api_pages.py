@@ -18,10 +18,24 @@ MODULES = {
     "rocketstream.admin": "operations on a cluster; `rocketstream.admin.aio.Admin` awaits them.",
     "rocketstream.spark": "what a Spark program calls besides `format('rocketmq')`.",
     "rocketstream.server.embedded": "name server and broker in this process.",
+    "rocketstream.frameworks.faststream": "a broker for FastStream.",
+    "rocketstream.frameworks.taskiq": "a broker for Taskiq.",
+    "rocketstream.otel": "OpenTelemetry's spans and metrics of clients.",
     "rocketstream.testing": "tools for tests; the fixture `rocketmq_cluster` comes by itself.",
+    "rocketstream.testing.sim.simulate": "a listener of your own, taken through crashes.",
+    "rocketstream.testing.history": "what a run did, and what it broke of the promises.",
+    "rocketstream.testing.history.events": "what a history is made of.",
     "rocketstream.watch": "one collection of a cluster's state for any number of readers.",
 }
 """The modules that have a page, and what the page begins with."""
+
+BESIDE = {
+    "rocketstream.server.embedded": [
+        "rocketstream.server.store.RetentionConfig",
+        "rocketstream.server.store.StoreConfig",
+    ],
+}
+"""Names of other modules that a module's calls take, and that have no page of their own."""
 
 
 def page_of(module: str) -> str:
@@ -43,7 +57,7 @@ def public(module: str) -> list[str]:
         shown[:0] = _services(loaded.Admin)
         shown.remove(f"{module}.Admin")
         shown.insert(0, f"{module}.Admin")
-    return shown
+    return shown + BESIDE.get(module, [])
 
 
 def _is_ours(module: Any, name: str) -> bool:

@@ -36,6 +36,8 @@ from rocketstream.testing.sim.runs import run_world, simulated
 from rocketstream.testing.sim.workload import TOPIC, BaseWorkload
 from rocketstream.testing.sim.world import Node, World
 
+__all__ = ["FAULTS", "Finding", "Listener", "Process", "Report", "simulate"]
+
 GROUP = "listeners"
 FAULTS = (
     "broker killed",
