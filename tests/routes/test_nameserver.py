@@ -34,6 +34,7 @@ from rocketstream.server.nameserver import NameServer
 from rocketstream.server.nameserver.handlers import REFUSALS_PAUSE_MS
 from rocketstream.testing import ManualClock
 from tests.kits.peer import Peer, ext
+from tests.kits.registrations import compressed as in_lines
 
 ADDRESS = "10.0.0.1:10911"
 
@@ -95,7 +96,7 @@ def register(
     table = {topic: TopicConfig(topic, 8, 4, perm) for topic in topics}
     wrapper = TopicConfigSerializeWrapper(table, DataVersion(counter, 1_700_000_000_000))
     registration = RegisterBrokerBody(wrapper, [])
-    body = registration.encode_compressed() if compressed else registration.encode()
+    body = in_lines(registration) if compressed else registration.encode()
     header = RegisterBrokerRequestHeader(
         broker_name=name,
         broker_addr=address,

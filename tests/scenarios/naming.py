@@ -41,6 +41,7 @@ from rocketstream.protocol.names import ORDER_NAMESPACE
 from rocketstream.server.nameserver.server import SCAN_INTERVAL_S
 from rocketstream.testing.sim.cluster import SimNameServer
 from rocketstream.testing.sim.world import World
+from tests.kits.registrations import compressed
 from tests.scenarios.administering import SETTLES_S, Expected
 from tests.scenarios.operating import Clerk
 
@@ -100,7 +101,7 @@ class Registration(NamedTuple):
         }  # fmt: skip
         wrapper = TopicConfigSerializeWrapper(table, _version(self.version))
         body = RegisterBrokerBody(wrapper, list(self.filters))
-        return body.encode_compressed() if self.compressed else body.encode()
+        return compressed(body) if self.compressed else body.encode()
 
 
 def _version(number: int) -> DataVersion:

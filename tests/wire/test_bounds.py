@@ -23,10 +23,11 @@ from rocketstream.protocol.bodies import (
 from rocketstream.protocol.command import OversizedCommand, RemotingCommand
 from rocketstream.protocol.framing import (
     FrameDecoder,
-    decode_frame,
     decode_frame_within,
 )
+from tests.kits.registrations import compressed
 from tests.plugins.steps import drained
+from tests.wire.frames import decode_frame
 
 
 def json_frame(header: bytes) -> bytes:
@@ -266,7 +267,7 @@ def test_registrations_are_written_and_read_in_steps_of_a_topic() -> None:
     for count in (600, 50, 0):
         body = registration(count)
         assert written_in_steps(registration(count)) == (body.encode(), count)
-        read = RegisterBrokerBody.decoding_compressed(body.encode_compressed())
+        read = RegisterBrokerBody.decoding_compressed(compressed(body))
         assert drained(read) == (body, count)
 
 
@@ -281,6 +282,6 @@ def test_compressed_registration_of_too_many_topics_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "REGISTRATION_TOPICS_MAX", 3)
-    assert RegisterBrokerBody.decode_compressed(registration(3).encode_compressed())
+    assert RegisterBrokerBody.decode_compressed(compressed(registration(3)))
     with pytest.raises(RemoteProtocolError, match="4 topics: at most 3 are taken at once"):
-        RegisterBrokerBody.decode_compressed(registration(4).encode_compressed())
+        RegisterBrokerBody.decode_compressed(compressed(registration(4)))

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import decode_frame
 from rocketstream.protocol.headers import (
     ConsumerSendMsgBackRequestHeader,
     EndTransactionRequestHeader,
@@ -26,6 +25,7 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.headers.base import parse_bool, parse_int, parse_long
 from tests.kits import vectors
+from tests.wire.frames import decode_frame
 from tests.wire.samples import HEADERS
 from tests.wire.strategies import INT32, INT64, TEXT
 

@@ -13,7 +13,7 @@ from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 from rocketstream.protocol.bodies import RegisterBrokerBody, TopicRouteData
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.fastjson import dumps, loads
-from rocketstream.protocol.framing import FrameDecoder, decode_frame
+from rocketstream.protocol.framing import FrameDecoder
 from rocketstream.protocol.headers import Header, SendMessageRequestHeader
 from rocketstream.protocol.message_ext import decode_messages
 from rocketstream.protocol.message_id import decode_offset_msg_id
@@ -21,6 +21,7 @@ from rocketstream.protocol.properties import decode_properties
 from rocketstream.protocol.record import check_record, decode_batch, read_head
 from tests.kits import vectors
 from tests.kits.vectors import LOCAL_OFFSETS
+from tests.wire.frames import decode_frame
 from tests.wire.samples import BODIES, HEADERS, ROUTE, SAMPLES
 
 

@@ -102,10 +102,11 @@ import sys
 if sys.argv[1] == "without":
     sys.modules["orjson"] = None  # importing it fails
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import decode_frame
+from rocketstream.protocol.framing import FrameDecoder
 command = RemotingCommand(10, ext_fields={"\u00e9": "\u2028", "b": "1"}, remark="no")
 frame = command.frame()
-print(frame.hex(), ascii(decode_frame(frame[4:]).ext_fields), sys.modules["orjson"] is None)
+(read,) = FrameDecoder().feed(frame)
+print(frame.hex(), ascii(read.ext_fields), sys.modules["orjson"] is None)
 """
 
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import plain_json
-from rocketstream.protocol.framing import decode_frame
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.properties import (
     decode_properties,
@@ -16,6 +15,7 @@ from rocketstream.protocol.properties import (
 )
 from rocketstream.protocol.sends import PreparedSend, SendRequests
 from rocketstream.protocol.usual_sends import read_lane, send_matcher, stored_properties
+from tests.wire.frames import decode_frame
 
 CLUSTER = "Default%Cluster"
 MATCH = send_matcher(["CLUSTER", "DELAY"])

@@ -14,7 +14,6 @@ from rocketstream.errors import LocalProtocolError
 from rocketstream.model import MessageQueue, SendStatus
 from rocketstream.protocol.codes import FLAG_ONEWAY, SerializeType
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import decode_frame
 from rocketstream.protocol.sends import (
     ANSWER_BYTES_MAX,
     AnswerDecoder,
@@ -23,6 +22,7 @@ from rocketstream.protocol.sends import (
     SendRequests,
     StoredAnswer,
 )
+from tests.wire.frames import decode_frame
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 INT = st.integers(-(2**31), 2**31 - 1)

@@ -28,7 +28,6 @@ from rocketstream.spark.store.snapshot import Snapshot, store_ranges
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MODES: Final = ("new", "append", "overwrite")
 _MARKER: Final = "_backfill.json"
 _WRITING, _DONE = "writing", "done"
 

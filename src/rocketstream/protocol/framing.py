@@ -38,18 +38,6 @@ _ROCKETMQ: Final = SerializeType.ROCKETMQ
 _LANGUAGE_CODES: Final = {code.name: int(code) for code in LanguageCode}
 
 
-def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
-    """Read a frame without its 4 length bytes.
-
-    Raises:
-        MalformedFrameError: lengths, header or serialize type are impossible.
-    """
-    data = frame if isinstance(frame, bytes) else bytes(frame)
-    if len(data) < 4:
-        raise MalformedFrameError(f"a frame of {len(data)} bytes has no header length")
-    return _decode(data, 0, len(data), HEADER_FIELD_MAX)
-
-
 def decode_frame_within(buffer: bytearray, begin: int, end: int) -> RemotingCommand:
     """Read the frame between two positions of a buffer, without its 4 length bytes.
 

@@ -6,13 +6,12 @@ Pure: values and their JSON; which broker is alive is the name server's business
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Collection, Generator
 from dataclasses import dataclass, field
 from typing import Final, Self
 
 from rocketstream import limits
-from rocketstream.errors import LocalProtocolError, RemoteProtocolError
+from rocketstream.errors import RemoteProtocolError
 from rocketstream.protocol import fastjson
 from rocketstream.protocol.bodies.base import STR as _STR
 from rocketstream.protocol.bodies.base import (
@@ -141,13 +140,6 @@ class TopicConfig(Body):
             f'\n\t\t\t"writeQueueNums":{self.write_queue_nums}\n\t\t}}'
         )
 
-    def encode_line(self) -> str:
-        """Return the line of the compressed registration; sysFlag and order are not in it."""
-        return (
-            f"{self.topic_name} {self.read_queue_nums} {self.write_queue_nums} "
-            f"{self.perm} {self.topic_filter_type}"
-        )
-
     @classmethod
     def decode_line(cls, line: str) -> Self:
         """Read a line of the compressed registration; parts after the fifth are ignored (5.x).
@@ -223,18 +215,6 @@ class RegisterBrokerBody(Body):
     )
     filter_server_list: list[str] = field(default_factory=list)
 
-    def encode_compressed(self) -> bytes:
-        """Return the zlib form (header field ``compressed`` true)."""
-        wrapper = self.topic_config_serialize_wrapper
-        topics = wrapper.topic_config_table.values()
-        parts = [_prefixed(wrapper.data_version.encode()), _LENGTH.pack(len(topics))]
-        for topic in topics:
-            if " " in topic.topic_name:
-                raise LocalProtocolError(f"topic {topic.topic_name!r} cannot be registered")
-            parts.append(_prefixed(topic.encode_line().encode()))
-        parts.append(_prefixed(fastjson.dumps(self.filter_server_list).encode()))
-        return zlib.compress(b"".join(parts), 9)
-
     @classmethod
     def decoding(cls, data: bytes | memoryview) -> Generator[None, None, Self]:
         """Do what ``decode_request`` does in steps of one topic each."""
@@ -295,10 +275,6 @@ class RegisterBrokerBody(Body):
             yield
         servers = cls.from_json({"filterServerList": request_json(reader.part())})
         return cls(wrapper, servers.filter_server_list)
-
-
-def _prefixed(data: bytes) -> bytes:
-    return _LENGTH.pack(len(data)) + data
 
 
 @dataclass(slots=True)
