@@ -6,8 +6,10 @@ Law: equal seeds and scenarios give equal options.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from rocketstream.testing.sim.options import (
     FAULT_KINDS,
@@ -46,21 +48,28 @@ APART_MS = 20_000
 def draw_options(seed: int, scenario: str) -> Options:
     """Return the options of a seed."""
     chance = random.Random(f"options {seed} {scenario}")
+    servers = random.Random(f"servers {seed} {scenario}")
+    drawn = _usual(seed, scenario, chance, servers)
+    own = _OWN.get(scenario)
+    return own(drawn, chance, servers) if own is not None else drawn
+
+
+def _usual(seed: int, scenario: str, chance: random.Random, servers: random.Random) -> Options:
+    """Draw what every scenario has."""
     pick = chance.choice
     kinds = chance.sample(FAULT_KINDS, chance.randint(2, 7))
-    if random.Random(f"slow disk {seed} {scenario}").random() < SLOW_DISK_SHARE:
-        kinds.append(SLOW_DISK)
-    if random.Random(f"state file {seed} {scenario}").random() < STATE_FILE_SHARE:
-        kinds.append(STATE_FILE)
-    if random.Random(f"flip at work {seed} {scenario}").random() < FLIP_SHARE:
-        kinds.append(FLIP_AT_WORK)
     tls = random.Random(f"TLS {seed} {scenario}")
     has_tls = tls.random() < TLS_SHARE
-    if has_tls and tls.random() < STRUCK_SHARE:
-        kinds.append(IN_HANDSHAKE)
+
+    def happens(what: str, share: float) -> bool:
+        return random.Random(f"{what} {seed} {scenario}").random() < share
+
+    kinds += [SLOW_DISK] * happens("slow disk", SLOW_DISK_SHARE)
+    kinds += [STATE_FILE] * happens("state file", STATE_FILE_SHARE)
+    kinds += [FLIP_AT_WORK] * happens("flip at work", FLIP_SHARE)
+    kinds += [IN_HANDSHAKE] * (has_tls and tls.random() < STRUCK_SHARE)
     long = chance.random() < 0.15
-    servers = random.Random(f"servers {seed} {scenario}")
-    drawn = Options(
+    return Options(
         seed=seed,
         scenario=scenario,
         brokers=servers.choice((1, 1, 1, 2)),
@@ -91,76 +100,122 @@ def draw_options(seed: int, scenario: str) -> Options:
         request_timeout_ms=pick((500, 3_000)),
         accounts=servers.random() < 0.15,
         tls=CERTIFICATE if has_tls else "",
-        like_apache=random.Random(f"like Apache {seed} {scenario}").random() < LIKE_APACHE_SHARE,
-        explains=random.Random(f"explains {seed} {scenario}").random() < EXPLAINS_SHARE,
+        like_apache=happens("like Apache", LIKE_APACHE_SHARE),
+        explains=happens("explains", EXPLAINS_SHARE),
     )
-    if scenario == FAILOVER:
-        return replace(
-            drawn, brokers=2, name_servers=2, fault_ms=servers.choice((25_000, 45_000)),
-            fault_interval_ms=2_000, faults=ONE_GOES, apart_ms=APART_MS,
-            commit_log_file_bytes=64 * 1024,  # no batch is refused for its size
-            like_apache=False,
-        )  # fmt: skip
-    if scenario == RETENTION:
-        return replace(
-            drawn, messages=100, body_bytes_max=2_000, commit_log_file_bytes=8 * 1024,
-            consume_queue_units=8, retention_ms=servers.choice((500, 2_000, 6_000)),
-        )  # fmt: skip
-    if scenario == OPERATING:  # a reset tells little where much else happens
-        return replace(
-            drawn, fault_ms=servers.choice((10_000, 20_000)),
-            fault_interval_ms=servers.choice((1_000, 20_000, 20_000)),
-            queues=servers.choice((1, 2, 3)),
-        )  # fmt: skip
-    if scenario == DELAYED:
-        others = servers.choice(("15s 3s", "1s 1s 1s 1s 2s 20s"))
-        if servers.random() < 0.2:
-            return drawn
-        return replace(
-            drawn, other_delay_levels=others, fault_ms=servers.choice((10_000, 20_000)),
-            fault_interval_ms=min(drawn.fault_interval_ms, 1_000),
-            faults=tuple(sorted({*drawn.faults, "broker stopped", "clock jump"})),
-        )  # fmt: skip
-    if scenario == NAMING:
-        kinds = [kind for kind in drawn.faults if "flip" not in kind]
-        return replace(
-            drawn, faults=tuple(sorted({*kinds, "name server killed"})),
-            fault_ms=servers.choice((5_000, 10_000)), fault_interval_ms=1_000, messages=20,
-        )  # fmt: skip
-    if scenario == SELECTING:
-        return replace(
-            drawn, faults=tuple(sorted({*drawn.faults, "broker stopped"})),
-            fault_ms=servers.choice((10_000, 20_000)), fault_interval_ms=1_000,
-        )  # fmt: skip
-    if scenario == LITE_TOPICS:
-        # Lite topics are a model: it takes what it reads for whole, as no client does.
-        kept = tuple(kind for kind in drawn.faults if "flip" not in kind)
-        return replace(
-            drawn, lite_parent=LITE_PARENT, flush="sync", faults=kept, accounts=False,
-            like_apache=False,
-        )  # fmt: skip
-    if scenario == STRANGE:
-        return replace(
-            drawn,
-            strange=True,
-            like_apache=False,
-            accounts=False,
-            queues=max(2, drawn.queues),
-            messages=100,
-            pull_batch=pick((1, 4)),
-        )
-    if scenario == ORDERED:  # queues wait for one another
-        return replace(drawn, queues=max(2, drawn.queues), messages=100)
-    if scenario == SENDING:
-        slow = servers.random() < 0.5  # messages are stored, and not flushed in time
-        faults = (*drawn.faults, SLOW_DISK) if slow else drawn.faults
-        return replace(drawn, messages=100, flush="sync" if slow else drawn.flush, faults=faults)
-    if scenario == TRACED:  # a span of one message names it
-        return replace(drawn, consume_batch=1)
-    if scenario == REMADE:
-        return replace(drawn, faults=TOLD)
-    if scenario == ADMINISTERING:
-        return replace(
-            drawn, accounts=servers.random() < 0.85, fault_ms=servers.choice((10_000, 20_000)),
-        )  # fmt: skip
-    return drawn
+
+
+def _failover(drawn: Options, _chance: random.Random, servers: random.Random) -> Options:
+    return replace(
+        drawn, brokers=2, name_servers=2, fault_ms=servers.choice((25_000, 45_000)),
+        fault_interval_ms=2_000, faults=ONE_GOES, apart_ms=APART_MS,
+        commit_log_file_bytes=64 * 1024,  # no batch is refused for its size
+        like_apache=False,
+    )  # fmt: skip
+
+
+def _retention(drawn: Options, _chance: random.Random, servers: random.Random) -> Options:
+    return replace(
+        drawn, messages=100, body_bytes_max=2_000, commit_log_file_bytes=8 * 1024,
+        consume_queue_units=8, retention_ms=servers.choice((500, 2_000, 6_000)),
+    )  # fmt: skip
+
+
+def _operating(drawn: Options, _chance: random.Random, servers: random.Random) -> Options:
+    """A reset tells little where much else happens."""
+    return replace(
+        drawn, fault_ms=servers.choice((10_000, 20_000)),
+        fault_interval_ms=servers.choice((1_000, 20_000, 20_000)),
+        queues=servers.choice((1, 2, 3)),
+    )  # fmt: skip
+
+
+def _delayed(drawn: Options, _chance: random.Random, servers: random.Random) -> Options:
+    others = servers.choice(("15s 3s", "1s 1s 1s 1s 2s 20s"))
+    if servers.random() < 0.2:
+        return drawn
+    return replace(
+        drawn, other_delay_levels=others, fault_ms=servers.choice((10_000, 20_000)),
+        fault_interval_ms=min(drawn.fault_interval_ms, 1_000),
+        faults=tuple(sorted({*drawn.faults, "broker stopped", "clock jump"})),
+    )  # fmt: skip
+
+
+def _naming(drawn: Options, _chance: random.Random, servers: random.Random) -> Options:
+    kinds = [kind for kind in drawn.faults if "flip" not in kind]
+    return replace(
+        drawn, faults=tuple(sorted({*kinds, "name server killed"})),
+        fault_ms=servers.choice((5_000, 10_000)), fault_interval_ms=1_000, messages=20,
+    )  # fmt: skip
+
+
+def _selecting(drawn: Options, _chance: random.Random, servers: random.Random) -> Options:
+    return replace(
+        drawn, faults=tuple(sorted({*drawn.faults, "broker stopped"})),
+        fault_ms=servers.choice((10_000, 20_000)), fault_interval_ms=1_000,
+    )  # fmt: skip
+
+
+def _lite_topics(drawn: Options, _chance: random.Random, _servers: random.Random) -> Options:
+    """Lite topics are a model: it takes what it reads for whole, as no client does."""
+    kept = tuple(kind for kind in drawn.faults if "flip" not in kind)
+    return replace(
+        drawn, lite_parent=LITE_PARENT, flush="sync", faults=kept, accounts=False,
+        like_apache=False,
+    )  # fmt: skip
+
+
+def _strange(drawn: Options, chance: random.Random, _servers: random.Random) -> Options:
+    return replace(
+        drawn,
+        strange=True,
+        like_apache=False,
+        accounts=False,
+        queues=max(2, drawn.queues),
+        messages=100,
+        pull_batch=chance.choice((1, 4)),
+    )
+
+
+def _ordered(drawn: Options, _chance: random.Random, _servers: random.Random) -> Options:
+    """Queues wait for one another."""
+    return replace(drawn, queues=max(2, drawn.queues), messages=100)
+
+
+def _sending(drawn: Options, _chance: random.Random, servers: random.Random) -> Options:
+    slow = servers.random() < 0.5  # messages are stored, and not flushed in time
+    faults = (*drawn.faults, SLOW_DISK) if slow else drawn.faults
+    return replace(drawn, messages=100, flush="sync" if slow else drawn.flush, faults=faults)
+
+
+def _traced(drawn: Options, _chance: random.Random, _servers: random.Random) -> Options:
+    """A span of one message names it."""
+    return replace(drawn, consume_batch=1)
+
+
+def _remade(drawn: Options, _chance: random.Random, _servers: random.Random) -> Options:
+    return replace(drawn, faults=TOLD)
+
+
+def _administering(drawn: Options, _chance: random.Random, servers: random.Random) -> Options:
+    return replace(
+        drawn, accounts=servers.random() < 0.85, fault_ms=servers.choice((10_000, 20_000)),
+    )  # fmt: skip
+
+
+_OWN: Final[dict[str, Callable[[Options, random.Random, random.Random], Options]]] = {
+    FAILOVER: _failover,
+    RETENTION: _retention,
+    OPERATING: _operating,
+    DELAYED: _delayed,
+    NAMING: _naming,
+    SELECTING: _selecting,
+    LITE_TOPICS: _lite_topics,
+    STRANGE: _strange,
+    ORDERED: _ordered,
+    SENDING: _sending,
+    TRACED: _traced,
+    REMADE: _remade,
+    ADMINISTERING: _administering,
+}
+"""What a scenario draws, or sets, after and in place of the usual."""

@@ -60,12 +60,6 @@ class Module:
         parts = parts[: len(parts) - node.level + 1]
         return ".".join([*parts, node.module] if node.module else parts)
 
-    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-        """Yield every function of the module, nested ones too."""
-        for node in self.nodes:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield node
-
 
 def _type_checking_lines(nodes: tuple[ast.AST, ...]) -> set[int]:
     lines: set[int] = set()
