@@ -16,7 +16,7 @@
 #   make check-mutants  SAMPLE=100 SEED=1: small defects made by rule in what decides, each run against the tests
 #                 nearest to it; AREAS="client broker" some of them, SAMPLE=0 every defect (hours)
 #   make docs     the pages as a site, in site/; every link of it checked
-#   make bench    the measurements README shows, next to their peers (needs Maven): half an hour on two cores;
+#   make bench    the usual measurements, next to their peers (needs Maven): half an hour on two cores;
 #                 SUITES="send drain" others, MORE="--scale 0.5" as you like
 #   make bench-all  all measurements, Spark too: hours
 PYTHON ?= python3

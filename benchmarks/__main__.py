@@ -20,16 +20,16 @@ from benchmarks.harness import ROOT, Figure, squares_s
 from benchmarks.markdown import Line, merged, number, ratio, replaced, rows, short_rows, side
 from benchmarks.rounds import USUAL
 from benchmarks.setting import Settings
-from benchmarks.suites import README, SHOWN, SUITES, TABLE
+from benchmarks.suites import SHORT, SHOWN, SUITES, TABLE
 
 RESULTS = ROOT / "benchmarks" / "results"
 KEPT = ROOT / "benchmarks" / "figures.jsonl"
 """The figures the pages show, of every machine."""
 IMAGES = ROOT / "docs" / "images"
 QUICK, QUICK_ROUNDS = 0.5, 9
-"""Scale and rounds with which what README shows is done in half an hour on two cores."""
+"""Scale and rounds with which the suites of `make bench` are done in half an hour on two cores."""
 QUICK_BEGIN_S = 25 * 60
-"""After so long, on a machine that is slow or busy, no further suite of README is begun."""
+"""After so long, on a machine that is slow or busy, none of them is begun."""
 
 
 def show(figure: Figure) -> dict[str, Any]:
@@ -64,15 +64,15 @@ def options() -> argparse.Namespace:
     """Read and check the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "suites", nargs="*", help="none: those README shows, in half an hour; all; table: those of "
+        "suites", nargs="*", help="none: those of half an hour; all; table: those of "
         f"the first table of docs/performance.md; or of these: {', '.join(SUITES)}"
     )  # fmt: skip
     parser.add_argument("--runs", type=int, default=3, help="launches of what has no rounds")
     parser.add_argument("--scale", type=float, help="multiplies message counts "
-                        f"[1, of those README shows {QUICK}]")  # fmt: skip
+                        f"[1, of half an hour {QUICK}]")  # fmt: skip
     parser.add_argument("--rounds-max", type=int, metavar="N",
                         help="end after N rounds even when they are not steady "
-                        f"[{USUAL.most}, of those README shows {QUICK_ROUNDS}]")  # fmt: skip
+                        f"[{USUAL.most}, of half an hour {QUICK_ROUNDS}]")  # fmt: skip
     parser.add_argument("--no-peer", action="store_true", help="leave Apache's programs out")
     parser.add_argument("--keep", metavar="MACHINE",
                         help="put figures and pictures into README and docs, "
@@ -85,7 +85,7 @@ def options() -> argparse.Namespace:
     given.scale = given.scale or (QUICK if given.short else 1.0)
     given.rounds_max = given.rounds_max or (QUICK_ROUNDS if given.short else USUAL.most)
     names = {"all": list(SUITES), "table": TABLE}
-    named = given.suites or README
+    named = given.suites or SHORT
     given.suites = [each for name in named for each in names.get(name, [name])]
     unknown = [name for name in given.suites if name not in SUITES]
     if unknown:

@@ -73,19 +73,14 @@ def short_rows(lines: Sequence[Line], wanted: Sequence[str]) -> Iterator[str]:
     """The table of README: the wanted figures that have a peer, each machine's ratio of its own."""
     shown = [line for line in lines if line["benchmark"] in wanted and "peer" in line]
     machines = sorted(set(map(_machine, shown)))
-    yield taken(shown)
-    heads = ["Work", "Next to"]
-    for name in machines:
-        heads += [f"Ratio, {name}", f"processor µs a message, ours / theirs, {name}"]
+    heads = ["Work", "Next to", *(f"Ratio, {name}" for name in machines)]
     yield _row(heads)
     yield f"{'|---' * len(heads)}|\n"
     for key in dict.fromkeys(map(_same, shown)):
         found = {_machine(line): line for line in shown if _same(line) == key}
-        cells = [f"{key[1]}, {next(iter(found.values()))['unit']}", key[2]]
-        for name in machines:
-            line = found.get(name)
-            cells += [ratio(line), _clients(line)] if line else ["–", "–"]
-        yield _row(cells)
+        unit = next(iter(found.values()))["unit"]
+        ratios = [ratio(found[name]) if name in found else "–" for name in machines]
+        yield _row([f"{key[1]}, {unit}", key[2], *ratios])
 
 
 def taken(lines: Sequence[Line]) -> str:
@@ -150,10 +145,6 @@ def bare(value: float) -> str:
 def processor(line: Mapping[str, Any]) -> str:
     """``22 / 80; 34 / 36``: clients, and the server while it served each."""
     return "; ".join(filter(None, (_both(line, key) for key in ("cpu_us", "server_us")))) or "–"
-
-
-def _clients(line: Mapping[str, Any]) -> str:
-    return _both(line, "cpu_us") or "–"
 
 
 def _both(line: Mapping[str, Any], key: str) -> str:

@@ -87,7 +87,7 @@ SUITES: dict[str, Callable[[Settings], Iterator[Figure]]] = {
     "hostile-together": hostile_together,
 }
 
-README = (
+SHORT = (
     "start",
     "send",
     "autobatch",
@@ -99,28 +99,11 @@ README = (
     "embedded",
     "kafka",
 )
-"""The suites README shows figures of."""
+"""The suites of `make bench`."""
 SHOWN = (
     "`rocketstream serve`, from its start to the first acknowledged send",
-    "memory of the idle server",
-    "send sync, Apache broker",
     "send 64 in flight, Apache broker",
-    "send 64 in flight, asyncio, Apache broker",
-    "send_many, 100 B, Apache broker",
-    "push drain batch 1, Apache broker",
-    "push drain batch 32, Apache broker",
     "orderly drain batch 1, Apache broker",
-    "lite-pull drain, 100 B, Apache broker",
-    "lite-pull drain, asyncio, 100 B, Apache broker",
-    "lite-pull drain in columns, 100 B, Apache broker",
-    "end-to-end latency p50 at 500 msg/s, Apache broker",
-    "end-to-end latency p99 at 500 msg/s, Apache broker",
-    "memory of a push consumer holding 10,000 messages",
-    "Java client 64 in flight, embedded broker",
-    "lite-pull drain, 100 B, next to librdkafka",
-    "lite-pull drain in columns, 100 B, next to librdkafka",
-    "lite-pull drain, asyncio, 1 a poll, 100 B, next to Kafka's",
-    "lite-pull drain, asyncio, 20 a poll, 100 B, next to Kafka's",
 )
 """The figures README shows."""
 TABLE = (
