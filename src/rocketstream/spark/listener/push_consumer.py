@@ -476,7 +476,7 @@ class SparkPushConsumer(SyncClient[None]):
         on_own_thread(lambda: stop_between_batches(self._query, await_ms, self._clock))
 
     def _finish(self) -> None:
-        self.state = ServiceState.SHUTDOWN_ALREADY
+        self.state: ServiceState = ServiceState.SHUTDOWN_ALREADY
         claim, self._claim = self._claim, None
         if claim is not None:
             try:

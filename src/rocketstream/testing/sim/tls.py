@@ -41,7 +41,7 @@ class _AppTransport(sslproto._SSLProtocolTransport):
 _SSLProtocol: Any = sslproto.SSLProtocol  # type checkers know little of it
 
 
-class SimTls(_SSLProtocol):  # type: ignore[misc]
+class _SimTls(_SSLProtocol):  # type: ignore[misc]
     """TLS between a simulated transport and a protocol of a process.
 
     Attributes:
@@ -100,7 +100,7 @@ async def shake_hands(
     """
     waiter: asyncio.Future[None] = loop.create_future()
     # In the order asyncio's own loops give: their names differ between Pythons.
-    spoken = SimTls(
+    spoken = _SimTls(
         loop, protocol, context, waiter, host is None, host, ssl_handshake_timeout=timeout_s
     )
     endpoint.is_secret = True
@@ -140,7 +140,7 @@ def without_tickets(context: ssl.SSLContext) -> ssl.SSLContext:
 def stuck(transport: SimTransport | None, now_s: float) -> bool:
     """Whether a connection is neither usable nor ended for longer than anybody may let it be."""
     protocol: Any = None if transport is None else transport.protocol
-    return isinstance(protocol, SimTls) and protocol.lasts_too_long(now_s)
+    return isinstance(protocol, _SimTls) and protocol.lasts_too_long(now_s)
 
 
 def server_tls(directory: str) -> ServerTls:
