@@ -14,6 +14,7 @@ from rocketstream.protocol.bodies import KVTable, SubscriptionGroupConfig
 from rocketstream.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.headers import EndTransactionRequestHeader
 from rocketstream.protocol.message_id import decode_offset_msg_id
+from rocketstream.server.broker.core.schedule import DelayedEntry
 from rocketstream.server.broker.messages import InnerMessage, MessageWriter
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 from rocketstream.server.store import Files
@@ -139,10 +140,10 @@ def test_mistake_of_ours_does_not_end_a_level(
     assert schedule is not None
     deliver, failures = schedule._deliver, [RuntimeError("a mistake")]
 
-    def failing(entry: object) -> None:
+    def failing(entry: DelayedEntry, level_queue: int) -> None:
         if failures:
             raise failures.pop()
-        deliver(entry)  # type: ignore[arg-type]
+        deliver(entry, level_queue)
 
     monkeypatch.setattr(schedule, "_deliver", failing)
     broker_peer.send("T1", b"good", properties={"DELAY": "1"})

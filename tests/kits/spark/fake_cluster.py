@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 
 from rocketstream.errors import RouteNotFoundError
@@ -152,3 +153,12 @@ class FakeCluster(Cluster):
         end = self.latest(self.source.initial())
         self.source.ranges(self.source.initial(), end)
         return end
+
+
+def restarted(cluster: FakeCluster, end: StreamOffset, **options: str) -> FakeCluster:
+    """The same cluster seen by a new run of the query, which has only the checkpoint's text."""
+    again = FakeCluster(**options)
+    again.table, again.elsewhere = cluster.table, cluster.elsewhere
+    again.late_from = cluster.late_from
+    assert StreamOffset.from_json(json.loads(json.dumps(end.to_json()))) == end
+    return again
