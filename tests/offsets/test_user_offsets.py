@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -194,6 +194,107 @@ def test_a_store_is_told_before_it_is_asked_or_keeps(how: str) -> None:
         assert bench.store.names() == ["update", how]
 
     play(main)
+
+
+async def cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_an_offset_is_told_though_its_teller_is_cancelled_before_a_thread_is_free() -> None:
+    async def main(bench: Bench) -> None:
+        freed = threading.Event()
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1) as threads:
+            loop.set_default_executor(threads)
+            busy = loop.run_in_executor(None, freed.wait)
+            bench.offsets.update_offset(ONE, 3)
+            persisting = asyncio.create_task(bench.offsets.persist([ONE]))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            await cancelled(persisting)
+            bench.offsets.update_offset(TWO, 4)
+            telling = asyncio.create_task(bench.offsets.persist([TWO]))
+            await asyncio.sleep(0)
+            freed.set()
+            await busy
+            await telling
+        assert bench.store.steps == [
+            ("update", ONE, 3, True), ("update", TWO, 4, True),
+            ("persist", [ONE]), ("persist", [TWO]),
+        ]  # fmt: skip
+
+    play(main)
+
+
+def test_an_offset_whose_telling_the_end_of_the_tasks_cut_off_is_told_later() -> None:
+    async def main(bench: Bench) -> None:
+        freed = threading.Event()
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1) as threads:
+            loop.set_default_executor(threads)
+            busy = loop.run_in_executor(None, freed.wait)
+            bench.offsets.update_offset(ONE, 3)
+            before = asyncio.all_tasks()
+            persisting = asyncio.create_task(bench.offsets.persist([ONE]))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            for task in asyncio.all_tasks() - before:
+                task.cancel()
+            await asyncio.wait([persisting])
+            assert persisting.cancelled()
+            freed.set()
+            await busy
+            await bench.offsets.persist([ONE])
+        assert bench.store.steps == [("update", ONE, 3, True), ("persist", [ONE])]
+
+    play(main)
+
+
+@pytest.mark.parametrize("how", ["persist", "read", "broker"])
+def test_no_second_thread_tells_a_store_while_that_of_a_cancelled_caller_does(how: str) -> None:
+    """The second would be told first, and the store go back."""
+    entered, released = threading.Event(), threading.Event()
+
+    async def main(bench: Bench) -> None:
+        plain = bench.store.update_offset
+
+        def update(mq: MessageQueue, offset: int, increase_only: bool = True) -> None:
+            if offset == 3:
+                entered.set()
+                assert released.wait(20)
+            plain(mq, offset, increase_only)
+
+        bench.store.update_offset = update  # type: ignore[method-assign]
+        bench.offsets.update_offset(ONE, 3, increase_only=False)
+        calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+            "persist": lambda: bench.offsets.persist([ONE]),
+            "read": lambda: bench.offsets.read_store(ONE),
+            "broker": lambda: bench.offsets.update_consume_offset_to_broker(ONE, 4),
+        }
+        first = asyncio.create_task(calls[how]())
+        await asyncio.to_thread(entered.wait, 20)
+        await cancelled(first)
+        bench.offsets.update_offset(ONE, 4, increase_only=False)
+        second = asyncio.create_task(calls[how]())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await asyncio.to_thread(lambda: None)  # what was handed to a thread before has begun
+        assert bench.store.steps == []
+        released.set()
+        await second
+        notes = [step for step in bench.store.steps if step[0] == "update"]
+        assert notes == [("update", ONE, 3, False), ("update", ONE, 4, False)]
+
+    async def with_two_threads(bench: Bench) -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+        try:
+            await main(bench)
+        finally:
+            released.set()
+
+    play(with_two_threads)
 
 
 def test_a_store_of_ours_is_told_at_once() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from rocketstream.errors import ClientStateError
@@ -76,3 +76,22 @@ async def shared(task: asyncio.Task[T], doing: str) -> T:
         if task.cancelled() and not cancellation.has_come:
             raise ClientStateError(f"the client was closed while it {doing}") from None
         raise
+
+
+_UNDER_WAY: set[asyncio.Task[Any]] = set()
+"""A loop itself keeps no task alive."""
+
+
+async def to_the_end(work: Coroutine[Any, Any, T], doing: str) -> T:
+    """Wait for ``work``, which goes on to its end though the caller is cancelled.
+
+    Args:
+        work: what is to be done; only the end of its loop cuts it short.
+        doing: what it does, for the error text.
+
+    Raises: as ``shared``.
+    """
+    task = asyncio.get_running_loop().create_task(work)
+    _UNDER_WAY.add(task)
+    task.add_done_callback(_UNDER_WAY.discard)
+    return await shared(task, doing)

@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
+from rocketstream._util.ending import to_the_end
 from rocketstream._util.user_code import called, result_of
 from rocketstream._util.waiting import Locks, interrupting
 from rocketstream.client.config import ClientConfig
@@ -141,16 +142,27 @@ class UserOffsets(Offsets):
 
     async def _tell(self) -> None:
         """Tell the store what was noted since it was last told."""
-        async with self._writing:
-            await self._tell_now()
+        await self._one_by_one(self._tell_now)
+
+    async def _one_by_one(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Have the store written to by one at a time, whose caller may be cancelled meanwhile.
+
+        A thread cannot be cancelled: others must not overtake the one that still tells the store.
+        """
+
+        async def whole() -> None:
+            async with self._writing:
+                await work(*args)
+
+        await to_the_end(whole(), "wrote to its offset store")
 
     async def _tell_now(self) -> None:
-        with self._lock:
-            untold, self._untold = self._untold, {}
-        if untold:
-            await asyncio.to_thread(self._told, untold)
+        if self._untold:
+            await asyncio.to_thread(self._tell_here)
 
-    def _told(self, untold: dict[MessageQueue, list[_Told]]) -> None:
+    def _tell_here(self) -> None:
+        with self._lock:  # only here: a thread that is never begun takes nothing away
+            untold, self._untold = self._untold, {}
         for mq, steps in untold.items():
             for step in steps:
                 if step is _FORGET:
@@ -200,12 +212,14 @@ class UserOffsets(Offsets):
         queues = list(mqs)
         if not queues:
             return
-        async with self._writing:
-            await self._tell_now()
-            try:
-                await _waiting(self.store.persist_all, queues)
-            except (Exception, SystemExit):
-                logger.exception("the offset store failed to persist the offsets of %s", queues)
+        await self._one_by_one(self._persist, queues)
+
+    async def _persist(self, queues: list[MessageQueue]) -> None:
+        await self._tell_now()
+        try:
+            await _waiting(self.store.persist_all, queues)
+        except (Exception, SystemExit):
+            logger.exception("the offset store failed to persist the offsets of %s", queues)
 
     def remove_offset(self, mq: MessageQueue) -> None:
         """Forget a queue; the store is told soon.
@@ -226,7 +240,10 @@ class UserOffsets(Offsets):
         self, mq: MessageQueue, offset: int, is_oneway: bool = False
     ) -> None:
         """Let the store do it; the local file has no broker to tell (C-309)."""
-        await self._tell()
+        await self._one_by_one(self._update_at_broker, mq, offset, is_oneway)
+
+    async def _update_at_broker(self, mq: MessageQueue, offset: int, is_oneway: bool) -> None:
+        await self._tell_now()
         await _waiting(self.store.update_consume_offset_to_broker, mq, offset, is_oneway)
 
     def clone_offset_table(self, topic: str | None = None) -> dict[MessageQueue, int]:
