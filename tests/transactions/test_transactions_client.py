@@ -223,6 +223,43 @@ def test_plain_local_transactions_of_asyncio_run_beside_each_other_and_the_check
     assert asyncio.run(scenario()) == [COMMIT, COMMIT]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_stored_half_is_ended_though_its_sender_is_cancelled(
+    broker: FakeBroker, is_async: bool
+) -> None:
+    """Covers C-484: else a database that committed waits for the broker to ask."""
+    entered, released = threading.Event(), threading.Event()
+
+    class Slow(Answers):
+        def execute_local_transaction(self, message: Message, arg: Any) -> Any:
+            entered.set()
+            assert released.wait(WAIT_S)
+            return COMMIT
+
+    class AsyncSlow(Answers):
+        async def execute_local_transaction(self, message: Message, arg: Any) -> Any:
+            return await asyncio.to_thread(Slow().execute_local_transaction, message, arg)
+
+    async def scenario() -> None:
+        async with aio.TransactionProducer(
+            "pg",
+            namesrv_addr=broker.address,
+            transaction_listener=(AsyncSlow if is_async else Slow)(),
+        ) as producer:
+            send = asyncio.create_task(producer.send_message_in_transaction(Message(TOPIC, b"x")))
+            try:
+                assert await asyncio.to_thread(entered.wait, WAIT_S)
+                send.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await send
+            finally:
+                released.set()
+            await asyncio.to_thread(broker.wait_for, END)
+
+    asyncio.run(scenario())
+    assert [end.commit_or_rollback for end in ends(broker)] == [FLAGS[COMMIT]]
+
+
 def test_a_half_that_is_refused_never_reaches_the_listener(broker: FakeBroker) -> None:
     """Covers C-483: the send's error with its outcome; nothing is ended."""
     broker.on[SEND] = refusal(16, "transactional messages are rejected")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.ending import to_the_end
 from rocketstream._util.executors import CallbackExecutor
 from rocketstream._util.user_code import result_of
 from rocketstream.checks import checks_calls
@@ -519,10 +520,27 @@ class AsyncTransactionProducer(TransactionBase[LoopMachine], AsyncProducer):
     async def send_message_in_transaction(
         self, message: Message, arg: Any = None, *, timeout_ms: float | None = None
     ) -> TransactionSendResult:
-        """Send in a transaction, as ``rocketstream.TransactionProducer`` does."""
+        """Send in a transaction, as ``rocketstream.TransactionProducer`` does.
+
+        Once the message is stored the local transaction is run and its broker told, though the
+        caller is cancelled meanwhile.
+        """
         engine = self._running().engine
         listener, prepared = self._half(message)
         result = await self._send(prepared, ANY_QUEUE, self._timeout(timeout_ms), self._begin())
+        return await to_the_end(
+            self._complete(engine, listener, message, arg, result), "was in a transaction"
+        )
+
+    async def _complete(
+        self,
+        engine: Engine,
+        listener: TransactionListener,
+        message: Message,
+        arg: Any,
+        result: SendResult,
+    ) -> TransactionSendResult:
+        """Run the local transaction of a stored half, and tell its broker how it ended."""
         self._half_stored(engine, result)
         outcome = await self._execute(listener, message, arg, result)
         try:
