@@ -472,6 +472,40 @@ def test_messages_are_taken_by_hand_from_a_subscriber_without_handlers(
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("how", ["get_one", "iteration"])
+@pytest.mark.parametrize("fails", [False, True], ids=["cancelled", "raises"])
+def test_a_message_taken_by_hand_that_cannot_be_handed_over_comes_again(
+    how: str, fails: bool
+) -> None:
+    """Its taker never gets it, so nobody could settle it: in order, its queue would stand still."""
+
+    async def scenario() -> None:
+        parsing = asyncio.Event()
+
+        async def parse(message: Any, original: Any) -> Any:
+            parsing.set()
+            if fails:
+                raise LookupError("no such schema")
+            await asyncio.Event().wait()
+
+        subscriber: Any = RocketMQBroker("127.0.0.1:1", logger=None).subscriber(
+            "orders", group="g", parser=parse
+        )
+        subscriber._intake = object()  # as one that is started
+        delivery = Delivery(received_message("orders", b"7"), None)
+        subscriber._arrived.put_nowait(delivery)
+        taking = subscriber.get_one() if how == "get_one" else anext(aiter(subscriber))
+        task = asyncio.ensure_future(taking)
+        await parsing.wait()
+        if not fails:
+            task.cancel()
+        with pytest.raises(LookupError if fails else asyncio.CancelledError):
+            await task
+        assert delivery.answer.result() == 0, "after a delay that grows with the number of tries"
+
+    asyncio.run(scenario())
+
+
 def test_whoever_takes_messages_by_hand_is_told_of_the_end(cluster: Cluster, topic: str) -> None:
     """And gets nothing that came before it: somebody else does."""
 

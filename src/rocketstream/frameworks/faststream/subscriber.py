@@ -221,13 +221,13 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
                 delivery = await self._next()
         except TimeoutError:
             return None
-        return None if delivery is None else await self._parsed(delivery)
+        return None if delivery is None else await self._handed_over(delivery)
 
     async def __aiter__(self) -> AsyncIterator[RocketMQMessage]:
         """Yield messages as they come, to be settled by the caller, until the subscriber stops."""
         self._check_pulled_by_hand()
         while (delivery := await self._next()) is not None:
-            yield await self._parsed(delivery)
+            yield await self._handed_over(delivery)
 
     async def _next(self) -> Delivery | None:
         """Return the next delivery, the caller's from now on; None once the subscriber stops."""
@@ -247,6 +247,17 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         if self._intake is None:
             raise ClientStateError("the subscriber is not started; await subscriber.start() first")
 
+    async def _handed_over(self, delivery: Delivery) -> RocketMQMessage:
+        """Return the message for the caller, who settles it; if that fails it comes again."""
+        try:
+            message = await self._parsed(delivery)
+            if self.ack_policy is AckPolicy.ACK_FIRST:
+                await message.ack()
+        except BaseException:  # a cancellation most of all
+            delivery.later()
+            raise
+        return message
+
     async def _parsed(self, delivery: Delivery) -> RocketMQMessage:
         parser, decoder = self._get_parser_and_decoder()
         context = self._outer_config.context
@@ -260,8 +271,6 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
                 decoder=decoder,
             )
         assert isinstance(message, RocketMQMessage)
-        if self.ack_policy is AckPolicy.ACK_FIRST:
-            await message.ack()
         return message
 
     def _make_response_publisher(
