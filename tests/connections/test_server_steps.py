@@ -318,6 +318,37 @@ def test_a_close_lets_go_of_whoever_is_on_the_way_in() -> None:
     play(main)
 
 
+def test_a_cancelled_close_leaves_handshakes_to_their_end_and_a_second_waits_for_them() -> None:
+    """A connection just made would never learn that it is lost."""
+
+    async def main() -> None:
+        bench = Bench(CONTEXT)
+        peer, done = Sock(b"\x16"), asyncio.get_running_loop().create_future()
+
+        async def handshake(*_: Any, **__: Any) -> None:
+            await done
+
+        bench.loop.connect_accepted_socket = handshake  # type: ignore[method-assign]
+        await bench.come(peer)
+        bench.loop.readers[peer]()
+        await settle()
+        closing = asyncio.ensure_future(bench.acceptor.close())
+        await settle()
+        closing.cancel()
+        await settle()
+        assert closing.cancelled()
+        (task,) = bench.acceptor._tasks
+        assert not task.cancelling()
+        again = asyncio.ensure_future(bench.acceptor.close())
+        await settle()
+        assert not again.done()
+        done.set_result(None)
+        await again
+        assert bench.listener.closes == 1
+
+    play(main)
+
+
 def test_a_close_amid_a_pause_looks_never_again() -> None:
     async def main() -> None:
         bench = Bench()
@@ -502,6 +533,37 @@ def test_a_close_waits_for_all_its_connections_and_those_it_refused() -> None:
         assert waited == ["one", "two"]
         assert one.reasons == ["the server is shutting down"]
         assert len(two.reasons) == 1
+
+    play(main)
+
+
+def test_a_cancelled_close_closes_every_connection_all_the_same() -> None:
+    async def main() -> None:
+        class Hanging(Peer):
+            async def wait_closed(self) -> None:
+                await asyncio.Event().wait()
+
+        class Acceptor:
+            async def close(self) -> None:
+                await asyncio.Event().wait()
+
+        server: Any = RemotingServer(echo)
+        server._acceptor, sharing = Acceptor(), Sharing(ManualClock())
+        server._own_sharing = sharing
+        sharing.holds(Holder(1), 1)
+        peers = [cast(Any, Hanging()) for _ in range(2)]
+        for peer in peers:
+            server._opened(peer)
+        closing = asyncio.ensure_future(server.close())
+        await settle()
+        for _ in range(2):
+            closing.cancel()
+            await settle()
+        assert closing.cancelled()
+        assert [peer.reasons for peer in peers] == [["the server is shutting down"]] * 2
+        timer = sharing._look_timer
+        assert timer is not None
+        assert timer.cancelled()
 
     play(main)
 

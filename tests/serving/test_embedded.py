@@ -115,6 +115,46 @@ def test_async_face_runs_on_the_callers_loop() -> None:
     asyncio.run(use())
 
 
+@pytest.mark.parametrize("part", ["_registrar", "_server", "_client", "name server"])
+def test_a_cancelled_close_closes_all_the_same(tmp_path: Path, part: str) -> None:
+    """Nobody could close what is left: the store stayed locked, its last offsets unwritten."""
+
+    async def use() -> None:
+        cluster = await start(tmp_path / "s").start_async()
+        broker: Any = cluster.broker
+        names: Any = cluster._nameserver
+        hanging = names._server if part == "name server" else getattr(broker, part)
+        close, entered = hanging.close, asyncio.Event()
+
+        async def hang() -> None:
+            entered.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await close()
+
+        hanging.close = hang
+        ports = [
+            int(each.rpartition(":")[2]) for each in (cluster.namesrv_addr, cluster.broker_addr)
+        ]
+        closing = asyncio.create_task(cluster.close_async())
+        await entered.wait()
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        for port in ports:
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", port)
+        assert names._file._closed
+        hanging.close = close
+        await cluster.close_async()
+        await broker.close()
+        async with start(tmp_path / "s"):
+            pass
+
+    asyncio.run(use())
+
+
 def test_each_face_names_the_other_when_it_is_the_wrong_one() -> None:
     """A sync close() of an async cluster did nothing, an async one of a sync cluster broke it."""
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.ending import take_all
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
@@ -174,16 +175,24 @@ class RemotingServer:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Stop accepting, close every connection and wait for them. May be called twice."""
+        """Stop accepting, close every connection and wait for them. May be called twice.
+
+        A caller that is cancelled waits no longer, and every connection is closed all the same.
+        """
         self._closed = True
         if self._server is not None:
             self._server.close()
-        if self._acceptor is not None:
-            await self._acceptor.close()
-        for connection in list(self.connections):
+        steps = [] if self._acceptor is None else [self._acceptor.close]
+        await take_all(*steps, self._close_connections, self._close_rest)
+
+    async def _close_connections(self) -> None:
+        connections = list(self.connections)
+        for connection in connections:
             connection.close("the server is shutting down")
-        for connection in [*self.connections, *self._refused]:
+        for connection in [*connections, *self._refused]:
             await connection.wait_closed()
+
+    async def _close_rest(self) -> None:
         if self._own_sharing is not None:
             self._own_sharing.close()
         if self._server is not None:
@@ -261,20 +270,20 @@ class _Acceptor:
         self._loop.add_reader(self._listener, self._accept)
 
     async def close(self) -> None:
-        if self._listener.fileno() < 0:
-            return
-        if self._resume is not None:
-            self._resume.cancel()
-        self._loop.remove_reader(self._listener)
-        self._listener.close()
+        if self._listener.fileno() >= 0:
+            if self._resume is not None:
+                self._resume.cancel()
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
         for sock in list(self._waiting):
             self._drop(sock)
-        # Not cancelled: a connection just made would never learn that it is lost (uvloop).
-        # Handshakes end with their sockets.
+        # Not cancelled, nor by who waits here: a connection just made would never learn that it is
+        # lost (uvloop). Handshakes end with their sockets.
         for sock in self._tasks.values():
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTS_PER_PASS):

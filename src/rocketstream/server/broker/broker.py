@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Attention, Clock
-from rocketstream._util.ending import CUT_SHORT
+from rocketstream._util.ending import CUT_SHORT, take_all
 from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol import names
@@ -380,33 +380,46 @@ class Broker:
     # --- stopping --------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Unregister, answer the waiting requests, persist everything. May be called twice."""
+        """Unregister, answer the waiting requests, persist everything. May be called twice.
+
+        A caller that is cancelled waits for no peer any longer; the rest is done all the same.
+        """
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        if self._registrar:
-            await self._registrar.close()
-            self._registrar = None
-        if self._schedule:
-            self._schedule.close()
-        if self._transactions:
-            self._transactions.close()
-        if self._pulls:
-            self._pulls.close()
-        if self._gate:
-            self._gate.close()
-        for server in (self._server, self._vip_server):
-            if server:
-                await server.close()
+        servers = [server.close for server in (self._server, self._vip_server) if server]
+        await take_all(
+            self._unregister,
+            self._answer_waiting,
+            *servers,
+            self._leave_network,
+            self.controller.close_tasks,
+            self._keep,
+        )
+
+    async def _unregister(self) -> None:
+        registrar, self._registrar = self._registrar, None
+        if registrar:
+            await registrar.close()
+
+    async def _answer_waiting(self) -> None:
+        for part in (self._schedule, self._transactions, self._pulls, self._gate):
+            if part:
+                part.close()
+
+    async def _leave_network(self) -> None:
         if self.controller.sharing:
             self.controller.sharing.close()
         if self._client:
             await self._client.close()
-        await self.controller.close_tasks()
-        self.controller.statistics.keep()
-        self._persistence.close()
-        # Flushing may take a while; nothing else is left to do on this loop.
-        self.store.close()
+
+    async def _keep(self) -> None:
+        """Flushing may take a while; nothing else is left to do on this loop."""
+        try:
+            self.controller.statistics.keep()
+            self._persistence.close()
+        finally:
+            self.store.close()
 
 
 def _arrivals(

@@ -8,6 +8,7 @@ import ssl
 from pathlib import Path
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Attention, Clock
+from rocketstream._util.ending import take_all
 from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import StoreError
 from rocketstream.protocol.bodies import KVConfigSerializeWrapper
@@ -111,11 +112,16 @@ class NameServer:
         self._scan_later()
 
     async def close(self) -> None:
-        """Stop listening and close every connection."""
+        """Stop listening, close every connection and write the settings.
+
+        A caller that is cancelled waits no longer; the rest is done all the same.
+        """
         if self._scan:
             self._scan.cancel()
             self._scan = None
-        await self._server.close()
+        await take_all(self._server.close, self._keep)
+
+    async def _keep(self) -> None:
         if self._file:
             self._file.stop()
             self._workers.close()
