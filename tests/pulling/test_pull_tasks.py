@@ -241,6 +241,72 @@ def test_an_asyncio_schedule_starts_its_consumer_once(schedule: Schedule) -> Non
     assert schedule.service.state is ServiceState.RUNNING
 
 
+def test_a_start_after_one_that_failed_calls_tasks_though_it_was_shut_down_between(
+    schedule: Schedule,
+) -> None:
+    """As a `finally` does, to be sure."""
+    consumer = schedule.service.consumer
+
+    async def start() -> None:
+        schedule.service._queues_changed(TOPIC, [MQ], [MQ])
+        if not schedule.calls:
+            await asyncio.sleep(0)
+            raise ValueError("no")
+
+    async def shutdown() -> None:
+        """There is nothing to end."""
+
+    consumer.start, consumer.shutdown = start, shutdown
+    with pytest.raises(ValueError, match="no"):
+        schedule.client.run(schedule.service.start())
+    schedule.client.turn(5_000)
+    assert (schedule.calls, schedule.service._tasks) == ([MQ], {}), "it runs without its consumer"
+    schedule.client.run(schedule.service.shutdown())
+    schedule.client.run(schedule.service.start())
+    schedule.client.turn()
+    assert schedule.calls == [MQ, MQ]
+
+
+def test_the_end_of_an_asyncio_schedule_on_another_loop_is_refused(schedule: Schedule) -> None:
+    """It cancelled tasks across threads, and then failed with the rest running."""
+    schedule.gate = asyncio.Event()
+    schedule.divide(MQ)
+
+    def refuse() -> None:
+        raise ClientStateError("another loop")
+
+    schedule.service.consumer._started = SimpleNamespace(
+        engine=SimpleNamespace(check_process=refuse)
+    )
+    schedule.service.state = ServiceState.RUNNING
+    with pytest.raises(ClientStateError, match="another loop"):
+        asyncio.run(schedule.service.shutdown())
+    assert schedule.service.state is ServiceState.RUNNING
+    assert not schedule.service._tasks[MQ].cancelling()
+    schedule.service.consumer._started = None
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_task_that_raises_a_cancellation_of_its_own_is_called_again(
+    schedule: Schedule, is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-502: what it awaited was cancelled by somebody else; its queue stood still."""
+
+    def task(mq: MessageQueue, context: Any) -> None:
+        schedule.calls.append(mq)
+        raise asyncio.CancelledError
+
+    async def task_async(mq: MessageQueue, context: Any) -> None:
+        task(mq, context)
+
+    schedule.service._callbacks[TOPIC] = task_async if is_async else task
+    schedule.divide(MQ)
+    assert schedule.calls == [MQ]
+    schedule.client.turn(1_000)
+    assert schedule.calls == [MQ, MQ]
+    assert "failed, again in 1000 ms" in caplog.text
+
+
 class Threads:
     """A schedule of the face with threads; its consumer is never started."""
 
@@ -327,6 +393,7 @@ def test_a_start_that_fails_ends_the_threads() -> None:
     threads = Threads()
 
     def start() -> None:
+        threads.service._cancelled[MQ] = asyncio.Event()
         raise ValueError("no")
 
     threads.service.consumer.start = start
@@ -337,6 +404,7 @@ def test_a_start_that_fails_ends_the_threads() -> None:
     executor.join(WAIT_S)
     with pytest.raises(ClientStateError):
         executor.submit(print)
+    assert threads.service._cancelled == {}, "the next start would begin no task for its queue"
     assert threads.service.state is ServiceState.CREATE_JUST
 
 

@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar, Unpack
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.ending import take_all
 from rocketstream._util.executors import CallbackExecutor
+from rocketstream._util.user_code import called, result_of
 from rocketstream.checks import check_range, checks_calls
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.pull.consumer import (
@@ -268,6 +269,7 @@ class MQPullConsumerScheduleService(_Schedule, SyncClient[None]):
             try:
                 self.consumer.start()
             except BaseException:
+                self._cancelled.clear()  # their tasks have ended with the loop of this start
                 self._executor.close()
                 raise
             self.state: ServiceState = ServiceState.RUNNING
@@ -361,7 +363,13 @@ class AsyncMQPullConsumerScheduleService(_Schedule, AsyncClient[None]):
         """Start the consumer; tasks begin as soon as queues are allotted."""
         if self._is_started_again():
             return
-        await self.consumer.start()
+        self._is_over = False  # an end before the start, as in a ``finally``, was of nothing
+        try:
+            await self.consumer.start()
+        except BaseException:
+            if self.consumer.state is not ServiceState.RUNNING:
+                self._cancel_all()
+            raise
         is_over = self.consumer.state is ServiceState.SHUTDOWN_ALREADY  # while it started
         self.state: ServiceState = self.consumer.state if is_over else ServiceState.RUNNING
 
@@ -369,7 +377,11 @@ class AsyncMQPullConsumerScheduleService(_Schedule, AsyncClient[None]):
         """Cancel the tasks and shut the consumer down.
 
         A task that awaits this itself is not cancelled; it is called no more once it has returned.
+
+        Raises:
+            ClientStateError: it was started on another event loop.
         """
+        self.consumer._check_process()  # before anything is touched that belongs to another loop
         self._cancel_all()
         if self.state is ServiceState.RUNNING:
             self.state = ServiceState.SHUTDOWN_ALREADY
@@ -387,7 +399,7 @@ class AsyncMQPullConsumerScheduleService(_Schedule, AsyncClient[None]):
 
     async def _call_task(self, callback: PullTaskCallback, mq: MessageQueue) -> float:
         context = AsyncPullTaskContext(self.consumer)
-        answer = callback(mq, context)
+        answer = called(callback, mq, context)
         if inspect.isawaitable(answer):
-            await answer
+            await result_of(answer)
         return context.pull_next_delay_ms
