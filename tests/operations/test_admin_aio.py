@@ -172,10 +172,37 @@ def test_closing_ends_questions_and_refuses_new_ones(
             await admin.topics.all()
         gate.open.set()
         await closing
-        with pytest.raises(asyncio.CancelledError):
-            await asked
+        with pytest.raises(ClientStateError, match="closed before it had an answer"):
+            await asked  # a cancellation would end its task as if somebody had asked for that
         assert len(gate.sent) == 1
         await admin.close()
+
+    run(story)
+
+
+def test_a_cancelled_close_closes_once_the_change_under_way_is_carried_out(
+    rocketmq_cluster: EmbeddedCluster, gate: Gate
+) -> None:
+    async def story() -> None:
+        admin = Admin(rocketmq_cluster.namesrv_addr)
+        closed, close = asyncio.Event(), admin._admin.close
+
+        def close_connections() -> None:
+            close()
+            closed.set()
+
+        admin._admin.close = close_connections  # type: ignore[method-assign]
+        change = asyncio.create_task(admin.topics.create("orders", 3))
+        await gate.until_held()
+        closing = asyncio.create_task(admin.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert not closed.is_set(), "the change would end half way"
+        gate.open.set()
+        await change
+        await closed.wait()
 
     run(story)
 

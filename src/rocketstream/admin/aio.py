@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rocketstream import limits
+from rocketstream._util.ending import Cancellation, to_the_end
 from rocketstream._util.stopping import Stop, call_until
 from rocketstream.admin.admin import Admin as _Admin
 from rocketstream.admin.changes.service import Changes as _Changes
@@ -133,21 +134,27 @@ class Admin:
     async def close(self) -> None:
         """Close every connection; calling it again does nothing.
 
-        Waits for changes under way; questions end before their next request.
+        Waits for changes under way; questions end before their next request. A caller that is
+        cancelled waits no longer, and all is closed all the same.
         """
         self._closed = True
-        under_way = dict(self._under_way)
-        for stop in under_way.values():
+        for stop in list(self._under_way.values()):
             if stop is not None:
                 stop.ask()
-        if under_way:
-            ended, _ = await asyncio.wait([asyncio.wrap_future(each) for each in under_way])
-            for each in ended:
-                # The caller that awaits gets the error; here it only has to count as retrieved.
-                each.cancelled() or each.exception()
-        # No call runs any more: the threads are idle and end at once.
-        self._threads.shutdown(cancel_futures=True)
-        self._admin.close()
+        await to_the_end(self._close(), "ended its calls")
+
+    async def _close(self) -> None:
+        under_way = [asyncio.wrap_future(each) for each in list(self._under_way)]
+        for each in under_way:
+            # The caller that awaits gets the error; here it only has to count as retrieved.
+            each.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        try:
+            if under_way:
+                await asyncio.wait(under_way)
+        finally:
+            # The threads are idle and end at once, unless the loop itself ends amid a change.
+            self._threads.shutdown(cancel_futures=True)
+            self._admin.close()
 
     # --- parts -----------------------------------------------------------------------------------
 
@@ -158,9 +165,12 @@ class Admin:
         run = call if stop is None else functools.partial(call_until, stop, call)
         future: Future[R] = self._threads.submit(copy_context().run, run)
         self._under_way[future] = stop
+        cancellation = Cancellation()
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
+            if self._closed and not cancellation.has_come:
+                raise ClientStateError("this Admin was closed before it had an answer") from None
             if stop is not None:
                 stop.ask()
             raise
