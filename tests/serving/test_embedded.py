@@ -155,6 +155,29 @@ def test_a_cancelled_close_closes_all_the_same(tmp_path: Path, part: str) -> Non
     asyncio.run(use())
 
 
+@pytest.mark.parametrize("error", [None, StoreError("no space left")])
+def test_a_topic_whose_creator_is_cancelled_counts_once_it_is_written(
+    error: StoreError | None,
+) -> None:
+    async def use() -> None:
+        loop, failures = asyncio.get_running_loop(), list[object]()
+        loop.set_exception_handler(lambda _, context: failures.append(context))
+        async with EmbeddedCluster() as cluster:
+            controller, written = cluster.broker.controller, loop.create_future()
+            controller.saver.topics_saved = lambda: written  # type: ignore[method-assign]
+            creating = asyncio.create_task(cluster.create_topic_async("T1", 2))
+            await asyncio.sleep(0)
+            creating.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await creating
+            written.set_exception(error) if error else written.set_result(None)
+            await asyncio.sleep(0)
+            assert failures == []
+            assert (controller.topics.get("T1") is None) == (error is not None)
+
+    asyncio.run(use())
+
+
 def test_each_face_names_the_other_when_it_is_the_wrong_one() -> None:
     """A sync close() of an async cluster did nothing, an async one of a sync cluster broke it."""
 

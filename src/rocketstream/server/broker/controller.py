@@ -181,10 +181,13 @@ class BrokerController:
             error = done.exception()
             if error is None:
                 self.topics.accept(topic, config, self.now_ms())
+                told = self.registrar.announce((topic,))
             else:
                 self.topics.withdraw(topic)
+            if counts.done():  # the caller was cancelled: what is written counts all the same
+                return
             if error is None:
-                counts.set_result(self.registrar.announce((topic,)))
+                counts.set_result(told)
             else:
                 counts.set_exception(error)
                 counts.exception()  # the caller may be gone
