@@ -77,6 +77,36 @@ def test_timeout_cancels_the_coroutine(monkeypatch: pytest.MonkeyPatch) -> None:
         assert cancelled.wait(5)
 
 
+def test_a_call_that_is_interrupted_once_the_loop_has_it_is_cancelled_there() -> None:
+    """Closed from the caller's thread, it is not cleaned up, or goes on where it is amid a step."""
+    began, ended = threading.Event(), []
+
+    async def never() -> None:
+        try:
+            began.set()
+            await asyncio.Event().wait()
+        except BaseException as error:
+            ended.append((type(error), threading.current_thread().name))
+            raise
+
+    with LoopThread("rocketstream-here", loop_factory=asyncio.new_event_loop) as loop:
+        plain, callers = loop.loop.call_soon_threadsafe, threading.current_thread()
+
+        def call_soon(*args: Any, **more: Any) -> Any:
+            if threading.current_thread() is callers and began.is_set():
+                loop.loop.call_soon_threadsafe = plain  # type: ignore[method-assign]
+                raise KeyboardInterrupt  # as Python's own handler of SIGINT does
+            handle = plain(*args, **more)
+            assert began.wait(20)
+            return handle
+
+        loop.loop.call_soon_threadsafe = call_soon  # type: ignore[assignment,method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            loop.run(never())
+        loop.run(_name())
+    assert ended == [(asyncio.CancelledError, "rocketstream-here")]
+
+
 def test_close_cancels_what_runs_and_fails_who_waits() -> None:
     """No call hangs for ever because the loop went away below it."""
     started = threading.Event()

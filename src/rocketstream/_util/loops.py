@@ -147,6 +147,7 @@ class LoopThread:
                 about to wait for it.
             ForkedClientError: called in a forked child.
         """
+        future: concurrent.futures.Future[T] | None = None
         try:
             self._check_process()
             if ended is not None:
@@ -159,7 +160,10 @@ class LoopThread:
                     self.loop.call_soon_threadsafe(future.add_done_callback, lambda _: told.open())
                 return future
         except BaseException:
-            coro.close()
+            if future is None:
+                coro.close()
+            else:  # a signal handler raised; the loop has the coroutine, and may be in its midst
+                future.cancel()
             raise
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
