@@ -358,6 +358,27 @@ def test_an_awaited_flush_waits_for_a_batch_in_parts(held: FakeBroker) -> None:
     asyncio.run(scenario())
 
 
+def test_an_awaited_flush_waits_for_what_a_cancelled_send_many_has_under_way(
+    held: FakeBroker,
+) -> None:
+    async def scenario() -> None:
+        async with aio_producer_of(held) as producer:
+            send = asyncio.create_task(producer.send_many(TOPIC, [b"x"] * 3))
+            (part,) = await asyncio.to_thread(held.wait_for, MANY)
+            send.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await send
+            flush = asyncio.create_task(producer.flush(LONG_MS))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert not flush.done()
+            assert flushes_of(producer) == 1
+            await asyncio.to_thread(stored, held, part, 3)
+            await asyncio.wait_for(flush, WAIT_S)
+
+    asyncio.run(scenario())
+
+
 # --- the counting ---------------------------------------------------------------------------------
 
 

@@ -127,6 +127,32 @@ def test_great_messages_fill_a_request_by_their_bytes() -> None:
     asyncio.run(case())
 
 
+def test_when_its_caller_has_left_it_makes_and_sends_no_request_more() -> None:
+    """To encode what nobody will send would hold up the loop."""
+
+    async def case() -> None:
+        sender, landed = Scripted(), list[int]()
+        sending, sends = begin(sender, [b"x"] * 200_000)
+        task = asyncio.create_task(run(sending))
+        await passes()
+        made, waiting = len(sender.asked), len(sends._waiting)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(sends._waiting) == waiting
+        sending.leave(lambda: landed.append(len(sends._flying)))
+        while sender.asked:
+            assert landed == []
+            sender.answer()
+            await passes()
+        assert landed == [0]
+        assert sender.total == made
+        sending.leave(lambda: landed.append(-1))
+        assert landed == [0, -1]
+
+    asyncio.run(case())
+
+
 def test_a_queue_of_a_key_has_one_request_under_way() -> None:
     async def case() -> None:
         sender = Scripted()

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from rocketstream import limits
 from rocketstream._util.clock import Clock
@@ -48,6 +48,8 @@ from rocketstream.protocol.headers import RecallMessageRequestHeader, RecallMess
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from rocketstream.protocol.sends import PreparedSend
+
+T = TypeVar("T")
 
 
 class _Load:
@@ -129,7 +131,10 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
         sharding_key: str | None = None,
         timeout_ms: float | None = None,
     ) -> SendResult:
-        """Send one message, or several as batches; see ``rocketstream.Producer.send``."""
+        """Send one message, or several as batches; see ``rocketstream.Producer.send``.
+
+        A send whose task is cancelled may be sent all the same, and ``flush`` waits for it.
+        """
         if isinstance(message, Message):
             prepared, target = self._preparer.one_to(
                 message, message_queue, selector, arg, sharding_key
@@ -191,20 +196,24 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
         sharding_keys: Any = None,
         timeout_ms: float | None = None,
     ) -> SendManyResult:
-        """Send many messages, given as columns; see ``rocketstream.Producer.send_many``."""
+        """Send many messages, given as columns; see ``rocketstream.Producer.send_many``.
+
+        Cancelled, it sends no more of them; those on their way may be stored, and ``flush`` waits
+        for them.
+        """
         timeout = self._timeout(timeout_ms)
         self._running()
         given = given_of(
             bodies, tags=tags, keys=keys, properties=properties, shardingKey=sharding_keys
         )
         begun = self._begin()
+        many = await self._or_end(begun, self._many(topic, given, timeout))
         try:
-            many = await self._many(topic, given, timeout)
             for step in many.steps():
                 await step
             return many.result()
-        finally:
-            self._end(begun)
+        finally:  # cancelled, it has requests on their way
+            many.leave(partial(self._end, begun))
 
     async def send_oneway(
         self,
@@ -423,10 +432,10 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
                 if not waiter.done():
                     waiter.set_result(None)
 
-    async def _or_end(self, begun: int, step: Coroutine[Any, Any, None]) -> None:
+    async def _or_end(self, begun: int, step: Coroutine[Any, Any, T]) -> T:
         """Await a step of a send, which ends with it if it fails."""
         try:
-            await step
+            return await step
         except BaseException:
             self._end(begun)
             raise

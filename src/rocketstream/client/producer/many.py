@@ -268,6 +268,8 @@ class ManySends:
         self._busy: set[MessageQueue] = set()
         self._changed: asyncio.Future[None] | None = None
         self._is_stopped = False
+        self._unmade: Iterator[_Request] = iter(())
+        self._landed: Callable[[], None] | None = None
         self.result: SendManyResult = SendManyResult()
 
     @property
@@ -293,6 +295,14 @@ class ManySends:
             error = SendError(text, SendOutcome.UNKNOWN, topic=self._topic)
             self._failed(request, request.doubt or error)
         self._give_up()
+
+    def leave(self, landed: Callable[[], None]) -> None:
+        """Send no more, since nobody waits; call ``landed`` once nothing is on its way."""
+        self._waiting.clear()
+        if self._flying:
+            self._landed = landed
+        else:
+            landed()
 
     async def put(self, first: int, batch: pa.RecordBatch, runs: Sequence[Run]) -> None:
         """Send a batch's messages; returns when the last of them are on their way, or failed.
@@ -322,8 +332,8 @@ class ManySends:
                 self._go()
                 while len(self._waiting) >= limits.SEND_MANY_WAITING_MAX:
                     await self._change()
-        except asyncio.CancelledError:  # the loop ends
-            self._waiting.extend(requests)
+        except asyncio.CancelledError:  # the loop ends, or nobody waits any more
+            self._unmade = requests
             raise
 
     def refuse(self, first: int, batch: pa.RecordBatch) -> None:
@@ -414,6 +424,8 @@ class ManySends:
             self._failed(request, request.doubt or error)
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
+        if self._landed is not None and not self._flying:
+            self._landed()
 
     async def _again(self, request: _Request) -> None:
         await self._sender.route(request.prepared.topic)
@@ -434,6 +446,8 @@ class ManySends:
     def _give_up(self) -> None:
         while self._waiting:
             self._failed(self._waiting.popleft(), self._not_sent())
+        for request in self._unmade:
+            self._failed(request, self._not_sent())
 
     def _not_sent(self) -> SendError:
         text = f"not sent: {'messages before it failed' if self.has_failed else _SHUT_DOWN}"
@@ -496,6 +510,10 @@ class Many:
     def stop(self) -> None:
         """Begin no batch more: the producer is shut down."""
         self._sends.stop()
+
+    def leave(self, landed: Callable[[], None]) -> None:
+        """Send no more, since nobody waits; call ``landed`` once nothing is on its way."""
+        self._sends.leave(landed)
 
     def cut_off(self) -> None:
         """Account for what the end of the loop, which is over, left open."""
