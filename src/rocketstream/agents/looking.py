@@ -15,6 +15,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from rocketstream._util.clock import Clock
+from rocketstream._util.ending import shared
 from rocketstream._util.when import TIMES, moment_ms
 from rocketstream.admin.aio import Admin
 from rocketstream.admin.letters.service import LetterCause, LetterCauses
@@ -455,19 +456,33 @@ class Watching:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def collector(self) -> Collector:
-        """Return the collector; the first question waits for two sweeps."""
+        """Return the collector; the first question waits for two sweeps.
+
+        Raises:
+            ClientStateError: it was closed meanwhile.
+        """
         if self._running is None:
             made = self._make()
             self._running = made, asyncio.create_task(_begin(made))
+            self._running[1].add_done_callback(self._begun)
         running = collector, beginning = self._running
         # The collection begins once, however many callers ask at first and even if some of them
         # leave.
-        await asyncio.shield(beginning)
+        await shared(beginning, "began to look at the cluster")
         if self._running is running:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = asyncio.get_running_loop().call_later(self._idle_s, self._end)
+            self._keep()
         return collector
+
+    def _begun(self, beginning: asyncio.Task[None]) -> None:
+        """Keep the collection though nobody waits any more; one that failed begins anew."""
+        failed = beginning.cancelled() or beginning.exception() is not None
+        if self._running is not None and self._running[1] is beginning:
+            self._end() if failed else self._keep()
+
+    def _keep(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(self._idle_s, self._end)
 
     async def close(self) -> None:
         """End the collection."""
