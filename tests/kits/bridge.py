@@ -14,7 +14,7 @@ import contextvars
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 from rocketstream import MessageListenerOrderly, TransactionListener, aio
@@ -213,7 +213,8 @@ class Bridged:
 
         def method(*args: Any, **settings: Any) -> Any:
             found = face.ask(lambda: face.call(value, args, settings))
-            return _Iteration(face, found) if inspect.isasyncgen(found) else face.plain(found)
+            is_handed_out = isinstance(found, AsyncIterator)
+            return _Iteration(face, found) if is_handed_out else face.plain(found)
 
         return method
 

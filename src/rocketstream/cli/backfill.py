@@ -12,7 +12,7 @@ from click import BadParameter
 
 from rocketstream.admin.core.words import plural
 from rocketstream.cli import landing
-from rocketstream.cli.commands import option, parse_start, words
+from rocketstream.cli.commands import option, words
 from rocketstream.cli.failure import say
 from rocketstream.errors import ConfigurationError
 
@@ -66,8 +66,8 @@ def backfill(as_json: bool, **given: Any) -> None:
     source = {"nameServer": given["namesrv"]} if stored is None else stored
     source |= {"failOnDataLoss": "false"} if given["allow_loss"] else {}
     source |= {"tags": given["tags"]} if given["tags"] is not None else {}
-    source |= _bound("--from", "starting", given["start"])
-    source |= _bound("--until", "ending", given["until"])
+    source |= landing.bound("--from", "starting", given["start"])
+    source |= landing.bound("--until", "ending", given["until"])
     source |= landing.source_options(given)
     plan = BackfillPlan(
         **landing.chosen(given),
@@ -115,16 +115,6 @@ def _land(plan: BackfillPlan, given: dict[str, Any], as_json: bool) -> None:
         say(f"{left_out} left out; {log_file} says which, where Spark runs on this machine")
     else:
         log_file.unlink()
-
-
-def _bound(option: str, name: str, text: str) -> dict[str, str]:
-    offsets = landing.offsets_json(option, text)
-    if offsets is not None:
-        return {f"{name}Offsets": offsets}
-    position = parse_start(text, option)
-    if position.timestamp_ms is not None:
-        return {f"{name}Timestamp": str(position.timestamp_ms)}
-    return {f"{name}Offsets": position.name}
 
 
 def _run(

@@ -6,7 +6,6 @@ Progress goes to stderr, counts to stdout; the pipeline is ``rocketstream.pipeli
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import json
 import signal
 import sys
@@ -19,7 +18,7 @@ import click
 
 from rocketstream.admin.core.words import plural
 from rocketstream.cli import landing
-from rocketstream.cli.commands import SPAN, Whole, looking, names, option, parse_start
+from rocketstream.cli.commands import SPAN, Whole, looking, names, option
 from rocketstream.cli.failure import end_by, say
 from rocketstream.errors import ConfigurationError
 
@@ -137,15 +136,7 @@ def _say_continuing(plan: IngestPlan) -> None:
 
 def _source(given: Mapping[str, Any]) -> dict[str, str]:
     found = {"nameServer": given["namesrv"], **_limit(given["rows_per_batch"])}
-    start = given["start"]
-    offsets = landing.offsets_json("--from", start)
-    position = None if offsets else parse_start(start)
-    if position is not None and position.timestamp_ms is not None:
-        moment = datetime.datetime.fromtimestamp(position.timestamp_ms / 1000, datetime.UTC)
-        # Not as a number: those of the years before 2001 are taken for mistakes.
-        found["startingTimestamp"] = moment.isoformat()
-    else:
-        found["startingOffsets"] = offsets or start.strip()
+    found |= landing.bound("--from", "starting", given["start"])
     optional = {name: given[name] for name in ("group", "tags")}
     return found | {name: value for name, value in optional.items() if value is not None}
 

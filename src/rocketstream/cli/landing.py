@@ -11,6 +11,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +21,16 @@ from click import BadParameter
 
 from rocketstream.admin.core.words import plural
 from rocketstream.cli import signals
-from rocketstream.cli.commands import argument, names, option, pairs, shows, together, words
+from rocketstream.cli.commands import (
+    argument,
+    names,
+    option,
+    pairs,
+    parse_start,
+    shows,
+    together,
+    words,
+)
 from rocketstream.cli.commands import start as start_option
 from rocketstream.cli.failure import end_by, say
 from rocketstream.cli.output import print_json, print_line
@@ -176,20 +186,30 @@ def spark_config(conf: Sequence[str], packages: Sequence[str]) -> dict[str, str]
     return found
 
 
-def offsets_json(option: str, text: str) -> str | None:
-    """Return offsets given as JSON, or as a file with it; None when the text is neither.
+def bound(option: str, name: str, text: str) -> dict[str, str]:
+    """Return the option of the source for where a landing begins or ends.
+
+    Args:
+        option: the option of the command, as errors name it.
+        name: ``starting`` or ``ending``, as the source's options begin.
+        text: offsets as JSON, a time, ``earliest`` or ``latest``.
 
     Raises:
-        ConfigurationError: JSON that cannot be read.
+        ConfigurationError: anything else.
     """
     word = text.strip()
-    if not word.startswith("{"):
-        return None
-    try:
-        json.loads(word)
-    except ValueError as error:
-        raise ConfigurationError(f"{option} is not JSON: {error}", value=text) from error
-    return word
+    if word.startswith("{"):
+        try:
+            json.loads(word)
+        except ValueError as error:
+            raise ConfigurationError(f"{option} is not JSON: {error}", value=text) from error
+        return {f"{name}Offsets": word}
+    position = parse_start(text, option)
+    if position.timestamp_ms is None:
+        return {f"{name}Offsets": position.name}
+    moment = datetime.fromtimestamp(position.timestamp_ms / 1000, UTC)
+    # Not as a number: those of the years before 2001 are taken for mistakes.
+    return {f"{name}Timestamp": moment.isoformat()}
 
 
 # --- checks, before Spark is started --------------------------------------------------------------
