@@ -36,10 +36,11 @@ class Interruption:
     def __init__(self, step: int, handler: Callable[[], object]) -> None:
         self.left = step
         self._handler = handler
+        self._at_each = self._stepped  # kept: Python 3.11 may call it once nobody else holds it
         self.refused = 0
 
     def __enter__(self) -> Interruption:
-        sys.setprofile(self._stepped)
+        sys.setprofile(self._at_each)
         return self
 
     def __exit__(self, *_: object) -> None:
