@@ -269,8 +269,8 @@ FROM_DOCS = (
         "clustering",
         "late:",
         (f"{BROKER}.core.members",
-         "elif data.sub_version > old.sub_version:",
-         "elif data.sub_version != old.sub_version:"),
+         "if old is not None and data.sub_version <= old.sub_version:",
+         "if old is not None and data.sub_version == old.sub_version:"),
         unseen="a member that is refused tells its own subscription at once: it is slower, and loses nothing",
     ),
     mutant(

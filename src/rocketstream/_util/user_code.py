@@ -13,7 +13,7 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from rocketstream._util.ending import Cancellation
 
@@ -31,7 +31,18 @@ _ENDS = (
 _ENDS_PROGRAM = (KeyboardInterrupt, SystemExit)
 
 
-IS_CALLED_BY_CLIENT: ContextVar[bool] = ContextVar("rocketstream-users-code", default=False)
+class _Mark:
+    """A context variable that a function may take along to another process, where it is new."""
+
+    def __init__(self) -> None:
+        var: ContextVar[bool] = ContextVar("rocketstream-users-code", default=False)
+        self.get, self.set, self.reset = var.get, var.set, var.reset
+
+    def __reduce__(self) -> tuple[type[_Mark], tuple[()]]:
+        return _Mark, ()
+
+
+IS_CALLED_BY_CLIENT: Final = _Mark()
 """True in coroutines and on threads of users' listeners, and in tasks that they begin: the end of a
 client may wait for these, so they do not wait for an end that is under way."""
 
