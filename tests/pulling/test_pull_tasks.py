@@ -241,6 +241,30 @@ def test_an_asyncio_schedule_starts_its_consumer_once(schedule: Schedule) -> Non
     assert schedule.service.state is ServiceState.RUNNING
 
 
+def test_a_second_start_amid_the_first_leaves_its_tasks_alone(schedule: Schedule) -> None:
+    """Its failure ended them, and the service pulled nothing and said nothing."""
+    consumer, gate = schedule.service.consumer, asyncio.Event()
+
+    async def start() -> None:
+        consumer._check_new()
+        consumer.state = ServiceState.START_FAILED  # as long as it starts
+        await gate.wait()
+        consumer.state = ServiceState.RUNNING
+
+    async def scenario() -> None:
+        first = asyncio.create_task(schedule.service.start())
+        await asyncio.sleep(0)
+        with pytest.raises(ClientStateError, match="was started before"):
+            await schedule.service.start()
+        gate.set()
+        await first
+
+    consumer.start = start
+    schedule.client.run(scenario())
+    schedule.divide(MQ)
+    assert schedule.calls == [MQ]
+
+
 def test_a_start_after_one_that_failed_calls_tasks_though_it_was_shut_down_between(
     schedule: Schedule,
 ) -> None:

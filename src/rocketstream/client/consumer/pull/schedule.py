@@ -363,6 +363,7 @@ class AsyncMQPullConsumerScheduleService(_Schedule, AsyncClient[None]):
         """Start the consumer; tasks begin as soon as queues are allotted."""
         if self._is_started_again():
             return
+        self.consumer._check_new()  # one that is being started, or runs, keeps its tasks
         self._is_over = False  # an end before the start, as in a ``finally``, was of nothing
         try:
             await self.consumer.start()
