@@ -409,6 +409,42 @@ def test_an_asyncio_client_shut_down_while_it_starts_ends(
     asyncio.run(main())
 
 
+def test_a_failed_start_is_not_tried_again_while_it_cleans_up(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who had asked for the end of the first waited for ever: the second start hid it."""
+    leave, cleaning, go_on = engines.Engine.leave_here, asyncio.Event(), asyncio.Event()
+
+    async def leave_late(engine: engines.Engine) -> None:
+        cleaning.set()
+        await go_on.wait()
+        await leave(engine)
+
+    async def fail(_: engines.Engine) -> None:
+        raise LookupError("no")
+
+    async def main() -> None:
+        client: Any = aio.Producer(GROUP, namesrv_addr=broker.address)
+        make, client._make = client._make, fail
+        first = asyncio.create_task(client.start())
+        await cleaning.wait()
+        ending = asyncio.create_task(client.shutdown())
+        await asyncio.sleep(0)
+        client._make = make
+        with pytest.raises(ClientStateError, match="was started before"):
+            await client.start()
+        go_on.set()
+        with pytest.raises(LookupError):
+            await first
+        await ending
+        await client.start()
+        await client.shutdown()
+        assert not engines._engines
+
+    monkeypatch.setattr(engines.Engine, "leave_here", leave_late)
+    asyncio.run(main())
+
+
 def test_a_second_end_waits_for_the_first_unless_that_waits_for_its_caller(
     broker: FakeBroker,
 ) -> None:

@@ -607,7 +607,8 @@ class AsyncClient(Client[M], ABC):
         if self._is_started_again(_AT_THE_CALLER + 1):
             return
         self._begin_start()
-        self._starter, self._start_ended = asyncio.current_task(), asyncio.Event()
+        self._starter = asyncio.current_task()
+        ended = self._start_ended = asyncio.Event()
         try:
             _, machine = await self._start_here()
             self._set_to_work(machine)
@@ -618,7 +619,7 @@ class AsyncClient(Client[M], ABC):
                 if is_unwanted:
                     await self.shutdown()
             finally:
-                self._start_ended.set()
+                ended.set()
 
     async def _start_here(self) -> Started[M]:
         """Start on the running loop; a start that fails leaves nothing behind."""
@@ -628,9 +629,11 @@ class AsyncClient(Client[M], ABC):
             engine = await loop_engine(self.config, self._clock)
             machine = await self._make(engine)
         except CUT_SHORT:
-            self.state = ServiceState.CREATE_JUST
-            if engine is not None:
-                await engine.leave_here()
+            try:
+                if engine is not None:
+                    await engine.leave_here()
+            finally:
+                self.state = ServiceState.CREATE_JUST  # last: from now on it may be tried again
             raise
         engine.instance.background.when_cut_off(weakly(self._cut_off))
         return self._runs(engine, machine)
