@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import multiprocessing
 import os
 import subprocess
@@ -90,21 +91,49 @@ def test_a_call_that_is_interrupted_once_the_loop_has_it_is_cancelled_there() ->
             raise
 
     with LoopThread("rocketstream-here", loop_factory=asyncio.new_event_loop) as loop:
-        plain, callers = loop.loop.call_soon_threadsafe, threading.current_thread()
+        plain = loop.loop.call_soon_threadsafe
 
         def call_soon(*args: Any, **more: Any) -> Any:
-            if threading.current_thread() is callers and began.is_set():
-                loop.loop.call_soon_threadsafe = plain  # type: ignore[method-assign]
-                raise KeyboardInterrupt  # as Python's own handler of SIGINT does
-            handle = plain(*args, **more)
+            loop.loop.call_soon_threadsafe = plain  # type: ignore[method-assign]
+            plain(*args, **more)
             assert began.wait(20)
-            return handle
+            raise KeyboardInterrupt  # as Python's own handler of SIGINT does
 
         loop.loop.call_soon_threadsafe = call_soon  # type: ignore[assignment,method-assign]
         with pytest.raises(KeyboardInterrupt):
             loop.run(never())
         loop.run(_name())
     assert ended == [(asyncio.CancelledError, "rocketstream-here")]
+
+
+def test_a_call_that_is_cancelled_before_the_loop_begins_it_never_begins() -> None:
+    began, halted, go_on = [], threading.Event(), threading.Event()
+
+    def halt() -> None:
+        halted.set()
+        assert go_on.wait(20)
+
+    async def work() -> None:
+        began.append(1)
+
+    with LoopThread() as loop:
+        loop.call_soon(halt)
+        assert halted.wait(20)
+        coro = work()
+        future = loop.submit(coro)
+        assert future.cancel()
+        go_on.set()
+        loop.run(_name())
+    assert (began, inspect.getcoroutinestate(coro)) == ([], inspect.CORO_CLOSED)
+
+
+def test_a_call_that_a_loop_refuses_because_it_died_leaves_no_coroutine_behind() -> None:
+    loop, coro = LoopThread(), _name()
+    loop.loop.call_soon_threadsafe(loop.loop.stop)
+    loop._thread.join(20)
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.run(coro)
+    assert inspect.getcoroutinestate(coro) == inspect.CORO_CLOSED
 
 
 def test_close_cancels_what_runs_and_fails_who_waits() -> None:

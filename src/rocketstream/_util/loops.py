@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
+import functools
 import logging
 import os
 import sys
@@ -147,23 +149,22 @@ class LoopThread:
                 about to wait for it.
             ForkedClientError: called in a forked child.
         """
-        future: concurrent.futures.Future[T] | None = None
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        is_handed = False
         try:
             self._check_process()
             if ended is not None:
                 self.locks.check()
             with self._lock:
                 self._check_open()
-                future = asyncio.run_coroutine_threadsafe(coro, self.loop)
-                if ended is not None:
-                    told = ended
-                    self.loop.call_soon_threadsafe(future.add_done_callback, lambda _: told.open())
+                is_handed = True  # before: a signal handler may raise as the loop has it already
+                self.loop.call_soon_threadsafe(_begin, self.loop, coro, future, ended)
                 return future
         except BaseException:
-            if future is None:
+            if is_handed and not self.loop.is_closed():
+                future.cancel()  # the loop has the coroutine, and may be in its midst
+            else:
                 coro.close()
-            else:  # a signal handler raised; the loop has the coroutine, and may be in its midst
-                future.cancel()
             raise
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
@@ -232,6 +233,41 @@ class LoopThread:
                         loop.call_soon(loop.stop)
             else:
                 return
+
+
+def _begin(
+    loop: asyncio.AbstractEventLoop,
+    coro: Coroutine[Any, Any, T],
+    future: concurrent.futures.Future[T],
+    ended: Latch | None,
+) -> None:
+    """Make a task of ``coro``, whose end is that of ``future``; cancelled with it."""
+    if ended is not None:
+        future.add_done_callback(lambda _: ended.open())
+    if future.cancelled():
+        coro.close()
+        return
+    task = loop.create_task(coro)
+
+    def cancel(done: concurrent.futures.Future[T]) -> None:
+        if done.cancelled() and not task.done():
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and its tasks are over
+                loop.call_soon_threadsafe(task.cancel)
+
+    task.add_done_callback(functools.partial(_tell, future))
+    future.add_done_callback(cancel)
+
+
+def _tell(future: concurrent.futures.Future[T], task: asyncio.Task[T]) -> None:
+    if task.cancelled():
+        future.cancel()
+    if not future.set_running_or_notify_cancel():
+        return
+    error = task.exception()
+    if error is None:
+        future.set_result(task.result())
+    else:
+        future.set_exception(error)
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
