@@ -451,7 +451,8 @@ def test_an_iteration_goes_on_after_a_step_that_waited_in_vain(
             broker.reply(broker.wait_pull(10), found([10], max_offset=11))
             async with asyncio.timeout(WAIT_MS / 1000):
                 got = await anext(each)
-            await consumer.shutdown()
+            async with contextlib.aclosing(each):  # as a generator may be
+                await consumer.shutdown()
             with pytest.raises(StopAsyncIteration):
                 await anext(each)
             return got.num_rows if arrow else got.queue_offset

@@ -282,6 +282,9 @@ class _HandedOut(Generic[T]):
     def __anext__(self) -> Coroutine[Any, Any, T]:
         return self._hand_out()
 
+    async def aclose(self) -> None:
+        """Nothing to end; as generators have it, for ``contextlib.aclosing``."""
+
 
 @checks_calls("poll", "subscribe")
 class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerImpl]):
