@@ -288,6 +288,22 @@ def test_an_offset_noted_while_others_are_stored_disturbs_nothing(
     assert introduced == [TOPIC]
 
 
+def test_an_offset_noted_while_its_topic_is_released_stays_noted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-497: the loop releases topics, a thread of the user's notes the offset."""
+    update = world.store.update_offset
+
+    def released(mq: MessageQueue, offset: int, *, increase_only: bool) -> None:
+        world.machine.release([TOPIC])
+        update(mq, offset, increase_only=increase_only)
+
+    monkeypatch.setattr(world.store, "update_offset", released)
+    world.machine.update_consume_offset(MQ, 9)
+    world.client.run(world.machine.persist_offsets())
+    assert world.store.called("persist") == [("persist", [MQ])]
+
+
 def test_offsets_are_stored_though_brokers_cannot_be_told(world: World) -> None:
     """Covers C-497."""
     world.machine.update_consume_offset(MQ, 9)

@@ -388,9 +388,10 @@ class PullConsumerImpl(ConsumerInner):
             ConfigurationError: not a whole number from 0 on; nothing is noted.
         """
         check_range("offset", offset, 0)
-        self._noted[mq] = None
+        # On a user's thread: the loop forgets a queue that is noted and has nothing to be stored.
         self.instance.routes.used.add(mq.topic)
         self.store.update_offset(mq, offset, increase_only=False)
+        self._noted[mq] = None
 
     async def fetch_consume_offset(self, mq: MessageQueue, *, from_store: bool) -> int:
         """Return the noted offset, else the stored one, -1 if there is none.
