@@ -14,6 +14,7 @@ import pytest
 
 from rocketstream import MessageQueue, MQPullConsumerScheduleService, PullConsumer, aio
 from rocketstream._util.executors import CallbackExecutor
+from rocketstream._util.loops import LoopThread
 from rocketstream._util.waiting import Locks
 from rocketstream.client.instance.life_cycle import ServiceState
 from rocketstream.errors import (
@@ -430,6 +431,33 @@ def test_a_start_that_fails_ends_the_threads() -> None:
         executor.submit(print)
     assert threads.service._cancelled == {}, "the next start would begin no task for its queue"
     assert threads.service.state is ServiceState.CREATE_JUST
+
+
+def test_a_start_that_fails_ends_its_tasks_on_a_loop_that_goes_on() -> None:
+    """Of an engine that clients share: a task went on with the threads of the next start."""
+    threads, called = Threads(), threading.Event()
+
+    def task(_: MessageQueue, context: Any) -> None:
+        context.pull_next_delay_ms = 3_600_000
+        called.set()
+
+    threads.service._callbacks[TOPIC] = task
+    with LoopThread() as loop:
+
+        def start() -> None:
+            loop.call_soon(threads.service._divided, TOPIC, [MQ])
+            assert called.wait(WAIT_S)
+            raise ValueError("no")
+
+        threads.service.consumer.start = start
+        with pytest.raises(ValueError, match="no"):
+            threads.service.start()
+
+        async def tasks_end() -> None:
+            await asyncio.gather(*threads.service._tasks.values())
+
+        loop.run(tasks_end(), timeout_ms=WAIT_S * 1000)
+    assert threads.service._cancelled == {}
 
 
 def test_a_schedule_is_shown_with_its_consumer() -> None:

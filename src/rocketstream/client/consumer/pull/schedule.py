@@ -269,10 +269,19 @@ class MQPullConsumerScheduleService(_Schedule, SyncClient[None]):
             try:
                 self.consumer.start()
             except BaseException:
-                self._cancelled.clear()  # their tasks have ended with the loop of this start
+                self._cancel_begun()
                 self._executor.close()
                 raise
             self.state: ServiceState = ServiceState.RUNNING
+
+    def _cancel_begun(self) -> None:
+        """End the tasks of a start that failed; their loop goes on where other clients share it."""
+        for mq, cancelled in list(self._cancelled.items()):
+            task = self._tasks.get(mq)
+            if task is not None:
+                with contextlib.suppress(RuntimeError):  # the loop is closed, and its tasks ended
+                    task.get_loop().call_soon_threadsafe(cancelled.set)
+        self._cancelled.clear()
 
     def shutdown(self) -> None:
         """Run no more tasks, wait for those that run, shut the consumer down."""
