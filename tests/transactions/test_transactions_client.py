@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from rocketstream import (
     TransactionProducer,
     aio,
 )
+from rocketstream.client.producer.base import ProducerBase
 from rocketstream.client.producer.settings import TransactionSettings
 from rocketstream.client.producer.transaction import TransactionBase
 from rocketstream.errors import ConfigurationError, MessageInvalidError, SendError
@@ -225,10 +227,19 @@ def test_plain_local_transactions_of_asyncio_run_beside_each_other_and_the_check
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_stored_half_is_ended_though_its_sender_is_cancelled(
-    broker: FakeBroker, is_async: bool
+    broker: FakeBroker, is_async: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Covers C-484: else a database that committed waits for the broker to ask."""
+    """Covers C-484: else a database that committed waits for the broker to ask.
+
+    Its block may end at once, as by an ``asyncio.timeout`` around it.
+    """
     entered, released = threading.Event(), threading.Event()
+    steps: list[str] = []
+    close = ProducerBase._close
+
+    async def closing(producer: Any, machine: Any) -> None:
+        steps.append("closed")
+        await close(producer, machine)
 
     class Slow(Answers):
         def execute_local_transaction(self, message: Message, arg: Any) -> Any:
@@ -246,6 +257,8 @@ def test_a_stored_half_is_ended_though_its_sender_is_cancelled(
             namesrv_addr=broker.address,
             transaction_listener=(AsyncSlow if is_async else Slow)(),
         ) as producer:
+            hook = SimpleNamespace(end_transaction=lambda _: steps.append("told"))
+            producer.register_end_transaction_hook(hook)
             send = asyncio.create_task(producer.send_message_in_transaction(Message(TOPIC, b"x")))
             try:
                 assert await asyncio.to_thread(entered.wait, WAIT_S)
@@ -253,11 +266,32 @@ def test_a_stored_half_is_ended_though_its_sender_is_cancelled(
                 with pytest.raises(asyncio.CancelledError):
                     await send
             finally:
-                released.set()
-            await asyncio.to_thread(broker.wait_for, END)
+                asyncio.get_running_loop().call_soon(released.set)
 
+    monkeypatch.setattr(ProducerBase, "_close", closing)
     asyncio.run(scenario())
+    assert steps == ["told", "closed"]
+    broker.wait_for(END)
     assert [end.commit_or_rollback for end in ends(broker)] == [FLAGS[COMMIT]]
+
+
+def test_a_local_transaction_may_shut_its_producer_down(broker: FakeBroker) -> None:
+    """Covers C-484: the end, which waits for others, does not wait for this one."""
+
+    class Ending(Answers):
+        async def execute_local_transaction(self, message: Message, arg: Any) -> Any:
+            await asyncio.create_task(producer.shutdown())
+            return COMMIT
+
+    async def scenario() -> Any:
+        await producer.start()
+        return await producer.send_message_in_transaction(Message(TOPIC, b"x"))
+
+    producer = aio.TransactionProducer(
+        "pg", namesrv_addr=broker.address, transaction_listener=Ending(),
+        send_msg_timeout_ms=3_600_000,
+    )  # fmt: skip
+    assert asyncio.run(scenario()).local_transaction_state is COMMIT
 
 
 def test_a_half_that_is_refused_never_reaches_the_listener(broker: FakeBroker) -> None:

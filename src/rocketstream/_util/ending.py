@@ -82,16 +82,20 @@ _UNDER_WAY: set[asyncio.Task[Any]] = set()
 """A loop itself keeps no task alive."""
 
 
-async def to_the_end(work: Coroutine[Any, Any, T], doing: str) -> T:
+async def to_the_end(
+    work: Coroutine[Any, Any, T], doing: str, also: set[asyncio.Task[Any]] | None = None
+) -> T:
     """Wait for ``work``, which goes on to its end though the caller is cancelled.
 
     Args:
         work: what is to be done; only the end of its loop cuts it short.
         doing: what it does, for the error text.
+        also: has its task, too, as long as that runs.
 
     Raises: as ``shared``.
     """
     task = asyncio.get_running_loop().create_task(work)
-    _UNDER_WAY.add(task)
-    task.add_done_callback(_UNDER_WAY.discard)
+    for kept in (_UNDER_WAY,) if also is None else (_UNDER_WAY, also):
+        kept.add(task)
+        task.add_done_callback(kept.discard)
     return await shared(task, doing)

@@ -17,9 +17,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream._util.ending import to_the_end
+from rocketstream._util.ending import take_all, to_the_end
 from rocketstream._util.executors import CallbackExecutor
-from rocketstream._util.user_code import result_of
+from rocketstream._util.user_code import IS_CALLED_BY_CLIENT, result_of
 from rocketstream.checks import checks_calls
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.hooks import (
@@ -514,22 +514,43 @@ def end_failed(result: SendResult, state: LocalTransactionState, error: Exceptio
 class AsyncTransactionProducer(TransactionBase[LoopMachine], AsyncProducer):
     """Sends messages in transactions; arguments are those of ``rocketstream.TransactionProducer``.
 
-    The listener's methods may be coroutines; others run on threads.
+    The listener's methods may be coroutines; others run on threads. ``shutdown`` waits for local
+    transactions under way, up to the send timeout, so that their brokers are told.
     """
+
+    def _create(self, clock: Clock) -> None:
+        super()._create(clock)
+        self._completing: set[asyncio.Task[Any]] = set()
+
+    async def _close(self, machine: LoopMachine) -> None:
+        close = super()._close
+        await take_all(self._completed, lambda: close(machine))
+
+    async def _completed(self) -> None:
+        """Wait for local transactions under way, unless one of them waits for this."""
+        if IS_CALLED_BY_CLIENT.get():
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.send_msg_timeout_ms / 1000):
+                while others := self._completing - {asyncio.current_task()}:
+                    await asyncio.wait(others)
 
     async def send_message_in_transaction(
         self, message: Message, arg: Any = None, *, timeout_ms: float | None = None
     ) -> TransactionSendResult:
         """Send in a transaction, as ``rocketstream.TransactionProducer`` does.
 
-        Once the message is stored the local transaction is run and its broker told, though the
-        caller is cancelled meanwhile.
+        Once the broker has answered that the message is stored, the local transaction is run and
+        its broker told, though the caller is cancelled meanwhile. It runs in a task of its own:
+        what it sets of context variables does not reach the caller.
         """
         engine = self._running().engine
         listener, prepared = self._half(message)
         result = await self._send(prepared, ANY_QUEUE, self._timeout(timeout_ms), self._begin())
         return await to_the_end(
-            self._complete(engine, listener, message, arg, result), "was in a transaction"
+            self._complete(engine, listener, message, arg, result),
+            "was in a transaction",
+            self._completing,
         )
 
     async def _complete(
