@@ -14,6 +14,7 @@ from rocketstream.client.consumer.pull_answer import FLOW_CONTROL_DELAY_MS, SUSP
 from rocketstream.client.consumer.puller import Puller
 from rocketstream.client.consumer.push.impl import BROKER_SUSPEND_MS, PULL_TIMEOUT_MS
 from rocketstream.client.consumer.queue import AssignedQueue
+from rocketstream.client.consumer.subscription import SubscriptionCheck
 from rocketstream.errors import BrokerError
 from rocketstream.protocol.bodies import HeartbeatData, SubscriptionData
 from rocketstream.protocol.bodies.admin import Connection, ConsumerConnection
@@ -327,6 +328,18 @@ def test_a_broker_that_only_forgot_us_is_no_mistake_of_the_group(
         broker.wait_pull(0, 2)
         assert len(broker.heartbeats) > beats
     assert "do not subscribe alike" not in caplog.text
+
+
+def test_a_broker_that_refuses_a_subscription_is_not_compared_with(broker: FakeBroker) -> None:
+    """Covers C-552: it has no room for it, and no member subscribes differently."""
+    ours = SubscriptionData(TOPIC, "A", {"A"}, {65}, 9)
+    broker.on[RequestCode.GET_CONSUMER_CONNECTION_LIST] = refusal(1, "not to be asked")
+    with started(broker, Seen(), "A") as consumer:
+        check = SubscriptionCheck(consumer._machine.instance, GROUP)
+        with pytest.raises(BrokerError, match="not to be asked"):
+            consumer._wait(check._compare(ours, broker.address))
+        broker.on[RequestCode.HEART_BEAT] = refusal(1, "the subscriptions are over the maximum")
+        consumer._wait(check._compare(ours, broker.address))
 
 
 def test_a_name_server_that_is_gone_is_told_once(caplog: pytest.LogCaptureFixture) -> None:

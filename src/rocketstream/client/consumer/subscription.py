@@ -137,6 +137,8 @@ class SubscriptionCheck:
     async def _compare(self, ours: SubscriptionData, address: str) -> None:
         # After one more heartbeat ours must be there, unless another member has overwritten it.
         await self._instance.heartbeats.send()
+        if self._instance.heartbeats.is_refused(address):
+            return  # it did not take ours, and that is told already
         api = self._instance.api
         header = GetConsumerConnectionListRequestHeader(self._group)
         command = RemotingCommand.request(RequestCode.GET_CONSUMER_CONNECTION_LIST, header)

@@ -68,6 +68,13 @@ class Heartbeats:
         """Return what a broker said of itself in its last answer, 0 if never."""
         return self._versions.get(address, 0)
 
+    def is_refused(self, address: str) -> bool:
+        """Return whether a broker has refused the last heartbeat, of which it took a part at most.
+
+        A broker has so much room for subscriptions.
+        """
+        return self._outages.is_failing("heartbeat to", address)
+
     async def send(self, renewed: ConsumerData | None = None) -> None:
         """Tell every known broker, one beat after the other (C-143).
 

@@ -94,6 +94,10 @@ class OutageLog:
         # As its own text: the command line spares lines of one kind.
         logger.warning(f"{line} ({', '.join([f'client {self._client_id}', *shown])})")
 
+    def is_failing(self, *subject: object) -> bool:
+        """Return whether something failed when tried last, and its server could be reached."""
+        return subject in self._open
+
     def unsubscribed(self, group: str) -> None:
         """Tell that a consumer runs and has nothing to consume."""
         self.report(
