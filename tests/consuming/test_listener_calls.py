@@ -17,6 +17,7 @@ from rocketstream import (
     MessageQueue,
 )
 from rocketstream._util.ending import Cancellation
+from rocketstream._util.user_code import IS_CALLED_BY_CLIENT
 from rocketstream.client.consumer.consume.listener_calls import (
     CallObserver,
     checked_status,
@@ -256,15 +257,19 @@ def test_what_is_no_status_is_told_to_the_asker(answer: object) -> None:
 
 
 def test_a_plain_listener_on_request_has_a_daemon_of_its_own() -> None:
-    """Covers C-269: a program ends though its listener does not return."""
+    """Covers C-269: a program ends though its listener does not return; an end that it asks for
+    does not wait for another, which may wait for it."""
     threads: list[threading.Thread] = []
+    known: list[bool] = []
 
     def listener(messages: list[MessageExt]) -> object:
         threads.append(threading.current_thread())
+        known.append(IS_CALLED_BY_CLIENT.get())
         return SUCCESS
 
     directly(Around(), listener)
     (thread,) = threads
+    assert known == [True]
     assert (thread.name, thread.daemon) == ("ConsumeMessageDirectly", True)
     assert thread is not threading.main_thread()
 

@@ -280,6 +280,7 @@ async def _on_a_thread(call: Callable[..., object], arguments: tuple[object, ...
             done.set_result(outcome)
 
     def run() -> None:
+        IS_CALLED_BY_CLIENT.set(True)
         try:
             outcome: Outcome = call(*arguments), None
         except BaseException as error:  # told to whoever waits
