@@ -103,7 +103,8 @@ ROUTE_RENEWAL_WAIT_MS: Final = 500
 ROUTE_QUESTIONS_AT_ONCE: Final = 16
 """Routes one client asks for at a time when it looks at all of its topics again."""
 UNUSED_TOPIC_MS: Final = 300_000
-"""A topic that name servers say does not exist is dropped when nobody has used it for so long."""
+"""A topic that does not exist, or that no client wants, is dropped when nobody has used it for so
+long."""
 LOST_BROKER_TRIES_MS: Final = 120_000
 """So long a broker whose connection was lost is tried again once no route names it any more: it
 comes back after an upgrade, and the name servers are asked for it then."""

@@ -177,7 +177,7 @@ class RemotingServer:
     async def close(self) -> None:
         """Stop accepting, close every connection and wait for them. May be called twice.
 
-        A caller that is cancelled waits no longer, and every connection is closed all the same.
+        A cancellation cuts the wait of one step short; every connection is closed all the same.
         """
         self._closed = True
         if self._server is not None:

@@ -244,6 +244,7 @@ class AsyncListenerConsumer(AsyncClient[L]):
     async def shutdown(self, await_ms: float | None = None) -> None:
         """Stop, so that nothing is lost and nothing finished is repeated.
 
+        Ends a start under way, waits for another end under way; else does nothing unless running.
         A listener may await this, and is not waited for then. To bound that use
         ``asyncio.timeout``: before Python 3.12 ``asyncio.wait_for`` calls in a task of its own, and
         the listener would wait for itself.

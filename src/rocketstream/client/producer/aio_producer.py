@@ -99,8 +99,9 @@ class AsyncProducer(ProducerBase[LoopMachine], AsyncAdmin, AsyncClient[LoopMachi
         return self._joined(LoopMachine(engine, self._joining()))
 
     async def shutdown(self) -> None:
-        """Tell the brokers and close. Sends still awaited fail. Does nothing unless running.
+        """Tell the brokers and close. Sends still awaited fail.
 
+        Ends a start under way, waits for another end under way; else does nothing unless running.
         With ``auto_batch`` what was gathered is sent first, and its answers are waited for, up to
         the send timeout.
         """

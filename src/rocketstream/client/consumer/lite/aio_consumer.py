@@ -316,7 +316,9 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncClient[LitePullConsumerIm
         impl.has_arrived = self._arrived.set
 
     async def shutdown(self, *, commit: bool | None = None) -> None:
-        """Stop, store what was committed, leave the group. Does nothing unless running.
+        """Stop, store what was committed, leave the group.
+
+        Ends a start under way, waits for another end under way; else does nothing unless running.
 
         Args:
             commit: whether what the last ``poll`` returned counts as consumed; None: if this task

@@ -185,7 +185,10 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin, AsyncClient[PullConsumerIm
         await self._start_and_await()
 
     async def shutdown(self) -> None:
-        """Store what offsets were noted, leave the group, end. Does nothing unless running."""
+        """Store what offsets were noted, leave the group, end.
+
+        Ends a start under way, waits for another end under way; else does nothing unless running.
+        """
         started = await self._to_end()
         if started is not None:
             await self._end_here(started, started.machine.shutdown())
