@@ -151,6 +151,15 @@ def test_what_a_killed_broker_left_in_the_log_alone_is_found(tmp_path: Path) -> 
     assert len(rows_of(left)) < len(written)
 
 
+def test_the_log_gives_a_topic_made_anew_none_of_the_rows_it_had_before(tmp_path: Path) -> None:
+    """A broker that still runs, or was killed, leaves no clean end: the whole log is searched."""
+    with opened(tmp_path / "store") as store:
+        fill(store, 20)
+        store.delete_topic("T1")
+        expected = fill(store, 4)
+        assert rows_of(tmp_path / "store") == expected
+
+
 def test_the_log_is_searched_from_where_the_index_was_last_safe(tmp_path: Path) -> None:
     """Not from its beginning: that could be a terabyte."""
     clock = ManualClock(1_700_000_000_000)

@@ -45,6 +45,10 @@ PROPERTIES_CRC: Final = b"PROPERTIES_CRC\x01"
 SEAL_BYTES: Final = len(PROPERTIES_CRC) + 16
 NO_SEAL: Final = PROPERTIES_CRC + b"0" * 16
 
+DELETION_QUEUE: Final = 0x7FFF_FFFF
+"""Queue id of the half message that says where in the log a topic was deleted. No message has it,
+since a topic has fewer queues."""
+
 _MARK: Final = struct.Struct(">iI")
 _SYS_FLAG: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")

@@ -13,6 +13,7 @@ from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.crc import crc32
 from rocketstream.protocol.names import SCHEDULE_TOPIC
 from rocketstream.protocol.record import (
+    DELETION_QUEUE,
     HEAD_V4,
     MAGIC_V1,
     RECORD_BYTES_MIN,
@@ -40,8 +41,6 @@ class DispatchEntry(NamedTuple):
     properties: bytes
 
 
-_DELETION_QUEUE = 0x7FFF_FFFF
-"""Queue id of a deletion's record. No message has it, since a topic has fewer queues."""
 _SHORT = struct.Struct(">h")
 _V6_HOSTS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 
@@ -125,12 +124,12 @@ def deletion_draft(topic: str, timestamp: int) -> Draft:
     """
     prepared, host = MessageSysFlag.TRANSACTION_PREPARED, bytes(8)
     properties = sealable(b"")
-    return new_draft(topic, _DELETION_QUEUE, 0, prepared, timestamp, host, host, b"", properties)
+    return new_draft(topic, DELETION_QUEUE, 0, prepared, timestamp, host, host, b"", properties)
 
 
 def is_deletion(entry: DispatchEntry) -> bool:
     """Return whether a record says that its topic was deleted there."""
-    return entry.queue_id == _DELETION_QUEUE and not enters_queue(entry.sys_flag)
+    return entry.queue_id == DELETION_QUEUE and not enters_queue(entry.sys_flag)
 
 
 def property_of(properties: bytes, name: bytes) -> bytes | None:

@@ -21,7 +21,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import ConfigurationError, StoreDamagedError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import MessageSysFlag
-from rocketstream.protocol.record import RecordHead
+from rocketstream.protocol.record import DELETION_QUEUE, RecordHead
 from rocketstream.spark.driver.planning import first_at, refuse_reversed
 from rocketstream.spark.losses import report_loss
 from rocketstream.spark.options import (
@@ -140,7 +140,10 @@ class Snapshot:
         for physical, head in self._walk(begin):
             queue = MessageQueue(head.topic, self._options.broker_name, head.queue_id)
             if head.sys_flag & MessageSysFlag.TRANSACTION_PREPARED:
-                continue  # of a transaction that is undecided or rolled back: in no queue
+                # Of a transaction that is undecided or rolled back: in no queue.
+                if head.queue_id == DELETION_QUEUE:  # what the topic had before is gone
+                    found = {q: units for q, units in found.items() if q.topic != head.topic}
+                continue
             if queue in ends and head.queue_offset >= ends[queue]:
                 unit = PACKED_UNIT.pack(physical, head.total_size, 0)
                 found.setdefault(queue, {})[head.queue_offset] = unit
