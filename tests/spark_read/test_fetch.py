@@ -331,6 +331,17 @@ def test_a_queue_shorter_than_planned_is_waited_for_then_a_loss(
     assert offsets(easy, plan(address, (0, 60)), waits) == {0: list(range(60))}
 
 
+def test_a_loss_of_many_stretches_is_waited_for_once(
+    broker: FakeBroker, address: str, monkeypatch: pytest.MonkeyPatch, waits: ManualClock
+) -> None:
+    """Only an answer that has rows begins the patience anew, not the next stretch without any."""
+    registered(monkeypatch, lambda: address)
+    broker.high = 40
+    scanned = scan(pullsInFlight="1", pullBatchSize="40", failOnDataLoss="false")
+    assert offsets(scanned, plan(address, (0, 1_000)), waits) == {0: list(range(40))}
+    assert 30_000 <= waits.monotonic_ms() < 45_000
+
+
 @pytest.mark.parametrize("fail", ["true", "false"])
 @pytest.mark.parametrize("known", ["a slave", "nothing", "a master that has them"])
 def test_planned_rows_are_not_given_up_on_the_word_of_a_slave(

@@ -250,7 +250,6 @@ class BrokerFetch:
             pull.failed(ask)
         elif self._is_master and header.max_offset <= ask.begin:
             self._gone(pull, ask.begin, pull.answered(ask, ask.end), header)
-            del self._troubles[pull]
         else:
             queue = pull.span.queue
             whom = "the master" if self._is_master else "which may be a slave behind its master"
