@@ -142,6 +142,25 @@ def test_a_table_is_compared_with_its_checksum(root: Path, folder: str, suffix: 
     assert found.startswith(f"condition=FILE_DAMAGED {path}: rocketstreamChecksum does not fit")
 
 
+def test_messages_of_a_topic_from_before_it_was_deleted_lack_nothing(root: Path) -> None:
+    """Their queues were removed with it: the topic made anew has fewer of them, and fewer units."""
+    with opened(root) as store:
+        store.delete_topic("T1")
+        put(store, b"new", tags="A")
+    assert list(StoreCheck(root).findings()) == []
+
+
+def test_a_message_whose_unit_is_gone_is_named(root: Path) -> None:
+    with opened(root) as store:
+        store.delete_topic("T1")
+        for _ in range(3):
+            put(store, b"new", tags="A")
+    path = root / "consumequeue" / "T1" / "0" / FIRST
+    path.write_bytes(path.read_bytes()[:40].ljust(path.stat().st_size, b"\0"))
+    (found,) = StoreCheck(root).findings()
+    assert found == "condition=UNIT_MISSING message 2 of T1/0 has no unit"
+
+
 def test_a_directory_without_a_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="has no commitlog/"):
         StoreCheck(tmp_path)

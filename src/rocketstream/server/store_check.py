@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from array import array
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -29,7 +30,12 @@ from rocketstream.server.store import Files, StoreConfig
 from rocketstream.server.store.checkpoint import Checkpoint, StoreLock, read_checkpoint
 from rocketstream.server.store.commit_log import CommitLog
 from rocketstream.server.store.consume_queue import ConsumeQueue, is_filler
-from rocketstream.server.store.dispatch import DispatchEntry, enters_queue, queue_code
+from rocketstream.server.store.dispatch import (
+    DispatchEntry,
+    enters_queue,
+    is_deletion,
+    queue_code,
+)
 from rocketstream.server.store.log_walk import WalkEnd, find_record_after, walk
 from rocketstream.server.store.queue_file import QueueMaps
 from rocketstream.server.store.recovery import is_pointed_at
@@ -75,7 +81,8 @@ class StoreCheck:
         self._files = files
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._seen: dict[tuple[str, int], bytearray] = {}
-        self._missing: set[tuple[str, int]] = set()
+        self._without: dict[tuple[str, int], array[int]] = {}
+        """The messages without a unit by queue; of a queue that is missing it is empty."""
 
     def findings(self) -> Iterator[str]:
         """Check everything; yields a line for each damage found."""
@@ -126,6 +133,7 @@ class StoreCheck:
                     f"was left to begin at {marks.log_min}"
                 )
             end = yield from self._walk(log, marks)
+            yield from self._messages_without()
             log.set_end(end)
             for queue in self._queues.values():
                 yield from self._units(log, queue)
@@ -193,19 +201,20 @@ class StoreCheck:
         )
 
     def _unit_of(self, log: CommitLog, entry: DispatchEntry, marks: Checkpoint) -> Iterator[str]:
+        if is_deletion(entry):  # what the topic had before has no units any more
+            for key in [key for key in self._without if key[0] == entry.topic]:
+                del self._without[key]
         if not enters_queue(entry.sys_flag):
             return
         key, offset = (entry.topic, entry.queue_id), entry.queue_offset
         queue = self._queues.get(key)
         if queue is None:
-            if key not in self._missing and any(topic == key[0] for topic, _ in self._queues):
-                self._missing.add(key)
-                yield f"condition=QUEUE_MISSING queue {key[0]}/{key[1]} has messages and no units"
+            self._without.setdefault(key, array("q"))
             return
         at = offset - queue.first_offset
         if not 0 <= at < len(self._seen[key]):
             if not self.is_live:
-                yield f"condition=UNIT_MISSING message {offset} of {key[0]}/{key[1]} has no unit"
+                self._without.setdefault(key, array("q")).append(offset)
             return
         physical, size, code = queue.unit(offset)
         if (physical, size) == (entry.physical_offset, entry.size):
@@ -218,6 +227,15 @@ class StoreCheck:
                 f"condition=UNIT_DAMAGED message {offset} of {key[0]}/{key[1]} is at log offset "
                 f"{entry.physical_offset}, its unit says {physical}"
             )
+
+    def _messages_without(self) -> Iterator[str]:
+        """Yield the queues and units that the messages of the log lack."""
+        topics = {topic for topic, _ in self._queues}
+        for (topic, queue_id), offsets in self._without.items():
+            if (topic, queue_id) not in self._queues and topic in topics:
+                yield f"condition=QUEUE_MISSING queue {topic}/{queue_id} has messages and no units"
+            for offset in offsets:
+                yield f"condition=UNIT_MISSING message {offset} of {topic}/{queue_id} has no unit"
 
     def _units(self, log: CommitLog, queue: ConsumeQueue) -> Iterator[str]:
         """Yield the units no record has: those of the log's part that was removed are fine."""
