@@ -122,7 +122,7 @@ def test_a_checkpoint_of_a_later_version_is_refused_with_what_to_do(
 ) -> None:
     """Before anything is read."""
     replays.run(topic)
-    replays.rewrite(lambda offset: offset | {"v": 3})
+    replays.rewrite(lambda offset: offset | {"v": 4})
     replays.forget_commit()
     with pytest.raises(Exception, match=r"written by a later rocketstream.*Upgrade rocketstream"):
         replays.run(topic)

@@ -138,7 +138,7 @@ def test_the_first_offset_says_where_the_stream_began(
     assert logged.pop("crc")
     stored_ms, place = logged.pop("at")[topic]["broker-a"]["0"]
     assert logged == {
-        "v": 2,
+        "v": 3,
         "q": {topic: {"broker-a": {"0": 30}}},
         "base": {topic: {"broker-a": {"0": 10}}},
         "parts": 1,

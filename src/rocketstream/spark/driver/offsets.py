@@ -18,9 +18,11 @@ from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.scan import QueueRange
 
-VERSION: Final = 2
-"""The version written; version 1, which had no marks, is read too."""
-_READABLE: Final = (1, VERSION)
+VERSION: Final = 3
+"""The version of an offset that says its partitions; version 1, which had no marks, is read too."""
+_WITHOUT_PARTITIONS: Final = 2
+"""The version of any other: a checkpoint without partitions can be read by what knows none."""
+_READABLE: Final = (1, _WITHOUT_PARTITIONS, VERSION)
 
 _CHECKED: Final = ("v", "q", "base", "init", "at", "parts")
 """The keys that the checksum covers; Spark's reports of progress have warnings beside them."""
@@ -80,7 +82,8 @@ class StreamOffset:
 
     def to_json(self) -> dict[str, Any]:
         """Return the dict to hand to Spark; equal offsets give equal text."""
-        text: dict[str, Any] = {"v": VERSION, "q": _nested(self.ends)}
+        version = _WITHOUT_PARTITIONS if self.partitions is None else VERSION
+        text: dict[str, Any] = {"v": version, "q": _nested(self.ends)}
         if self.base:
             text["base"] = _nested(self.base)
         if self.initial:
