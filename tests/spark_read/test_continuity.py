@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Collection, Iterable
 
 import pytest
 
-from rocketstream.errors import ConfigurationError, DataLossError, RouteNotFoundError
+from rocketstream.errors import ConfigurationError, DataLossError, RouteNotFoundError, TransportError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.patience import Patience
@@ -21,6 +22,49 @@ READ_ON = {"failOnDataLoss": "false", "queueRefreshMs": "0"}
 def pauses_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting advances the clock of the test."""
     monkeypatch.setattr(Patience, "pause", pause)
+
+
+# --- the beginning --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_beginning_beyond_the_end_of_a_slave_waits_for_the_master(
+    monkeypatch: pytest.MonkeyPatch, fail: str
+) -> None:
+    """The slave may be behind; where no master comes, its end is no beginning."""
+    begins = json.dumps({"T": {"broker": {"0": 150, "1": 5}}})
+    cluster = FakeCluster(startingOffsets=begins, failOnDataLoss=fail)
+    cluster.led = False
+    with pytest.raises(TransportError, match=r"'broker' has no master now.* begin at offset 150"):
+        cluster.source.initial()
+    assert cluster.clock.monotonic_ms() >= 30_000
+
+    def master_is_back(patience: Patience) -> None:
+        pause(patience)
+        cluster.led, cluster.table[A] = True, [0, 200]
+
+    monkeypatch.setattr(Patience, "pause", master_is_back)
+    assert cluster.source.initial().ends == {A: 150, B: 5}
+
+
+def test_a_master_that_comes_back_just_now_says_where_its_queue_ends() -> None:
+    """The slave was asked before it."""
+    cluster = FakeCluster(startingOffsets=json.dumps({"T": {"broker": {"0": 150, "1": 5}}}))
+
+    def back(broker_name: str) -> bool:
+        cluster.table[A][1] = 200
+        return True
+
+    cluster.has_master = back  # type: ignore[method-assign]
+    assert cluster.source.initial().ends == {A: 150, B: 5}
+
+
+def test_a_beginning_beyond_the_end_of_a_master_is_a_loss() -> None:
+    begins = json.dumps({"T": {"broker": {"0": 150, "1": 5}}})
+    with pytest.raises(DataLossError, match="there are no offsets 100 to 149"):
+        FakeCluster(startingOffsets=begins).source.initial()
+    left_out = FakeCluster(startingOffsets=begins, failOnDataLoss="false")
+    assert left_out.source.initial().ends == {A: 100, B: 5}
 
 
 # --- gone from the route --------------------------------------------------------------------------

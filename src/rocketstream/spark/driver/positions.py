@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.columns.table import described
-from rocketstream.errors import ConfigurationError
+from rocketstream.errors import ConfigurationError, TransportError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.planning import refuse_reversed
@@ -142,11 +142,22 @@ def stream_begins(options: ReadOptions, cluster: Cluster, begins: Offsets) -> Of
     Raises:
         DataLossError: a queue ends before the offset given by the user, or by the group, and
             ``failOnDataLoss`` is set.
+        TransportError: the queue's broker has no master now, and a slave may be behind it.
     """
     if options.start.kind not in {"offsets", "group"} or not begins:
         return begins
     lows, highs = cluster.min_offsets(begins), cluster.max_offsets(begins)
-    for queue, begin in begins.items():
+    beyond = {queue: begin for queue, begin in begins.items() if begin > highs[queue]}
+    for broker_name, queue in {queue.broker_name: queue for queue in beyond}.items():
+        if not cluster.has_master(broker_name):
+            raise TransportError(
+                f"broker {broker_name!r} has no master now, and its slave, which may be behind, "
+                f"holds {described(queue)} up to {highs[queue] - 1}: the stream is to begin at "
+                f"offset {begins[queue]}"
+            )
+    if beyond:  # a slave may have answered for a master that is back now
+        highs |= cluster.max_offsets(beyond)
+    for queue, begin in beyond.items():
         low, high = lows[queue], highs[queue]
         if begin > high:
             report_loss(
