@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,9 @@ from rocketstream.errors import (
     RouteNotFoundError,
 )
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import QueryConsumerOffsetResponseHeader
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.offsets import StreamOffset
@@ -216,7 +220,7 @@ def test_members_of_a_group_that_nobody_could_tell_of_keep_their_offsets() -> No
     assert (cluster.reports, answers) == ([], [])
 
 
-MOVED = "group g was moved by others: its offset in "
+MOVED = "the offset of group g in "
 
 
 def test_two_streams_of_one_group_are_told_of_each_other_once(
@@ -236,7 +240,7 @@ def test_two_streams_of_one_group_are_told_of_each_other_once(
             reporter.report(StreamOffset({A: end_of_a}), [A])
     (record,) = caplog.records
     assert record.getMessage().startswith(MOVED)
-    assert " is 90, this stream is at 11. " in record.getMessage()
+    assert " is 90, ahead of this stream at 11: another query reports for it, it was reset" in record.getMessage()
     assert cluster.reports == [{A: 10}, {A: 11}, {A: 12}, {A: 13}]
 
 
@@ -250,7 +254,7 @@ def test_a_stream_that_begins_behind_its_group_is_told_before_it_moves_it_back(
     reporter.claim([A])
     with caplog.at_level(logging.WARNING, "rocketstream.spark"):
         reporter.report(StreamOffset({A: 10}), [A])
-    assert " is 90, this stream is at 10. " in caplog.text
+    assert " is 90, ahead of this stream at 10: " in caplog.text
 
 
 def test_a_stream_alone_with_its_group_hears_of_nobody(caplog: pytest.LogCaptureFixture) -> None:
@@ -293,6 +297,28 @@ def test_a_real_broker_tells_the_members(embedded: EmbeddedCluster) -> None:
         assert address.startswith("127.0.0.1:")
     finally:
         cluster.close()
+
+
+def test_offsets_of_a_group_are_asked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that commits waits for them: one after another a thousand queues take their time."""
+    cluster = Cluster(read_options({"nameServer": "h:1", "topic": "T"}, "stream"))
+    queues = [MessageQueue("T", "broker", queue_id) for queue_id in range(3)]
+    codes = [ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND, ResponseCode.SUCCESS]
+    asked: list[int] = []
+
+    def answer(_: str, commands: Sequence[RemotingCommand], read: Any) -> None:
+        asked.append(len(commands))
+        for place, (code, offset) in enumerate(zip(codes, (7, 0, -1), strict=True)):
+            header = QueryConsumerOffsetResponseHeader(offset)
+            read(place, RemotingCommand.response(code, "no such right", header))
+
+    monkeypatch.setattr(cluster._client, "address", lambda *_, **__: "h:2")
+    monkeypatch.setattr(cluster._client, "request_each", answer)
+    assert cluster.committed("g", queues) == {queues[0]: 7}
+    assert asked == [3]
+    codes[1] = ResponseCode.NO_PERMISSION
+    with pytest.raises(BrokerError, match="no such right"):
+        cluster.committed("g", queues)
 
 
 def test_members_are_looked_for_once_a_minute_and_no_sooner() -> None:

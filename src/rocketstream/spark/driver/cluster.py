@@ -24,7 +24,11 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import ConsumerConnection, TopicList
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.headers import GetConsumerConnectionListRequestHeader
+from rocketstream.protocol.headers import (
+    GetConsumerConnectionListRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+)
 from rocketstream.protocol.record import RecordHead
 from rocketstream.spark.connections import admin_client
 from rocketstream.spark.driver.offsets import Mark
@@ -319,8 +323,18 @@ class Cluster:
 
     def committed(self, group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """Return a group's offsets at the brokers; queues without one are left out."""
-        asked = {queue: self._client.query_consumer_offset(group, queue) for queue in queues}
-        return {queue: offset for queue, offset in asked.items() if offset is not None}
+        found: dict[MessageQueue, int] = {}
+        for broker_name, asked in _by_broker(dict.fromkeys(queues, 0)).items():
+            questions = {queue: _ask_committed(group, queue) for queue in asked}
+            for queue, answer in self._answers(broker_name, questions).items():
+                if answer.code == ResponseCode.QUERY_NOT_FOUND:
+                    continue
+                if answer.code != ResponseCode.SUCCESS:
+                    address = self._client.address(broker_name)
+                    raise broker_error(answer.code, answer.remark, address)
+                offset = answer.header(QueryConsumerOffsetResponseHeader).offset
+                found |= {queue: offset} if offset >= 0 else {}
+        return found
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int, low: int, high: int) -> int:
         """Return the first offset stored at or after a time, ``high`` where there is none.
@@ -377,6 +391,13 @@ class Cluster:
         heads = self._heads(queue.broker_name, {queue: offset}, exactly=False)
         # Deleted meanwhile: older than anything that still exists.
         return heads[queue].store_timestamp if heads else -1
+
+
+def _ask_committed(group: str, queue: MessageQueue) -> RemotingCommand:
+    header = QueryConsumerOffsetRequestHeader(
+        group, queue.topic, queue.queue_id, bname=queue.broker_name
+    )
+    return RemotingCommand.request(RequestCode.QUERY_CONSUMER_OFFSET, header)
 
 
 def _by_broker(rows: Mapping[MessageQueue, int]) -> dict[str, dict[MessageQueue, int]]:

@@ -171,8 +171,9 @@ class Reporter:
             ours = self._reported.get(queue, ends[queue])
             if found > ours:
                 logger.warning(
-                    "group %s was moved by others: its offset in %s is %d, this stream is at %d. "
-                    "Reports of several overwrite each other: give each query a group of its own",
+                    "the offset of group %s in %s is %d, ahead of this stream at %d: another query "
+                    "reports for it, it was reset, or this stream begins behind it. Reports of "
+                    "several overwrite each other: give each query a group of its own",
                     group, described(queue), found, ours,
                 )  # fmt: skip
                 self._compared_at = float("inf")
