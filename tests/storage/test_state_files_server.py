@@ -375,6 +375,28 @@ def test_broker_that_stops_after_a_failed_fsync_writes_down_what_needs_no_log(
     assert '"fresh"' in (tmp_path / CONFIG / "subscriptionGroup.json").read_text()
 
 
+def test_offsets_are_written_down_though_the_counts_of_days_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step of a broker's end is taken."""
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    slow: dict[str, Any] = {"offset_persist_interval_ms": NEVER_MS}
+    cluster = EmbeddedCluster(tmp_path, store_config=SMALL_STORE, **slow)
+    cluster.start()
+    with Peer(cluster.broker_addr) as peer:
+        peer.send("T1")
+        monkeypatch.setattr(cluster.broker.controller.statistics, "keep", fail)
+        assert peer.commit("cg", "T1", 0, 1).code == 0
+    with pytest.raises(ZeroDivisionError):
+        cluster.close()
+    assert '"T1@cg":{0:1' in (tmp_path / CONFIG / "consumerOffset.json").read_text()
+    with running(tmp_path) as again:
+        assert again.broker.store.max_offset("T1", 0) == 1
+
+
 def test_dead_letters_are_found_after_a_kill(tmp_path: Path) -> None:
     """Their topic is made on the way, and written down a moment later."""
     with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:

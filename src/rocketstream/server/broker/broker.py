@@ -394,7 +394,9 @@ class Broker:
             *servers,
             self._leave_network,
             self.controller.close_tasks,
-            self._keep,
+            self._keep_counts,
+            self._keep_tables,
+            self._close_store,
         )
 
     async def _unregister(self) -> None:
@@ -413,13 +415,15 @@ class Broker:
         if self._client:
             await self._client.close()
 
-    async def _keep(self) -> None:
+    async def _keep_counts(self) -> None:
+        self.controller.statistics.keep()
+
+    async def _keep_tables(self) -> None:
+        self._persistence.close()
+
+    async def _close_store(self) -> None:
         """Flushing may take a while; nothing else is left to do on this loop."""
-        try:
-            self.controller.statistics.keep()
-            self._persistence.close()
-        finally:
-            self.store.close()
+        self.store.close()
 
 
 def _arrivals(
