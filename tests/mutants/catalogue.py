@@ -549,8 +549,8 @@ MUTANTS = (
         "a message that waits counts as gone where its unit was damaged while the broker runs",
         "delayed",
         LOST,
-        (f"{BROKER}.messages", "        store.mend(topic, queue_id, offset, offset + 1)\n",
-         "        return None\n"),
+        (f"{BROKER}.messages", "            store.mend(topic, queue_id, offset, offset + 1)\n",
+         "            return None\n"),
     ),
     *FROM_DOCS,
 )  # fmt: skip

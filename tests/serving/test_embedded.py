@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -30,8 +30,9 @@ from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.headers import PutKVConfigRequestHeader
 from rocketstream.protocol.message_ext import decode_messages
 from rocketstream.protocol.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rocketstream.server.broker.messages import read_own
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster, EmbeddedSettings, serve
-from rocketstream.server.store import RetentionConfig
+from rocketstream.server.store import MessageStore, RetentionConfig
 from rocketstream.server.store.consume_queue import UNIT
 from rocketstream.testing import ManualClock
 from tests.kits.peer import Peer, ext
@@ -338,6 +339,22 @@ def test_damaged_units_of_what_waits_are_mended_before_they_count(
         wait_until(lambda: caplog.text.count("condition=UNIT_MENDED") == 2, "both to be mended")
         assert cluster.broker.store.max_offset("T1", 0) == 0
     assert "is gone" not in caplog.text
+
+
+def test_a_message_that_waits_and_is_gone_is_looked_for_once() -> None:
+    """Its unit is mended, and read again; a second search of the log would find no more."""
+    steps: list[str] = []
+
+    class Store:
+        def consume_queue_entries(self, *_: object) -> list[tuple[int, int, int]]:
+            steps.append("read")
+            return []
+
+        def mend(self, *_: object) -> None:
+            steps.append("mend")
+
+    assert read_own(cast("MessageStore", Store()), SCHEDULE_TOPIC, 0, 7) is None
+    assert steps == ["read", "mend", "read"]
 
 
 @pytest.mark.parametrize("unit", [(1 << 40, 94), (0, 0), (-1, 94), (16, 94)])

@@ -191,7 +191,7 @@ def read_own(store: MessageStore, topic: str, queue_id: int, offset: int) -> Sto
     Raises:
         RemoteProtocolError: the record is damaged.
     """
-    for _ in range(2):
+    for is_mended in (False, True):
         entries = store.consume_queue_entries(topic, queue_id, offset, 1)
         record = store.read(entries[0][0]) if entries and entries[0][0] >= 0 else None
         if record is not None:
@@ -199,7 +199,8 @@ def read_own(store: MessageStore, topic: str, queue_id: int, offset: int) -> Sto
             head = stored.head
             if (head.topic, head.queue_id, head.queue_offset) == (topic, queue_id, offset):
                 return stored
-        store.mend(topic, queue_id, offset, offset + 1)
+        if not is_mended:
+            store.mend(topic, queue_id, offset, offset + 1)
     return None
 
 
