@@ -320,6 +320,25 @@ def test_full_disk_costs_no_point_that_was_kept(
     assert caplog.text.count("HISTORY_NOT_WRITTEN") == 1
 
 
+def test_a_disk_full_for_a_moment_costs_no_point_that_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room is made in a file that met its own bound, and not for what the disk lacks."""
+    with History(tmp_path / "h.db") as history:
+        end_ms = fill(history, 100)
+        before, series_id = all_of(history), history._series_id
+
+        def no_room_once(*_: object) -> int:
+            monkeypatch.setattr(history, "_series_id", series_id)
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+
+        monkeypatch.setattr(history, "_series_id", no_room_once)
+        fill(history, 20, begin_ms=end_ms + 10_000)
+        assert all_of(history)[: len(before)] == before
+
+
 def test_changes_of_verdict_do_not_fill_the_file(tmp_path: Path) -> None:
     path, bound = tmp_path / "h.db", 1024 * 1024
     with History(path, bytes_max=bound) as history:

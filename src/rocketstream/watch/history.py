@@ -85,7 +85,8 @@ class History:
             (``….aside-TIME``), the log says so, and a new one is begun.
         bytes_max: the largest size of the file, at least 1 MiB; a log of up to 8 MiB comes beside
             it. When the file is full, each resolution gives up the oldest tenth of its points, and
-            the changes of verdict their oldest tenth.
+            the changes of verdict their oldest tenth; their oldest half where a sweep does not fit
+            into what is left. A full disk makes them give up nothing.
         read_only: only read what another process writes.
         clock: decides what is too old.
 
@@ -124,6 +125,8 @@ class History:
         self._ids: dict[tuple[str, str], int] = {}
         self._bytes_max = bytes_max
         self._failing = False
+        self._is_full = False
+        """Whether the last sweep met the bound of the file, not of the disk."""
         self._damage: sqlite3.Error | None = None
         """The damage a reader met, for the writer to mend."""
         self._held: sqlite3.Connection | None = None
@@ -190,9 +193,10 @@ class History:
             damage, self._damage = self._damage, None
             if damage is not None and not self._mend(damage):
                 return
+            make_room = False
             for again in (False, True):
                 try:
-                    self._write(state, before, verdicts, changes, make_room=again)
+                    self._write(state, before, verdicts, changes, make_room=make_room)
                     self._failing = False
                     return
                 except ConfigurationError as error:  # it was damaged, and cannot be set aside
@@ -203,6 +207,7 @@ class History:
                         self._say(error)
                     elif not self._mend(error):
                         return
+                    make_room = not history_file.is_damage(error)
 
     def _write(
         self,
@@ -214,35 +219,51 @@ class History:
         make_room: bool,
     ) -> None:
         connection = self._writing()
-        points = _points(state, before)
+        self._is_full = False
         with _transaction(connection, self._ids):
-            if make_room:  # with the sweep or not at all: on a full disk it would be for nothing
+            if make_room:  # with the sweep or not at all: without it, it would be for nothing
                 self._shorten(connection, 2)
-            finest = LEVELS[0].step_ms
-            slot = state.taken_ms // finest
-            connection.execute(f"INSERT OR REPLACE INTO slots_{finest} VALUES (?)", (slot,))
-            connection.executemany(
-                f"INSERT OR REPLACE INTO points_{finest} VALUES (?,?,?,?,?,?,?,?,?)",
-                [
-                    (slot, self._series_id(connection, group, topic), *_stored(found))
-                    for (group, topic), found in points.items()
-                ],
-            )
-            connection.executemany(
-                "INSERT INTO verdicts (at_ms, grp, before, verdict, sentence) VALUES (?,?,?,?,?)",
-                [(c.at_ms, c.group, c.before, c.after.verdict, c.after.sentence) for c in changes],
-            )
-            if verdicts is not None and state.error is None:
-                write_past(connection, state, verdicts, self._bytes_max)
-            rolled = False
-            for fine, coarse in itertools.pairwise(LEVELS):
-                rolled |= _roll(connection, fine, coarse, state.taken_ms)
-            if before is not None and state.taken_ms - before.taken_ms > LEAP_MS:
-                self._trusted_ms = state.taken_ms + LEAP_MS
-            elif before is not None and state.taken_ms < before.taken_ms:
-                self._trusted_ms = 0
-            if rolled:
-                self._prune(connection, state.taken_ms)
+            try:
+                self._write_sweep(connection, state, before, verdicts, changes)
+            except sqlite3.Error as error:
+                # Told before the sweep is taken back: behind it, a full disk looks the same.
+                if _is_no_room(error):
+                    self._is_full = _pages(connection)[0] > self._pages_max * 0.9
+                raise
+
+    def _write_sweep(
+        self,
+        connection: sqlite3.Connection,
+        state: ClusterState,
+        before: ClusterState | None,
+        verdicts: Mapping[str, GroupVerdict] | None,
+        changes: Sequence[VerdictChange],
+    ) -> None:
+        finest = LEVELS[0].step_ms
+        slot = state.taken_ms // finest
+        connection.execute(f"INSERT OR REPLACE INTO slots_{finest} VALUES (?)", (slot,))
+        connection.executemany(
+            f"INSERT OR REPLACE INTO points_{finest} VALUES (?,?,?,?,?,?,?,?,?)",
+            [
+                (slot, self._series_id(connection, group, topic), *_stored(found))
+                for (group, topic), found in _points(state, before).items()
+            ],
+        )
+        connection.executemany(
+            "INSERT INTO verdicts (at_ms, grp, before, verdict, sentence) VALUES (?,?,?,?,?)",
+            [(c.at_ms, c.group, c.before, c.after.verdict, c.after.sentence) for c in changes],
+        )
+        if verdicts is not None and state.error is None:
+            write_past(connection, state, verdicts, self._bytes_max)
+        rolled = False
+        for fine, coarse in itertools.pairwise(LEVELS):
+            rolled |= _roll(connection, fine, coarse, state.taken_ms)
+        if before is not None and state.taken_ms - before.taken_ms > LEAP_MS:
+            self._trusted_ms = state.taken_ms + LEAP_MS
+        elif before is not None and state.taken_ms < before.taken_ms:
+            self._trusted_ms = 0
+        if rolled:
+            self._prune(connection, state.taken_ms)
 
     def _series_id(self, connection: sqlite3.Connection, group: str, topic: str) -> int:
         known = self._ids.get((group, topic))
@@ -329,7 +350,7 @@ class History:
                 self._say(worse)
                 return False
             return True
-        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+        if _is_no_room(error) and self._is_full:
             return True
         self._say(error)
         return False
@@ -558,6 +579,10 @@ def _roll(connection: sqlite3.Connection, fine: Level, coarse: Level, now_ms: in
 def _forget(connection: sqlite3.Connection, level: Level, before_slot: int) -> None:
     for table in ("slots", "points"):
         connection.execute(f"DELETE FROM {table}_{level.step_ms} WHERE slot < ?", (before_slot,))
+
+
+def _is_no_room(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
 
 
 def _pages(connection: sqlite3.Connection) -> tuple[int, int]:
