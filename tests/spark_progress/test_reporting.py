@@ -240,7 +240,10 @@ def test_two_streams_of_one_group_are_told_of_each_other_once(
             reporter.report(StreamOffset({A: end_of_a}), [A])
     (record,) = caplog.records
     assert record.getMessage().startswith(MOVED)
-    assert " is 90, ahead of this stream at 11: another query reports for it, it was reset" in record.getMessage()
+    assert (
+        " is 90, ahead of this stream at 11: another query reports for it, it was reset"
+        in record.getMessage()
+    )
     assert cluster.reports == [{A: 10}, {A: 11}, {A: 12}, {A: 13}]
 
 

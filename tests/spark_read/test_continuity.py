@@ -8,7 +8,12 @@ from collections.abc import Collection, Iterable
 
 import pytest
 
-from rocketstream.errors import ConfigurationError, DataLossError, RouteNotFoundError, TransportError
+from rocketstream.errors import (
+    ConfigurationError,
+    DataLossError,
+    RouteNotFoundError,
+    TransportError,
+)
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.patience import Patience
