@@ -101,7 +101,7 @@ def test_a_batch_is_replayed_from_a_checkpoint_of_an_earlier_version(
     """Format 1 knew no marks of the last rows, and no number of partitions; it is gone on from."""
 
     def as_format_1(offset: Any) -> Any:
-        assert offset.pop("v") == 2
+        assert offset.pop("v") == 3
         assert offset.pop("at")
         assert offset.pop("parts")
         assert offset.pop("crc")
