@@ -246,7 +246,7 @@ def _heard() -> Iterator[list[str]]:
 
         tasks = [repr(task) for task in asyncio.all_tasks(loop)]
         # A call that a thread waits for is ended by the end of the loop, and the thread is told.
-        heard.extend(f"a task was left: {task}" for task in tasks if "_chain_future" not in task)
+        heard.extend(f"a task was left: {task}" for task in tasks if "cb=[_tell(" not in task)
         before[3](loop)
 
     with warnings.catch_warnings(record=True) as warned:
