@@ -9,10 +9,10 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import Any, Protocol
 
 from rocketstream._util.clock import Clock
-from rocketstream.errors import TransportError
+from rocketstream.errors import BrokerError, TransportError
 from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.bodies import SubscriptionGroupConfig, TopicConfig
-from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import NotifyConsumerIdsChangedRequestHeader
 from rocketstream.protocol.names import retry_topic
@@ -31,7 +31,7 @@ from rocketstream.server.broker.editing import Edits
 from rocketstream.server.broker.statistics import BrokerStatistics
 from rocketstream.server.store import MessageStore
 from rocketstream.transport.connection import Connection
-from rocketstream.transport.sharing import Sharing, Steps
+from rocketstream.transport.sharing import AnswerSteps, Sharing, Steps
 
 logger: logging.Logger = logging.getLogger("rocketstream.server")
 
@@ -299,6 +299,17 @@ class BrokerController:
         for channel in channels:
             if isinstance(channel, Connection):
                 channel.close("no heartbeat for 120 s")
+
+    def offsets_kept(self, remark: str) -> AnswerSteps:
+        """Wait until the disk has the offsets of now, so that removed ones do not come back.
+
+        Raises:
+            BrokerError: they cannot be written yet, which ``remark`` says.
+        """
+        written = self.saver.offsets_written()
+        yield written
+        if written.cancelled() or not written.result():
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, remark)
 
     def tell_fullness(self) -> None:
         """Log which tables have become nearly full, or full."""

@@ -66,14 +66,12 @@ class GroupHandlers:
             saved = controller.saver.groups_saved()
             yield saved
             saved.result()
+        controller.statistics.group_deleted(header.group_name)
         if header.remove_offset or header.clean_offset:
             controller.offsets.remove_group(header.group_name)
-            written = controller.saver.offsets_written()
-            yield written
-            if not written.result():
-                text = f"{header.group_name} is deleted, but its offsets cannot be written yet"
-                raise refusal(ResponseCode.SYSTEM_ERROR, text)
-        controller.statistics.group_deleted(header.group_name)
+            yield from controller.offsets_kept(
+                f"{header.group_name} is deleted, but its offsets cannot be written yet"
+            )
         return ok()
 
     def all_configs(self, _: Connection, __: RemotingCommand) -> Steps:

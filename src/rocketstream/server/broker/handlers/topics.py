@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from rocketstream.limits import TOPIC_QUEUES_MAX
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
@@ -96,7 +94,7 @@ class TopicHandlers:
             text = f"perm {header.perm} is not accepted: give the sum of 4 (read) and 2 (write)"
             raise refusal(ResponseCode.SYSTEM_ERROR, text)
 
-    def delete(self, connection: Connection, request: RemotingCommand) -> AnswerSteps:
+    def delete(self, _: Connection, request: RemotingCommand) -> AnswerSteps:
         """Code 215: answered once the groups' offsets in the topic are gone from the disk, too.
 
         A topic of the same name begins at 0 again; an old offset would skip its first messages.
@@ -110,9 +108,10 @@ class TopicHandlers:
             counts.result()
         # Without a configuration, too: a crash may have left the queues of a deleted topic.
         controller.forget_topic(topic)
-        written = controller.saver.offsets_written()
-        written.add_done_callback(lambda done: connection.reply(request, _deleted(topic, done)))
-        return None
+        yield from controller.offsets_kept(
+            f"topic {topic} is deleted, but the offsets of its groups cannot be written yet"
+        )
+        return ok()
 
     def all_configs(self, _: Connection, __: RemotingCommand) -> Steps:
         """Code 21."""
@@ -186,10 +185,3 @@ class TopicHandlers:
     def system_topics(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
         """Code 305."""
         return ok(body=TopicList(set(self._controller.topics.system_topic_names())).encode())
-
-
-def _deleted(topic: str, written: asyncio.Future[bool]) -> RemotingCommand:
-    if not written.cancelled() and written.result():
-        return ok()
-    text = f"topic {topic} is deleted, but the offsets of its groups cannot be written yet"
-    return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, text)

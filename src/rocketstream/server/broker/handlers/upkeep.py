@@ -143,11 +143,9 @@ class UpkeepHandlers:
         for topic in controller.store.topics():
             if controller.topics.get(topic) is None and not names.is_system_topic(topic):
                 controller.forget_topic(topic)
-        written = controller.saver.offsets_written()
-        yield written
-        if not written.result():
-            text = "the topics are removed, but the offsets of groups cannot be written yet"
-            raise refusal(ResponseCode.SYSTEM_ERROR, text)
+        yield from controller.offsets_kept(
+            "the topics are removed, but the offsets of groups cannot be written yet"
+        )
         return ok()
 
     def delete_expired(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
