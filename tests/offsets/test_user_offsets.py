@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, cast
@@ -202,13 +203,25 @@ async def cancelled(task: asyncio.Task[None]) -> None:
         await task
 
 
+@contextlib.contextmanager
+def busy_thread() -> Iterator[Callable[[], asyncio.Future[bool]]]:
+    """Have the loop's only thread be at work until what this yields is called."""
+    freed = threading.Event()
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(1) as threads:
+        loop.set_default_executor(threads)
+        busy = loop.run_in_executor(None, freed.wait)
+
+        def free() -> asyncio.Future[bool]:
+            freed.set()
+            return busy
+
+        yield free
+
+
 def test_an_offset_is_told_though_its_teller_is_cancelled_before_a_thread_is_free() -> None:
     async def main(bench: Bench) -> None:
-        freed = threading.Event()
-        loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(1) as threads:
-            loop.set_default_executor(threads)
-            busy = loop.run_in_executor(None, freed.wait)
+        with busy_thread() as free:
             bench.offsets.update_offset(ONE, 3)
             persisting = asyncio.create_task(bench.offsets.persist([ONE]))
             await asyncio.sleep(0)
@@ -217,8 +230,7 @@ def test_an_offset_is_told_though_its_teller_is_cancelled_before_a_thread_is_fre
             bench.offsets.update_offset(TWO, 4)
             telling = asyncio.create_task(bench.offsets.persist([TWO]))
             await asyncio.sleep(0)
-            freed.set()
-            await busy
+            await free()
             await telling
         assert bench.store.steps == [
             ("update", ONE, 3, True), ("update", TWO, 4, True),
@@ -230,11 +242,7 @@ def test_an_offset_is_told_though_its_teller_is_cancelled_before_a_thread_is_fre
 
 def test_an_offset_whose_telling_the_end_of_the_tasks_cut_off_is_told_later() -> None:
     async def main(bench: Bench) -> None:
-        freed = threading.Event()
-        loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(1) as threads:
-            loop.set_default_executor(threads)
-            busy = loop.run_in_executor(None, freed.wait)
+        with busy_thread() as free:
             bench.offsets.update_offset(ONE, 3)
             before = asyncio.all_tasks()
             persisting = asyncio.create_task(bench.offsets.persist([ONE]))
@@ -244,8 +252,7 @@ def test_an_offset_whose_telling_the_end_of_the_tasks_cut_off_is_told_later() ->
                 task.cancel()
             await asyncio.wait([persisting])
             assert persisting.cancelled()
-            freed.set()
-            await busy
+            await free()
             await bench.offsets.persist([ONE])
         assert bench.store.steps == [("update", ONE, 3, True), ("persist", [ONE])]
 

@@ -18,9 +18,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import QueueRange
-from tests.kits.spark.fake_cluster import A, B, C, FakeCluster, pause, restarted
-
-READ_ON = {"failOnDataLoss": "false", "queueRefreshMs": "0"}
+from tests.kits.spark.fake_cluster import READ_ON, A, B, C, FakeCluster, pause, restarted
 
 
 @pytest.fixture(autouse=True)

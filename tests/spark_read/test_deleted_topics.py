@@ -12,9 +12,8 @@ from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import QueueRange
-from tests.kits.spark.fake_cluster import A, B, FakeCluster, pause, restarted
+from tests.kits.spark.fake_cluster import READ_ON, A, B, FakeCluster, pause, restarted
 
-READ_ON = {"failOnDataLoss": "false", "queueRefreshMs": "0"}
 OLD = MessageQueue("T-old", "broker", 0)
 PATTERN = {"topicPattern": "T.*", **READ_ON}
 

@@ -16,6 +16,8 @@ from rocketstream.spark.patience import Patience
 from rocketstream.testing.clock import ManualClock
 
 A, B, C = (MessageQueue("T", "broker", queue_id) for queue_id in range(3))
+READ_ON = {"failOnDataLoss": "false", "queueRefreshMs": "0"}
+"""The options of a stream that goes on after a loss, and looks for queues each time."""
 
 
 def pause(patience: Patience) -> None:
